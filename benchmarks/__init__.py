@@ -1,0 +1,1 @@
+"""How fast, against what limit, and against whom."""

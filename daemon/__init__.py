@@ -1,0 +1,1 @@
+"""The storage side: reads, batches and pushes."""

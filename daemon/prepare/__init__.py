@@ -1,0 +1,1 @@
+"""Making datasets: conversion from other forms, and synthetic data."""

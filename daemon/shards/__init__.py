@@ -1,0 +1,1 @@
+"""Files of records: scanning, indexing, describing and reading them."""

@@ -1,0 +1,24 @@
+"""EMLIO feeds training jobs from storage that is somewhere else.
+
+The names below are loaded when first used: a storage node that imports `emlio.daemon` never loads the loader, and nobody
+loads ZeroMQ or torch by importing `emlio`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emlio.receiver.loader import EmlioLoader
+
+__all__ = ["EmlioLoader", "__version__"]
+
+__version__ = "0.1.0"
+
+_LAZY = {"EmlioLoader": "emlio.receiver.loader"}
+
+
+def __getattr__(name: str) -> object:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'emlio' has no attribute {name!r}")
+    return getattr(import_module(module), name)

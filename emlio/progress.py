@@ -1,0 +1,66 @@
+"""A line that shows how far long work is; silent when nobody watches.
+
+Covers: one bar on one terminal line. Does not cover: logs, which say what happened, not how far it is.
+"""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+from emlio.units import format_duration, format_size
+
+__all__ = ["Progress"]
+
+_REDRAW_S = 0.1
+_WIDTH = 28
+
+
+class Progress:
+    """Counts towards a total and draws it on a terminal; on anything else it draws nothing.
+
+    One owner: `close` (or `with`) ends the line. Calls from several threads may lose a redraw, never a count that matters.
+    """
+
+    def __init__(self, label: str, total: int, *, in_bytes: bool = False, stream: TextIO | None = None) -> None:
+        self._label = label
+        self._total = max(total, 1)
+        self._in_bytes = in_bytes
+        self._stream = stream if stream is not None else sys.stderr
+        self._shown = self._stream.isatty()
+        self._done = 0
+        self._started = time.monotonic()
+        self._drawn = 0.0
+
+    def add(self, amount: int) -> None:
+        """`amount` more is done."""
+        self._done += amount
+        now = time.monotonic()
+        if self._shown and now - self._drawn >= _REDRAW_S:
+            self._drawn = now
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        share = min(self._done / self._total, 1.0)
+        seconds = max(now - self._started, 1e-9)
+        filled = round(share * _WIDTH)
+        amount = format_size(self._done) if self._in_bytes else f"{self._done:,}"
+        rate = format_size(self._done / seconds) if self._in_bytes else f"{self._done / seconds:,.0f}"
+        left = format_duration((seconds / share - seconds) * 1e9) if 0 < share < 1 else format_duration(seconds * 1e9)
+        bar = "█" * filled + "·" * (_WIDTH - filled)
+        self._stream.write(f"\r\x1b[K{self._label} {bar} {share:4.0%}  {amount}  {rate}/s  {left}")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Draw the last state and leave the line. Closing again does nothing."""
+        if self._shown:
+            self._draw(time.monotonic())
+            self._stream.write("\n")
+            self._stream.flush()
+            self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

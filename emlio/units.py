@@ -1,0 +1,79 @@
+"""Sizes and durations as people write them: "64MiB", "30ms".
+
+Covers: parsing and printing. Does not cover: energy units.
+"""
+
+import re
+
+from emlio.errors import ConfigError
+
+__all__ = ["format_duration", "format_size", "parse_duration_ns", "parse_size"]
+
+_SIZES = {
+    "": 1,
+    "b": 1,
+    "k": 1000,
+    "kb": 1000,
+    "m": 1000**2,
+    "mb": 1000**2,
+    "g": 1000**3,
+    "gb": 1000**3,
+    "t": 1000**4,
+    "tb": 1000**4,
+    "kib": 1024,
+    "mib": 1024**2,
+    "gib": 1024**3,
+    "tib": 1024**4,
+}
+_DURATIONS = {
+    "": 1_000_000_000,
+    "ns": 1,
+    "us": 1000,
+    "µs": 1000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)\s*")
+
+
+def _parse(text: str | float, units: dict[str, int], example: str) -> int:
+    match = _QUANTITY.fullmatch(str(text))
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        raise ConfigError(f"must be a number with a unit, like {example!r}, got {text!r}")
+    whole = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
+    return round(whole)
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of "64MiB", "1.5GB", "4096" or 4096."""
+    return _parse(text, _SIZES, "64MiB")
+
+
+def parse_duration_ns(text: str | float) -> int:
+    """Nanoseconds of "30ms", "60s", "2min"; a bare number is seconds."""
+    return _parse(text, _DURATIONS, "30ms")
+
+
+def format_size(size_bytes: float) -> str:
+    """For people: 1.5 GB, 640 B. Decimal, as disks and links are sold."""
+    value = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(value) < 999.5 or unit == "TB":
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 99.5 else f"{value:.3g} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_duration(duration_ns: float) -> str:
+    """For people: 1.2 s, 30 ms, 450 µs, 3 min 20 s."""
+    seconds = duration_ns / 1e9
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * factor >= 1 or unit == "µs":
+            return f"{seconds * factor:.3g} {unit}"
+    raise AssertionError("unreachable")

@@ -1,0 +1,1 @@
+"""The training side: receives, checks, places and hands out batches."""
