@@ -1,1 +1,5 @@
-"""Files of records: scanning, indexing, describing and reading them."""
+"""Datasets as they lie on this host's disks.
+
+Covers: finding, indexing, describing and checking shards. Does not cover: reading records to send them
+(emlio.daemon.read).
+"""

@@ -1,0 +1,33 @@
+"""Files that are there whole or not at all.
+
+Covers: writing under a temporary name in the same folder, then renaming. Does not cover: what is in them.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+__all__ = ["write_atomically"]
+
+
+def write_atomically(path: Path, parts: Iterable[Buffer]) -> None:
+    """Replace `path` by these bytes. Readers see the old file or the new one, never a piece, even after a crash.
+
+    Raises:
+        OSError: the folder cannot be written; no trace is left.
+    """
+    # Hidden, so that nobody takes it for a shard; random, so that two processes may write the same file at once.
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

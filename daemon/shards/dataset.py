@@ -1,0 +1,234 @@
+"""A dataset on this host's disks, opened: its shards, how many records each has, and where they begin.
+
+Covers: opening, which finds, indexes and checks the shards, and noticing that a file changed since. Does not cover:
+reading records (emlio.daemon.read), joining the shards of several hosts (emlio.planner.catalog).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.shards.discover import discover
+from emlio.daemon.shards.mapping import ShardMapping, content_digest
+from emlio.daemon.shards.parallel import for_each_shard
+from emlio.daemon.shards.store import IndexStore
+from emlio.daemon.shards.tfrecord import scan
+from emlio.errors import ClosedError, DatasetError
+from emlio.planner.catalog import ShardEntry
+
+__all__ = ["Dataset", "Shard", "open_dataset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shard:
+    """One shard's file, as it was when the dataset was opened.
+
+    Attributes:
+        name: the file's name.
+        path: where it lies.
+        size_bytes: its size.
+        mtime_ns: when it was last changed.
+        records: how many records it holds.
+        digest: of its content, see `emlio.daemon.shards.mapping`.
+        offsets: start of each record's frame, and last the file's size; possibly mapped, never to be written.
+        mapping: what is said about it, where somebody wrote that down.
+    """
+
+    name: str
+    path: Path
+    size_bytes: int
+    mtime_ns: int
+    records: int
+    digest: str
+    offsets: npt.NDArray[np.int64]
+    mapping: ShardMapping | None = None
+
+    def check_unchanged(self, fd: int) -> None:
+        """Compare the open file `fd` with the one that was indexed. Thread-safe; one system call.
+
+        Raises:
+            DatasetError: it has another size or time of change.
+        """
+        now = os.fstat(fd)
+        if now.st_size != self.size_bytes or now.st_mtime_ns != self.mtime_ns:
+            raise DatasetError(
+                f"shard {self.path}: changed while it was served: had {self.size_bytes} bytes and time "
+                f"{self.mtime_ns} ns, has {now.st_size} bytes and time {now.st_mtime_ns} ns"
+            )
+
+
+class Dataset:
+    """The opened shards of one directory. Immutable until `close`, so it may be shared by threads."""
+
+    def __init__(self, *, name: str, directory: Path, shards: tuple[Shard, ...], missing: tuple[str, ...]) -> None:
+        """See the class.
+
+        Args:
+            name: how sessions call it.
+            directory: where it lies.
+            shards: those that are here, sorted by name.
+            missing: names of those that belong to it and are not here.
+        """
+        self.name = name
+        self.directory = directory
+        self.missing = missing
+        self._shards: tuple[Shard, ...] | None = shards
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards that are here, sorted by name."""
+        if self._shards is None:
+            raise ClosedError(f"dataset {self.name!r} is closed")
+        return self._shards
+
+    @property
+    def records(self) -> int:
+        """How many records the shards here hold."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the shards' files."""
+        return sum(shard.size_bytes for shard in self.shards)
+
+    @property
+    def entries(self) -> tuple[ShardEntry, ...]:
+        """What the planner must know about the shards that are here."""
+        return tuple(
+            ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
+            for shard in self.shards
+        )
+
+    def close(self) -> None:
+        """Let the indexes go; their mappings end with the last array that uses them. Closing again does nothing."""
+        self._shards = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_dataset(
+    name: str,
+    directory: Path,
+    cache_dir: Path | None = None,
+    progress: bool = False,
+    *,
+    rebuild: bool = False,
+    use_mappings: bool = True,
+) -> Dataset:
+    """Open the dataset in a directory.
+
+    Shards without a valid index are scanned, several at a time, and the index is kept.
+
+    Args:
+        name: how sessions call it.
+        directory: where it lies; folders in it are not entered.
+        cache_dir: keep new indexes under this folder; by default beside the shards, or in the user's cache folder where
+            theirs cannot be written.
+        progress: show a line while scanning.
+        rebuild: scan everything even where there are indexes.
+        use_mappings: otherwise treat the files as if nobody had described them.
+
+    Raises:
+        DatasetError: there is no dataset, or a file of it is not what it must be.
+    """
+    found = discover(directory, use_mappings=use_mappings)
+    store = IndexStore(directory, cache_dir)
+    known: dict[str, Shard] = {}
+    unknown: list[_Unscanned] = []
+    for file in found.present:
+        path = directory / file
+        mapping = found.mappings.get(file)
+        status = _stat(path)
+        if mapping is not None and mapping.size_bytes != status.st_size:
+            raise _changed(path, f"has {status.st_size} bytes, its mapping says {mapping.size_bytes}")
+        kept = None
+        if not rebuild:
+            kept = store.load(file, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns, mapped=mapping is not None)
+        if kept is None:
+            unknown.append(_Unscanned(path=path, status=status, mapping=mapping))
+        else:
+            known[file] = _shard(path, status, kept.offsets, kept.digest, mapping)
+
+    def scan_one(shard: _Unscanned, advance: Callable[[int], None]) -> Shard:
+        framing = scan(shard.path, advance)
+        now = _stat(shard.path)
+        if (now.st_size, now.st_mtime_ns) != (shard.status.st_size, shard.status.st_mtime_ns):
+            raise DatasetError(
+                f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it"
+            )
+        digest = content_digest(framing)
+        made = _shard(shard.path, now, framing.offsets, digest, shard.mapping)
+        store.save(made.name, made.offsets, size_bytes=made.size_bytes, mtime_ns=made.mtime_ns, digest=digest)
+        return made
+
+    total = sum(shard.status.st_size for shard in unknown)
+    scanned = for_each_shard(unknown, scan_one, label=f"indexing {name}", total_bytes=total, progress=progress)
+    known.update((shard.name, shard) for shard in scanned)
+    shards = tuple(known[file] for file in found.present)
+    if not any(shard.records for shard in shards):
+        raise DatasetError(f"dataset directory {directory}: its {len(shards)} shards must hold records, hold none")
+    return Dataset(name=name, directory=directory, shards=shards, missing=found.missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unscanned:
+    """A shard whose records are not known yet."""
+
+    path: Path
+    status: os.stat_result
+    mapping: ShardMapping | None
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise DatasetError(f"shard {path}: cannot be read: {error.strerror or error}") from error
+
+
+def _shard(
+    path: Path,
+    status: os.stat_result,
+    offsets: npt.NDArray[np.int64],
+    digest: str | None,
+    mapping: ShardMapping | None,
+) -> Shard:
+    """A shard, once its index and its mapping agree."""
+    records = len(offsets) - 1
+    if mapping is not None:
+        if mapping.records != records:
+            raise _changed(path, f"has {records} records by its index, its mapping says {mapping.records}")
+        if digest is not None and digest != mapping.digest:
+            raise _changed(path, f"has the digest {digest}, its mapping says {mapping.digest}")
+    known = digest if digest is not None else mapping.digest if mapping is not None else None
+    if known is None:
+        raise AssertionError("an index without a digest is taken for a mapped shard only")
+    return Shard(
+        name=path.name,
+        path=path,
+        size_bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        records=records,
+        digest=known,
+        offsets=offsets,
+        mapping=mapping,
+    )
+
+
+def _changed(path: Path, how: str) -> DatasetError:
+    return DatasetError(
+        f"shard {path}: changed after it was described: it {how}. Bring the file back, or describe it as it is now: "
+        f"emlio index --force --mapping {path.parent}"
+    )

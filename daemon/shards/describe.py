@@ -1,0 +1,58 @@
+"""Mappings for shards that somebody else wrote.
+
+Covers: describing a directory's shards as they are now. Does not cover: converting (emlio.daemon.prepare), which writes
+mappings of its own and knows more, such as how many records have which label.
+"""
+
+from pathlib import Path
+
+from emlio.daemon.shards.dataset import open_dataset
+from emlio.daemon.shards.features import sample_features
+from emlio.daemon.shards.mapping import ShardMapping, write_mapping
+from emlio.errors import DatasetError
+
+__all__ = ["describe_directory"]
+
+
+def describe_directory(
+    directory: Path, *, cache_dir: Path | None = None, progress: bool = False, rebuild: bool = False
+) -> tuple[Path, ...]:
+    """Write a mapping beside each shard, in place of those that are there, and return their paths.
+
+    Args:
+        directory: the dataset's.
+        cache_dir: as for `open_dataset`; mappings lie beside their shards in any case.
+        progress: show a line while scanning.
+        rebuild: scan shards even where there are indexes.
+
+    Raises:
+        DatasetError: there is no dataset, a file of it is not what it must be, or the folder cannot be written.
+    """
+    old = set(directory.glob("mapping_shard_*.json"))
+    with open_dataset(directory.name, directory, cache_dir, progress, rebuild=rebuild, use_mappings=False) as dataset:
+        # Numbered by name, the absent ones too: hosts that hold different shards of one dataset number them alike.
+        places = {
+            name: place
+            for place, name in enumerate(sorted({shard.name for shard in dataset.shards} | {*dataset.missing}))
+        }
+        mappings = [
+            ShardMapping(
+                shard_index=places[shard.name],
+                shard_count=len(places),
+                file=shard.name,
+                size_bytes=shard.size_bytes,
+                records=shard.records,
+                digest=shard.digest,
+                features=sample_features([shard]),
+            )
+            for shard in dataset.shards
+        ]
+    try:
+        written = tuple(write_mapping(directory, mapping) for mapping in mappings)
+        for path in old - set(written):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise DatasetError(
+            f"mappings lie beside their shards, {directory} cannot be written: {error.strerror}"
+        ) from error
+    return written

@@ -1,0 +1,166 @@
+"""Which files of a directory are a dataset's shards.
+
+Covers: mappings where there are any, file names as TensorFlow's tools write them where there are none, and which
+shards must be elsewhere. Does not cover: opening them (emlio.daemon.shards.dataset).
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from emlio.daemon.shards.mapping import ShardMapping, mapping_name, read_mapping
+from emlio.errors import DatasetError
+
+__all__ = ["Discovery", "discover", "numbered_shard"]
+
+_EXTENSION = re.compile(r"\.(?:tfrecords?|tfrec|tfr)$", re.IGNORECASE)
+_COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzip|zlib|zst)$", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<index>\d{5,6})-of-(?P<count>\d{5,6})(?P<extension>(?:\.\w+)?)", re.ASCII)
+_MAPPING = re.compile(r"mapping_shard_\d+\.json")
+# Files of other formats that also carry numbers, such as "model.ckpt.data-00000-of-00001".
+_OTHERS = re.compile(
+    r"\.(?:data|index|parquet|array_?record|riegeli|csv|jsonl?|txt|zip|tar|gz|npy|npz|idx|sstable|recordio)$",
+    re.IGNORECASE,
+)
+_LOOKED_FOR = "mapping_shard_*.json, *.tfrecord, *.tfrecords, *.tfrec, *.tfr or *-00000-of-NNNNN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """The shards of a directory.
+
+    Attributes:
+        present: names of the files that are here, sorted.
+        missing: names of those that belong to the dataset and are not here, sorted; a shard of which not even the
+        name is
+            known goes by its mapping's.
+        mappings: by file name, of present shards; empty where nobody wrote any.
+    """
+
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+    mappings: dict[str, ShardMapping]
+
+
+def discover(directory: Path, *, use_mappings: bool = True) -> Discovery:
+    """Look a directory through.
+
+    Args:
+        directory: the dataset's; folders in it are not entered.
+        use_mappings: otherwise go by file names even where there are mappings.
+
+    Raises:
+        DatasetError: there is no such directory, no shard in it, or the mappings contradict each other or the files.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            files = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+    except FileNotFoundError as error:
+        raise DatasetError(f"dataset directory {directory}: there is no such directory") from error
+    except NotADirectoryError as error:
+        raise DatasetError(f"dataset directory {directory}: must be a directory, is a file") from error
+    except OSError as error:
+        raise DatasetError(f"dataset directory {directory}: cannot be read: {error.strerror or error}") from error
+    mapped = [name for name in files if _MAPPING.fullmatch(name)]
+    found = _by_mappings(directory, mapped, files) if mapped and use_mappings else _by_names(files)
+    if not found.present:
+        raise DatasetError(f"dataset directory {directory}: {_nothing(files, found.missing)}")
+    for name in found.present:
+        if not name.isprintable():
+            raise DatasetError(f"dataset directory {directory}: a shard's name must be printable text, is {name!r}")
+    return found
+
+
+def numbered_shard(name: str) -> tuple[int, int] | None:
+    """Index and count of a name like "train-00003-of-01024.tfrecord"; None for other names."""
+    match = _NUMBERED.fullmatch(name)
+    if match is None or int(match["index"]) >= int(match["count"]):
+        return None
+    return int(match["index"]), int(match["count"])
+
+
+def _nothing(files: list[str], missing: tuple[str, ...]) -> str:
+    compressed = next((name for name in files if _COMPRESSED.search(name)), None)
+    if compressed is not None:
+        return (
+            f"holds only compressed TFRecord files such as {compressed}, which cannot be served in place. "
+            "Convert them once: emlio convert SOURCE TARGET"
+        )
+    if missing:
+        return f"has mappings, but none of the {len(missing)} shards they name is here, for example {missing[0]}"
+    return f"holds no shard; looked for {_LOOKED_FOR} among {len(files)} files"
+
+
+def _is_shard(name: str) -> bool:
+    if _EXTENSION.search(name):
+        return True
+    match = _NUMBERED.fullmatch(name)
+    return match is not None and not match["extension"] and not _OTHERS.search(match["stem"])
+
+
+def _by_names(files: list[str]) -> Discovery:
+    present = tuple(name for name in files if _is_shard(name))
+    return Discovery(present=present, missing=tuple(sorted(_implied(present) - set(present))), mappings={})
+
+
+def _implied(names: Iterable[str]) -> set[str]:
+    """The names of all shards of the numbered families that these belong to."""
+    implied: set[str] = set()
+    families: set[tuple[str, str, str]] = set()
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None or numbered_shard(name) is None:
+            continue
+        family = (match["stem"], match["count"], match["extension"])
+        if family not in families:
+            families.add(family)
+            implied.update(_member(family, index) for index in range(int(match["count"])))
+    return implied
+
+
+def _member(family: tuple[str, str, str], index: int) -> str:
+    stem, count, extension = family
+    return f"{stem}-{index:0{len(count)}d}-of-{count}{extension}"
+
+
+def _by_mappings(directory: Path, names: list[str], files: list[str]) -> Discovery:
+    mappings = [read_mapping(directory / name) for name in names]
+    by_index = {mapping.shard_index: mapping for mapping in mappings}
+    by_file = {mapping.file: mapping for mapping in mappings}
+    for name, mapping in zip(names, mappings, strict=True):
+        for what, other in (("shard_index", by_index[mapping.shard_index]), ("file", by_file[mapping.file])):
+            if other is not mapping:
+                raise DatasetError(
+                    f"mapping {directory / name}: its {what} must be its own, another mapping has it too"
+                )
+        if mapping.shard_count != mappings[0].shard_count:
+            raise DatasetError(
+                f"mapping {directory / name}: shard_count must be the same in all, is {mapping.shard_count}, "
+                f"{names[0]} says {mappings[0].shard_count}"
+            )
+    here = set(files)
+    present = tuple(sorted(by_file.keys() & here))
+    missing = by_file.keys() - here
+    for index in range(mappings[0].shard_count):
+        if index not in by_index:
+            missing.add(_unmapped(directory, index, mappings, here))
+    return Discovery(
+        present=present, missing=tuple(sorted(missing)), mappings={name: by_file[name] for name in present}
+    )
+
+
+def _unmapped(directory: Path, index: int, mappings: list[ShardMapping], here: set[str]) -> str:
+    """The name of a shard whose mapping is not here: by the others' numbering, else its mapping's."""
+    sibling = mappings[0]
+    match = _NUMBERED.fullmatch(sibling.file)
+    if match is None or numbered_shard(sibling.file) != (sibling.shard_index, sibling.shard_count):
+        return mapping_name(index)
+    name = _member((match["stem"], match["count"], match["extension"]), index)
+    if name in here:
+        raise DatasetError(
+            f"dataset directory {directory}: {name} is here without {mapping_name(index)}, though other shards have "
+            f"mappings. Describe them all again: emlio index --force --mapping {directory}"
+        )
+    return name

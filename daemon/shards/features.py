@@ -1,0 +1,59 @@
+"""What the records of a dataset hold, told from a few of them.
+
+Covers: names and kinds of features. Does not cover: decoding batches (emlio.example), counting labels, which needs
+every record (emlio convert does it while it has them in hand).
+"""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from emlio.daemon.shards.dataset import Shard
+from emlio.daemon.shards.mapping import Feature
+from emlio.daemon.shards.verify import read_records
+from emlio.errors import DatasetError
+from emlio.example.decode import parse_example
+
+__all__ = ["sample_features", "spread"]
+
+_Kind: TypeAlias = Literal["bytes", "float", "int64"]
+_SAMPLED_RECORDS = 8
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """`wanted` numbers spread evenly over 0..count-1, or all of them where there are fewer."""
+    if count <= wanted:
+        return list(range(count))
+    return [place * (count - 1) // max(wanted - 1, 1) for place in range(wanted)]
+
+
+def sample_features(shards: Iterable[Shard], wanted: int = _SAMPLED_RECORDS) -> dict[str, Feature]:
+    """The features of the shards' records; empty where these are no tf.train.Example.
+
+    A few records of each shard are looked at, so shapes are not given: a few cannot tell. A feature that is of one
+    kind in one record and of another kind in another is left out.
+
+    Args:
+        shards: which to look into.
+        wanted: records to read of each.
+
+    Raises:
+        CorruptRecordError: a record that was looked at is not what was written.
+        DatasetError: a file cannot be read.
+    """
+    kinds: dict[str, set[_Kind]] = {}
+    for shard in shards:
+        for record in read_records(shard.path, shard.offsets, spread(shard.records, wanted)):
+            try:
+                example = parse_example(record)
+            except DatasetError:
+                return {}
+            for name, values in example.items():
+                found = kinds.setdefault(name, set())
+                found.update(_kind(value) for value in values[:1])
+    return {name: Feature(kind=next(iter(found))) for name, found in sorted(kinds.items()) if len(found) == 1}
+
+
+def _kind(value: memoryview | int | float) -> _Kind:
+    if isinstance(value, memoryview):
+        return "bytes"
+    return "float" if isinstance(value, float) else "int64"

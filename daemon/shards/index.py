@@ -1,0 +1,180 @@
+"""Where a shard's records begin, kept in a file.
+
+Covers: the index file `<shard>.index.npy` and its validation; DALI's text indexes. Does not cover: finding the records
+(emlio.daemon.shards.tfrecord), which folder an index lies in (emlio.daemon.shards.store).
+"""
+
+import io
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.shards.atomic_file import write_atomically
+from emlio.errors import DatasetError
+from emlio.tfrecord import FRAME_BYTES
+
+__all__ = [
+    "dali_index_name",
+    "find_dali_index",
+    "index_name",
+    "open_index",
+    "read_dali_index",
+    "write_dali_index",
+    "write_index",
+]
+
+_MAPPED_FROM_BYTES = 1 << 20
+"""Smaller indexes are read into memory: a mapping keeps a descriptor open, and a dataset of thousands of shards would
+use up those a process may have."""
+
+_CHECK_RECORDS = 1 << 20
+"""Records checked at a time, so that checking a huge index needs no huge array."""
+
+_DALI_BYTES = 4 << 30
+"""A text index larger than this is not read: it would be of more than 10^8 records, and such shards do not exist."""
+
+
+def index_name(shard: str) -> str:
+    """The index file's name for a shard's file name."""
+    return f"{shard}.index.npy"
+
+
+def write_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:
+    """Write an index, whole or not at all.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    header = io.BytesIO()
+    array = np.ascontiguousarray(offsets, dtype="<i8")
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    write_atomically(path, (header.getvalue(), array.data))
+
+
+def open_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
+    """The offsets in an index file, checked; large ones stay on disk.
+
+    Args:
+        path: the index file.
+        size_bytes: the size of the shard's file, which must be the last offset.
+
+    Raises:
+        DatasetError: the file is not an index of a file of this size.
+    """
+    try:
+        with path.open("rb") as file:
+            offsets = _load(file, path)
+    except OSError as error:
+        raise DatasetError(f"index {path}: cannot be read: {error.strerror or error}") from error
+    reason = _fault(offsets, size_bytes)
+    if reason is not None:
+        raise _unusable(path, reason)
+    return offsets
+
+
+def _load(file: BinaryIO, path: Path) -> npt.NDArray[np.int64]:
+    try:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):
+            raise _unusable(path, f"its format must be .npy 1.0, is {version}")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    except ValueError as error:
+        raise _unusable(path, f"it has no .npy header: {error}") from error
+    if dtype != np.dtype("<i8") or len(shape) != 1:
+        raise _unusable(path, f"it must hold one row of int64, holds {dtype} of shape {shape}")
+    begin = file.tell()
+    size = file.seek(0, io.SEEK_END)
+    # Compared before anything is allocated: the header of a broken file may promise any number.
+    if size != begin + shape[0] * dtype.itemsize:
+        raise _unusable(path, f"{shape[0]} offsets need {begin + shape[0] * dtype.itemsize} bytes, it has {size}")
+    if shape[0] == 0:
+        raise _unusable(path, "it must hold at least one offset, holds none")
+    if size >= _MAPPED_FROM_BYTES:
+        return np.memmap(file, dtype=np.int64, mode="r", offset=begin, shape=shape)
+    file.seek(begin)
+    return np.fromfile(file, dtype=np.int64, count=shape[0])
+
+
+def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
+    """Why these cannot be the offsets of a file of this size, or None."""
+    if int(offsets[0]) != 0:
+        return f"its first offset must be 0, is {int(offsets[0])}"
+    if int(offsets[-1]) != size_bytes:
+        return f"its last offset must be the shard's size of {size_bytes} bytes, is {int(offsets[-1])}"
+    for first in range(0, len(offsets) - 1, _CHECK_RECORDS):
+        part = offsets[first : first + _CHECK_RECORDS + 1]
+        # Offsets in [0, size] cannot overflow when subtracted; others could come out as a plausible gap.
+        sound = int(part.min()) >= 0 and int(part.max()) <= size_bytes
+        gaps = np.diff(part) if sound else part
+        if not sound or int(gaps.min()) < FRAME_BYTES:
+            record = first + (int(np.argmin(gaps)) if sound else 0)
+            return f"record {record} or one after it must lie in the file and have at least {FRAME_BYTES} bytes"
+    return None
+
+
+def _unusable(path: Path, reason: str) -> DatasetError:
+    return DatasetError(f"index {path}: {reason}. Rebuild it: emlio index --force {path.parent}")
+
+
+def dali_index_name(shard: str) -> str:
+    """The name under which a shard's DALI index is written: the file's name without its extension, and `.idx`."""
+    stem, _, extension = shard.rpartition(".")
+    return f"{stem if extension.startswith('tfrec') and stem else shard}.idx"
+
+
+def find_dali_index(shard: Path) -> Path | None:
+    """A DALI index of this shard where people keep them: beside it, or in a folder beside or below it."""
+    names = (dali_index_name(shard.name), f"{shard.name}.idx")
+    folder = shard.parent
+    folders = (folder, folder / "idx_files", folder / "idx", folder.parent / "idx_files", folder.parent / "idx")
+    return next((place / name for place in folders for name in names if (place / name).is_file()), None)
+
+
+def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
+    """The offsets in a DALI index: lines of a record's offset and size.
+
+    Args:
+        path: the text file.
+        size_bytes: the size of the shard's file.
+
+    Raises:
+        DatasetError: it does not describe a file of this size without a gap.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_DALI_BYTES + 1)
+    except OSError as error:
+        raise DatasetError(f"DALI index {path}: cannot be read: {error.strerror or error}") from error
+    words = text.split()
+    if len(text) > _DALI_BYTES or len(words) % 2 or len(words) != 2 * len(text.splitlines()):
+        raise DatasetError(f"DALI index {path}: every line must be an offset and a size")
+    try:
+        numbers = np.array([int(word) for word in words], dtype=np.int64).reshape(-1, 2)
+    except (ValueError, OverflowError) as error:
+        raise DatasetError(f"DALI index {path}: every line must be an offset and a size in bytes: {error}") from error
+    offsets = np.append(numbers[:, 0], size_bytes)
+    if len(numbers) == 0 and size_bytes:
+        raise DatasetError(f"DALI index {path}: must describe {size_bytes} bytes, describes none")
+    reason = _fault(offsets, size_bytes)
+    if reason is None:
+        gaps = np.flatnonzero(np.diff(offsets) != numbers[:, 1])
+        if len(gaps):
+            record = int(gaps[0])
+            needed, given = int(offsets[record + 1] - offsets[record]), int(numbers[record, 1])
+            reason = f"record {record} must have {needed} bytes up to the next one or the file's end, is given {given}"
+    if reason is not None:
+        raise DatasetError(f"DALI index {path}: does not describe this shard: {reason}")
+    return offsets
+
+
+def write_dali_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:
+    """Write the index DALI's TFRecord reader asks for, whole or not at all.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    starts: list[int] = offsets[:-1].tolist()
+    sizes: list[int] = np.diff(offsets).tolist()
+    write_atomically(path, (f"{start} {size}\n".encode() for start, size in zip(starts, sizes, strict=True)))

@@ -1,0 +1,172 @@
+"""What a shard is said to hold: `mapping_shard_00000.json`, one beside each shard.
+
+Covers: the value, its text, and the digest of a shard's content. Does not cover: which mappings make a dataset
+(emlio.daemon.shards.discover).
+
+The digest is BLAKE2b over the record offsets and the checksums stored in the records' frames. It tells two contents
+apart as surely as CRC32C does, record by record, and costs a scan instead of reading every byte; it is no defence
+against somebody who means to deceive.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from emlio.daemon.shards.atomic_file import write_atomically
+from emlio.daemon.shards.tfrecord import Framing
+from emlio.errors import DatasetError
+from emlio.tfrecord import FRAME_BYTES
+
+__all__ = [
+    "MAPPING_VERSION",
+    "Feature",
+    "ShardMapping",
+    "content_digest",
+    "format_mapping",
+    "mapping_name",
+    "parse_mapping",
+    "read_mapping",
+    "write_mapping",
+]
+
+MAPPING_VERSION = 1
+
+_TEXT_BYTES = 64 << 20
+_SHARDS = 1_000_000
+_FEATURES = 4096
+_LABELS = 1_000_000
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """One feature of a shard's records.
+
+    Attributes:
+        kind: what its values are.
+        shape: the values every record has, for example (1,) or (3,); None where records differ or nobody looked.
+    """
+
+    kind: Literal["bytes", "float", "int64"]
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardMapping:
+    """What one shard holds.
+
+    Attributes:
+        shard_index: its place among the dataset's shards.
+        shard_count: how many shards the dataset has, here or elsewhere.
+        file: the shard's file name, in the folder of the mapping.
+        size_bytes: the file's size.
+        records: how many records it holds.
+        digest: `content_digest` of it.
+        features: what its records hold, by name; empty where they are not tf.train.Example.
+        label_counts: records by label; None where nobody counted.
+        label_names: what a label is called; None where nobody said.
+        version: of this format.
+    """
+
+    shard_index: int
+    shard_count: int
+    file: str
+    size_bytes: int
+    records: int
+    digest: str
+    features: dict[str, Feature] = field(default_factory=dict[str, Feature])
+    label_counts: dict[str, int] | None = None
+    label_names: dict[str, str] | None = None
+    version: int = MAPPING_VERSION
+
+    def __post_init__(self) -> None:
+        _must(self.version == MAPPING_VERSION, f"version must be {MAPPING_VERSION}, got {self.version}")
+        _must(1 <= self.shard_count <= _SHARDS, f"shard_count must be in [1, {_SHARDS}], got {self.shard_count}")
+        inside = 0 <= self.shard_index < self.shard_count
+        _must(inside, f"shard_index must be in [0, {self.shard_count}), got {self.shard_index}")
+        # A name that leaves the folder would let a mapping point at any file of this host.
+        plain = 0 < len(self.file) <= 255 and not self.file.startswith(".") and not set(self.file) & {"/", "\0"}
+        _must(plain, f"file must be a plain file name, got {self.file!r}")
+        room = self.size_bytes // FRAME_BYTES
+        _must(
+            0 <= self.records <= room, f"records must be in [0, {room}] for {self.size_bytes} bytes, got {self.records}"
+        )
+        _must(bool(_DIGEST.fullmatch(self.digest)), f"digest must be 32 hexadecimal digits, got {self.digest!r}")
+        _must(len(self.features) <= _FEATURES, f"at most {_FEATURES} features, got {len(self.features)}")
+        counts = self.label_counts or {}
+        _must(len(counts) <= _LABELS, f"at most {_LABELS} labels, got {len(counts)}")
+        _must(min(counts.values(), default=0) >= 0, "label_counts must not be negative")
+        _must(
+            len(self.label_names or {}) <= _LABELS, f"at most {_LABELS} label names, got {len(self.label_names or {})}"
+        )
+
+
+def _must(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def mapping_name(shard_index: int) -> str:
+    """The file name of a shard's mapping."""
+    return f"mapping_shard_{shard_index:05d}.json"
+
+
+def content_digest(framing: Framing) -> str:
+    """Tells shards with different records apart, at the cost of the scan that found them."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(np.ascontiguousarray(framing.offsets, dtype="<i8").data)
+    digest.update(np.ascontiguousarray(framing.data_crcs, dtype="<u4").data)
+    return digest.hexdigest()
+
+
+def parse_mapping(text: bytes, where: str) -> ShardMapping:
+    """Read a mapping's text; keys this version does not know are ignored.
+
+    Args:
+        text: JSON.
+        where: its name, for errors.
+
+    Raises:
+        DatasetError: it is no mapping.
+    """
+    if len(text) > _TEXT_BYTES:
+        raise DatasetError(f"mapping {where}: must be at most {_TEXT_BYTES} bytes, has {len(text)} or more")
+    try:
+        return msgspec.json.decode(text, type=ShardMapping)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DatasetError(f"mapping {where}: {error}") from error
+
+
+def format_mapping(mapping: ShardMapping) -> bytes:
+    """The text of a mapping: JSON that people can read."""
+    return msgspec.json.format(msgspec.json.encode(mapping, order="deterministic"), indent=1) + b"\n"
+
+
+def read_mapping(path: Path) -> ShardMapping:
+    """Read a mapping's file.
+
+    Raises:
+        DatasetError: it cannot be read, or is no mapping.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_TEXT_BYTES + 1)
+    except OSError as error:
+        raise DatasetError(f"mapping {path}: cannot be read: {error.strerror or error}") from error
+    return parse_mapping(text, str(path))
+
+
+def write_mapping(directory: Path, mapping: ShardMapping) -> Path:
+    """Write a mapping beside its shard, whole or not at all, and return its path.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path = directory / mapping_name(mapping.shard_index)
+    write_atomically(path, (format_mapping(mapping),))
+    return path

@@ -1,0 +1,69 @@
+"""The same work for many shards, several at a time.
+
+Covers: threads, progress in bytes, and stopping all when one fails or the user interrupts. Does not cover: the work.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from emlio.progress import Progress
+
+__all__ = ["for_each_shard"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_THREADS = 8
+"""Enough to keep a disk busy with the short reads of a scan; the work in Python itself shares one core anyway."""
+
+
+class _StoppedError(Exception):
+    """Ends a thread whose result nobody will take."""
+
+
+def for_each_shard(
+    items: Sequence[_Item],
+    work: Callable[[_Item, Callable[[int], None]], _Result],
+    *,
+    label: str,
+    total_bytes: int,
+    progress: bool,
+    threads: int = _THREADS,
+) -> list[_Result]:
+    """Do `work` for every item and return the results in the items' order.
+
+    Args:
+        items: what to work on.
+        work: is given an item and a function it must call, from time to time, with the number of bytes done since.
+        label: of the progress line.
+        total_bytes: of all the work.
+        progress: whether to show a line, where a terminal can show it.
+        threads: how many items are worked on at once, at most.
+
+    Raises:
+        Whatever the first item that fails, in the items' order, raised; the others are stopped.
+    """
+    if not items:
+        return []
+    stop = threading.Event()
+    lock = threading.Lock()
+    line = Progress(label, total_bytes, in_bytes=True) if progress else None
+
+    def advance(done_bytes: int) -> None:
+        if stop.is_set():
+            raise _StoppedError
+        if line is not None:
+            with lock:
+                line.add(done_bytes)
+
+    pool = ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="emlio-shards")
+    try:
+        futures = [pool.submit(work, item, advance) for item in items]
+        return [future.result() for future in futures]
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+        if line is not None:
+            line.close()

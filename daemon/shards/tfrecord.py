@@ -1,0 +1,217 @@
+"""Where the records of a TFRecord file begin.
+
+Covers: walking a file once from frame to frame, checking every length's checksum on the way. Does not cover: the data's
+checksums (emlio.daemon.shards.verify), keeping what was found (emlio.daemon.shards.index).
+
+Two gaits. Small records are found in blocks read one after the other; for large ones only the 16 bytes between two
+records' data are read, the footer of one and the header of the next.
+"""
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.shards.file_read import read_at, read_into
+from emlio.daemon.shards.frame_numbers import masked_length_crcs, overlapping
+from emlio.daemon.shards.verify import verify_records
+from emlio.errors import CorruptRecordError, DatasetError
+from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+
+__all__ = ["Framing", "scan", "verify_records"]
+
+_BLOCK_BYTES = 1 << 20
+"""Fits the second-level cache: the block is walked while it is still warm."""
+
+_HOP_BYTES = 64 << 10
+"""Mean record size from which hopping wins. Warm it wins from 8 KiB; cold, a hop costs a disk's latency (60 µs
+measured, shared by the threads that scan other shards) and a block its bandwidth, which meet near this size."""
+
+_HOPS = 256
+"""Hops between two checks, so that a run of small records soon returns to blocks."""
+
+_LENGTH = struct.Struct("<Q")
+_BETWEEN = np.dtype([("data_crc", "<u4"), ("length", "<u8"), ("length_crc", "<u4")])
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZLIB_MAGICS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Framing:
+    """What a scan found.
+
+    Attributes:
+        offsets: start of each record's frame, and last the file's size; int64, one more than there are records.
+        data_crcs: the masked CRC32C stored after each record's data; uint32.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    data_crcs: npt.NDArray[np.uint32]
+
+    @property
+    def records(self) -> int:
+        """How many records the file holds."""
+        return len(self.data_crcs)
+
+
+def scan(path: Path, progress: Callable[[int], None] | None = None) -> Framing:
+    """Find every record of a TFRecord file. An empty file holds none.
+
+    Args:
+        path: the file.
+        progress: called with the number of bytes each step went on by.
+
+    Raises:
+        CorruptRecordError: a length's checksum is wrong, or the file ends inside a record.
+        DatasetError: the file is compressed, or cannot be read.
+    """
+    try:
+        file = path.open("rb", buffering=0)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error
+    with file:
+        walk = _Walk(file.fileno(), path, progress)
+        while walk.position < walk.size_bytes:
+            mean = walk.block()
+            while mean >= _HOP_BYTES and walk.position < walk.size_bytes:
+                mean = walk.hops()
+        return walk.framing()
+
+
+class _Walk:
+    """One walk through one file. Not thread-safe; the caller owns the descriptor."""
+
+    def __init__(self, fd: int, path: Path, progress: Callable[[int], None] | None) -> None:
+        self._fd = fd
+        self._path = path
+        self._progress = progress
+        self.size_bytes = os.fstat(fd).st_size
+        self.position = 0
+        self._records = 0
+        self._starts: list[npt.NDArray[np.int64]] = []
+        self._crcs: list[npt.NDArray[np.uint32]] = []
+        self._buffer = bytearray(min(_BLOCK_BYTES, self.size_bytes))
+        # Unaligned numbers at any place of the block, gathered without a Python call for each.
+        self._u32 = overlapping(self._buffer, np.dtype("<u4"))
+        self._u64 = overlapping(self._buffer, np.dtype("<u8"))
+
+    def framing(self) -> Framing:
+        """What was found so far."""
+        end = np.array([self.position], dtype=np.int64)
+        crcs = np.concatenate(self._crcs) if self._crcs else np.empty(0, dtype=np.uint32)
+        return Framing(offsets=np.concatenate([*self._starts, end]), data_crcs=crcs)
+
+    def block(self) -> float:
+        """Read one block and find the records that lie in it whole; returns their mean size."""
+        wanted = min(_BLOCK_BYTES, self.size_bytes - self.position)
+        filled = read_into(self._fd, memoryview(self._buffer)[:wanted], self.position, self._path)
+        if filled < wanted:
+            raise self._shrank(self.position + filled)
+        places: list[int] = []
+        at, last_header = 0, wanted - HEADER_BYTES
+        buffer, unpack, found = self._buffer, _LENGTH.unpack_from, places.append
+        while at <= last_header:  # the one Python step for each record: nothing more belongs here
+            found(at)
+            at += unpack(buffer, at)[0] + FRAME_BYTES
+        if not places:
+            raise self._cut(self._records, self.position, HEADER_BYTES, "header")
+        starts = np.array(places, dtype=np.int64)
+        self._check_lengths(starts + self.position, self._u64[starts], self._u32[starts + _LENGTH.size])
+        if at > wanted:
+            if self.position + at > self.size_bytes:
+                raise self._cut(self._records + len(places) - 1, self.position + places[-1], at - places[-1], "frame")
+            at = places[-1]
+            starts = starts[:-1]
+        ends = np.append(starts[1:], at)[: len(starts)]
+        self._keep(starts + self.position, self._u32[ends - FOOTER_BYTES], self.position + at)
+        return at / len(starts) if len(starts) else float("inf")
+
+    def hops(self) -> float:
+        """Find a few records by reading only between their data; returns their mean size."""
+        begin = at = self.position
+        between = [bytes(FOOTER_BYTES) + self._header(at, self._records)]
+        starts: list[int] = []
+        cut = False
+        for _ in range(_HOPS):
+            starts.append(at)
+            at += _LENGTH.unpack_from(between[-1], FOOTER_BYTES)[0] + FRAME_BYTES
+            if at > self.size_bytes:
+                cut = True
+                break
+            step = read_at(self._fd, FRAME_BYTES, at - FOOTER_BYTES, self._path)
+            between.append(step.ljust(FRAME_BYTES, b"\0"))
+            if len(step) < FRAME_BYTES:  # the file's end, or a cut header that the next step will name
+                if len(step) < FOOTER_BYTES:
+                    raise self._shrank(at - FOOTER_BYTES + len(step))
+                break
+        found = np.frombuffer(b"".join(between), dtype=_BETWEEN)
+        headers = found[: len(starts)]
+        self._check_lengths(np.array(starts, dtype=np.int64), headers["length"], headers["length_crc"])
+        if cut:
+            raise self._cut(self._records + len(starts) - 1, starts[-1], at - starts[-1], "frame")
+        self._keep(np.array(starts, dtype=np.int64), found["data_crc"][1:].astype(np.uint32), at)
+        return (at - begin) / len(starts)
+
+    def _header(self, at: int, record: int) -> bytes:
+        header = read_at(self._fd, HEADER_BYTES, at, self._path)
+        if len(header) < HEADER_BYTES:
+            raise self._cut(record, at, HEADER_BYTES, "header")
+        return header
+
+    def _keep(self, starts: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], end: int) -> None:
+        self._starts.append(starts)
+        self._crcs.append(crcs)
+        self._records += len(starts)
+        if self._progress is not None:
+            self._progress(end - self.position)
+        self.position = end
+
+    def _check_lengths(
+        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint32]
+    ) -> None:
+        expected = masked_length_crcs(lengths)
+        bad = np.flatnonzero(expected != stored)
+        if len(bad) == 0:
+            return
+        first = int(bad[0])
+        record, offset = self._records + first, int(starts[first])
+        self._refuse_compressed(record)
+        raise CorruptRecordError(
+            f"{self._path}: record {record} at offset {offset}: the length {int(lengths[first])} must carry the masked "
+            f"CRC32C {int(expected[first]):#010x}, stored is {int(stored[first]):#010x}",
+            shard=self._path.name,
+            record=record,
+            offset=offset,
+        )
+
+    def _cut(self, record: int, offset: int, needed: int, part: str) -> DatasetError:
+        self._refuse_compressed(record)
+        return CorruptRecordError(
+            f"{self._path}: record {record} at offset {offset}: its {part} needs {needed} bytes, "
+            f"{self.size_bytes - offset} are left before the file's end at {self.size_bytes}: the file is cut short",
+            shard=self._path.name,
+            record=record,
+            offset=offset,
+        )
+
+    def _shrank(self, end: int) -> DatasetError:
+        return DatasetError(
+            f"{self._path}: had {self.size_bytes} bytes when opened and ends at {end} now: it is changing"
+        )
+
+    def _refuse_compressed(self, record: int) -> None:
+        """A file whose very first header is wrong may be a compressed one; say so rather than call it corrupt."""
+        if record != 0:
+            return
+        magic = read_at(self._fd, 2, 0, self._path)
+        kind = "gzip" if magic == _GZIP_MAGIC else "zlib" if magic in _ZLIB_MAGICS else None
+        if kind is not None:
+            folder = self._path.parent
+            raise DatasetError(
+                f"{self._path}: is a TFRecord file compressed with {kind}: records inside it have no place on disk, so "
+                f"it cannot be served in place. Convert it once: emlio convert {folder} {folder}-emlio"
+            )

@@ -1,0 +1,106 @@
+"""`emlio index`: find where the records of a dataset's shards begin, before a daemon has to.
+
+Covers: the command's arguments and what it prints. Does not cover: scanning (emlio.daemon.shards).
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from emlio.daemon.shards.dataset import Dataset, open_dataset
+from emlio.daemon.shards.describe import describe_directory
+from emlio.daemon.shards.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
+from emlio.errors import DatasetError
+from emlio.units import format_duration, format_size
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "Index TFRecord shards where they lie, so that a daemon starts at once."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="a dataset's directory")
+    parser.add_argument(
+        "--dali", action="store_true", help="also write the .idx files DALI's own TFRecord reader needs"
+    )
+    parser.add_argument("--force", action="store_true", help="scan shards even where there are indexes")
+    parser.add_argument(
+        "--mapping",
+        action="store_true",
+        help="also describe each shard in a mapping beside it; existing ones are kept unless --force is given",
+    )
+    parser.add_argument(
+        "--cache-dir",
+        metavar="FOLDER",
+        type=Path,
+        help="keep indexes under this folder (default: beside the shards, else in ~/.cache/emlio)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Index every directory; one that fails does not stop the others. Returns 1 where any failed."""
+    failed = False
+    for directory in arguments.directories:
+        try:
+            failed |= not _index(directory, arguments)
+        except DatasetError as error:
+            print(f"emlio index: {error}", file=sys.stderr)
+            failed = True
+    return int(failed)
+
+
+def _index(directory: Path, arguments: argparse.Namespace) -> bool:
+    """Index one directory; returns whether all is well."""
+    begun = time.monotonic_ns()
+    rebuild: bool = arguments.force
+    described = 0
+    if arguments.mapping and (arguments.force or not any(directory.glob("mapping_shard_*.json"))):
+        described = len(describe_directory(directory, cache_dir=arguments.cache_dir, progress=True, rebuild=rebuild))
+        rebuild = False
+    with open_dataset(directory.name, directory, arguments.cache_dir, progress=True, rebuild=rebuild) as dataset:
+        facts = [
+            f"{len(dataset.shards):,} shards",
+            f"{dataset.records:,} records",
+            format_size(dataset.size_bytes),
+            f"indexed in {format_duration(time.monotonic_ns() - begun)}",
+        ]
+        if described:
+            facts.append(f"{described:,} mappings written")
+        if arguments.dali:
+            facts.append(f"{_write_dali(dataset):,} DALI indexes written")
+        if dataset.missing:
+            facts.append(f"{len(dataset.missing):,} shards are not here, for example {dataset.missing[0]}")
+        print(f"{directory}: {', '.join(facts)}")
+        return arguments.dali or _dali_agrees(dataset)
+
+
+def _write_dali(dataset: Dataset) -> int:
+    for shard in dataset.shards:
+        path = shard.path.with_name(dali_index_name(shard.name))
+        try:
+            write_dali_index(path, shard.offsets)
+        except OSError as error:
+            raise DatasetError(f"DALI index {path}: cannot be written: {error.strerror or error}") from error
+    return len(dataset.shards)
+
+
+def _dali_agrees(dataset: Dataset) -> bool:
+    """Whether DALI indexes that are there describe the shards; those that do not are named."""
+    agrees = True
+    for shard in dataset.shards:
+        path = find_dali_index(shard.path)
+        if path is None:
+            continue
+        try:
+            same = np.array_equal(read_dali_index(path, shard.size_bytes), shard.offsets)
+            reason = "" if same else f"DALI index {path}: has other records than {shard.name}"
+        except DatasetError as error:
+            same, reason = False, str(error)
+        if not same:
+            print(f"emlio index: {reason}. Rewrite it: emlio index --dali {dataset.directory}", file=sys.stderr)
+            agrees = False
+    return agrees

@@ -1,0 +1,127 @@
+"""`emlio inspect`: what a dataset holds, and whether it is sound.
+
+Covers: the command's arguments and what it prints. Does not cover: finding it out (emlio.daemon.shards).
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from emlio.daemon.shards.dataset import Dataset, Shard, open_dataset
+from emlio.daemon.shards.mapping import Feature
+from emlio.daemon.shards.parallel import for_each_shard
+from emlio.daemon.shards.preview import draw_preview
+from emlio.daemon.shards.summary import Summary, summarise
+from emlio.daemon.shards.verify import bad_records
+from emlio.errors import CorruptRecordError
+from emlio.units import format_size
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "Show what a dataset holds; with --verify, check every record."
+
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the dataset's directory")
+    parser.add_argument("--verify", action="store_true", help="read every byte and check every record's checksum")
+    parser.add_argument(
+        "--preview", metavar="PICTURE", type=Path, help="draw some of the images into this file (needs Pillow)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="where indexes are kept, as for emlio index")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show one dataset. Returns 1 where a record is not what was written."""
+    directory: Path = arguments.directory
+    with open_dataset(directory.name, directory, arguments.cache_dir, progress=True) as dataset:
+        bad = _verify(dataset) if arguments.verify else None
+        # Records are looked at for their features only once they are known to be sound, or nobody asked.
+        summary = summarise(dataset, look_inside=not bad)
+        drawn = draw_preview(dataset, arguments.preview) if arguments.preview is not None and not bad else 0
+    if arguments.json:
+        print(_as_json(summary, bad))
+    else:
+        print("\n".join(_as_text(summary)))
+        if bad is not None:
+            print(f"  checked      {summary.records:,} records, {len(bad):,} bad")
+        if drawn:
+            print(f"  preview      {drawn} images in {arguments.preview}")
+    for error in bad or ():
+        print(f"emlio inspect: {error}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _verify(dataset: Dataset) -> list[CorruptRecordError]:
+    def check(shard: Shard, advance: Callable[[int], None]) -> list[CorruptRecordError]:
+        return list(bad_records(shard.path, shard.offsets, advance))
+
+    total = dataset.size_bytes
+    found = for_each_shard(dataset.shards, check, label="checking", total_bytes=total, progress=True)
+    return [error for errors in found for error in errors]
+
+
+def _as_json(summary: Summary, bad: list[CorruptRecordError] | None) -> str:
+    facts = msgspec.to_builtins(summary)
+    facts["bad_records"] = (
+        None
+        if bad is None
+        else [
+            {"shard": error.shard, "record": error.record, "offset": error.offset, "reason": str(error)}
+            for error in bad
+        ]
+    )
+    return msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
+
+
+def _as_text(summary: Summary) -> Iterator[str]:
+    sizes = summary.record_sizes
+    yield summary.directory
+    here = (
+        f"{summary.shards:,} ({format_size(summary.size_bytes)}), {'mapped' if summary.mapped else 'without mappings'}"
+    )
+    yield f"  shards       {here}"
+    if summary.missing:
+        yield f"  not here     {len(summary.missing):,}: {_list(list(summary.missing))}"
+    yield f"  records      {summary.records:,}"
+    figures = (("min", sizes.min), ("mean", sizes.mean), ("p50", sizes.p50), ("p99", sizes.p99), ("max", sizes.max))
+    yield f"  record size  {'  '.join(f'{name} {format_size(value)}' for name, value in figures)}"
+    yield f"  fingerprint  {summary.fingerprint}"
+    if summary.features:
+        source = "  (by a few records)" if summary.features_sampled else ""
+        names = sorted(summary.features)
+        yield f"  features     {_feature(names[0], summary.features[names[0]])}{source}"
+        for name in names[1:]:
+            yield f"               {_feature(name, summary.features[name])}"
+    elif summary.features_sampled:
+        yield "  features     unknown: the records looked at are not tf.train.Example"
+    else:
+        yield "  features     unknown: not looked at"
+    if summary.label_counts is None:
+        yield "  labels       not counted: no mapping tells"
+    else:
+        called = summary.label_names or {}
+        common = sorted(summary.label_counts.items(), key=lambda item: (-item[1], item[0]))
+        shown = [f"{label}{f' {called[label]}' if label in called else ''}: {count:,}" for label, count in common]
+        yield f"  labels       {len(shown):,}: {_list(shown)}"
+
+
+def _feature(name: str, feature: Feature) -> str:
+    shape = "" if feature.shape is None else f" {list(feature.shape)}"
+    return f"{_plain(name)}  {feature.kind}{shape}"
+
+
+def _list(items: list[str]) -> str:
+    more = f", and {len(items) - _SHOWN:,} more" if len(items) > _SHOWN else ""
+    return ", ".join(_plain(item) for item in items[:_SHOWN]) + more
+
+
+def _plain(text: str) -> str:
+    """Text from a file as a terminal may be shown it: no escape sequences."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,70 @@
+"""Small datasets for tests.
+
+Covers: TFRecord files of given records, and directories of shards, mapped or as somebody else left them. Does not
+cover: datasets worth training on (emlio convert).
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from emlio.daemon.shards.describe import describe_directory
+from emlio.tfrecord import frame
+
+__all__ = ["make_dataset", "numbered_payload", "write_tfrecord"]
+
+
+def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
+    """Write a TFRecord file of these records."""
+    with path.open("wb") as file:
+        file.writelines(frame(record) for record in records)
+
+
+def numbered_payload(record: int, size_bytes: int | None = None) -> bytes:
+    """A record that can be told from all others: its number in 8 bytes little-endian, then bytes that follow from it.
+
+    Args:
+        record: its number in the dataset.
+        size_bytes: the record's size, at least 8; by default 8 to 263 bytes, different from record to record.
+    """
+    seed = hashlib.blake2b(record.to_bytes(8, "little"), digest_size=32).digest()
+    size = 8 + seed[0] if size_bytes is None else size_bytes
+    if size < 8:
+        raise ValueError(f"size_bytes must be at least 8, the record's number, got {size}")
+    rest = size - 8
+    return record.to_bytes(8, "little") + (seed * (rest // len(seed) + 1))[:rest]
+
+
+def make_dataset(
+    directory: Path,
+    *,
+    records: int,
+    shards: int,
+    payload: Callable[[int], bytes] | int | None = None,
+    mapped: bool = True,
+) -> list[bytes]:
+    """Make a dataset and return its records in the order of their numbers.
+
+    The records are dealt in runs: the first shard holds the lowest numbers; runs differ in length by at most one.
+
+    Args:
+        directory: where; it is made.
+        records: how many records, at least one for each shard.
+        shards: how many files, named train-00000-of-NNNNN.tfrecord.
+        payload: makes a record's bytes from its number; a number of bytes; or None for small records of varied size.
+        mapped: write an index and a mapping beside each shard, as `emlio convert` does; otherwise leave bare files.
+    """
+    if not 1 <= shards <= records:
+        raise ValueError(f"shards must be in [1, {records}], got {shards}")
+    directory.mkdir(parents=True, exist_ok=True)
+    if callable(payload):
+        made = [payload(record) for record in range(records)]
+    else:
+        made = [numbered_payload(record, payload) for record in range(records)]
+    for shard in range(shards):
+        first, after = shard * records // shards, (shard + 1) * records // shards
+        path = directory / f"train-{shard:05d}-of-{shards:05d}.tfrecord"
+        write_tfrecord(path, made[first:after])
+    if mapped:
+        describe_directory(directory)
+    return made
