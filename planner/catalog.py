@@ -1,0 +1,163 @@
+"""What there is to be planned: shards by name, and records numbered through all of them.
+
+Covers: the numbering (record ids), the fingerprint, and finding a record's shard. Does not cover: where shards lie and
+who holds them (owners.py), or reading them.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.planner.permutation import LARGEST
+
+__all__ = ["Catalog", "ShardEntry"]
+
+_MOST_BUCKETS: Final = 2**16
+"""512 KiB of look-up table at most: it should stay in the second-level cache."""
+
+_MOST_STEPS: Final = 4
+"""Where more shards than this begin within one bucket, bisection is as fast as stepping from shard to shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """One shard as the plan sees it.
+
+    Attributes:
+        name: unique in the dataset; the dataset's order is the order of the names.
+        records: how many records it holds; a shard may be empty.
+        size_bytes: the file's size, by which daemons share the work.
+        digest: what tells this content from another under the same name.
+    """
+
+    name: str
+    records: int
+    size_bytes: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise DatasetError("a shard's name must not be empty")
+        if self.records < 0 or self.size_bytes < 0:
+            raise DatasetError(
+                f"shard {self.name!r}: records and size_bytes must not be negative, got {self.records} and"
+                f" {self.size_bytes}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Buckets:
+    """Finds the shard of an id by one look-up and a few steps, where bisection takes ten missed branches.
+
+    Attributes:
+        shift: an id's bucket is `id >> shift`.
+        first: for each bucket, which of the non-empty shards holds its first id.
+        ends: for each non-empty shard, the first id after it.
+        numbers: the non-empty shards' places in the catalog.
+        steps: how many shards at most begin inside one bucket; the number of steps to take.
+    """
+
+    shift: int
+    first: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    steps: int
+
+
+def _make_buckets(bases: npt.NDArray[np.int64]) -> _Buckets:
+    numbers = np.flatnonzero(np.diff(bases)).astype(np.int64)
+    ends = bases[numbers + 1]
+    total = int(bases[-1])
+    wanted = min(4 * numbers.size, _MOST_BUCKETS)
+    shift = max((total // wanted).bit_length() - 1, 0)
+    while (total - 1) >> shift >= _MOST_BUCKETS:
+        shift += 1
+    starts = np.arange(((total - 1) >> shift) + 1, dtype=np.int64) << shift
+    first = np.searchsorted(ends, starts, side="right").astype(np.int64)
+    lasts = np.minimum(starts + (1 << shift), total) - 1
+    steps = int((np.searchsorted(ends, lasts, side="right") - first).max())
+    return _Buckets(shift=shift, first=first, ends=ends, numbers=numbers, steps=steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """The shards of one dataset; record ids run through them in the order of their names.
+
+    Attributes:
+        shards: sorted by name, each name once, with at least one record among them.
+        bases: the first id of each shard, and the number of records at the end.
+        fingerprint: 32 hex digits; equal for equal shards, on every machine.
+    """
+
+    shards: tuple[ShardEntry, ...]
+    bases: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    fingerprint: str = field(init=False, compare=False)
+    _buckets: _Buckets = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for before, after in zip(self.shards, self.shards[1:], strict=False):
+            if before.name >= after.name:
+                raise DatasetError(
+                    f"shards must be sorted by name, each name once, got {before.name!r} before {after.name!r}"
+                )
+        records = sum(entry.records for entry in self.shards)
+        if not 1 <= records <= LARGEST:
+            raise DatasetError(
+                f"a dataset must hold 1 to {LARGEST} records, got {records} in {len(self.shards)} shard(s)"
+            )
+        bases = np.zeros(len(self.shards) + 1, dtype=np.int64)
+        np.cumsum([entry.records for entry in self.shards], out=bases[1:])
+        bases.flags.writeable = False
+        object.__setattr__(self, "bases", bases)
+        object.__setattr__(self, "fingerprint", _fingerprint(self.shards))
+        object.__setattr__(self, "_buckets", _make_buckets(bases))
+
+    @property
+    def records(self) -> int:
+        """How many records there are: N."""
+        return int(self.bases[-1])
+
+    def shards_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The index in `shards` of the shard that holds each record.
+
+        Args:
+            ids: record ids, in [0, records).
+        """
+        buckets = self._buckets
+        # Seen as unsigned, a negative number is a huge one: one comparison finds both ends.
+        if ids.size and int(ids.view(np.uint64).max()) >= self.records:
+            raise ConfigError(f"record ids must be in [0, {self.records}), got {int(ids.min())} to {int(ids.max())}")
+        if buckets.steps > _MOST_STEPS:
+            found = np.searchsorted(buckets.ends, ids, side="right").astype(np.int64, copy=False)
+        else:
+            found = buckets.first[ids >> buckets.shift]
+            for _ in range(buckets.steps):
+                found += ids >= buckets.ends[found]
+        return found if buckets.numbers.size == len(self.shards) else buckets.numbers[found]
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where records lie.
+
+        Args:
+            ids: record ids, in [0, records).
+
+        Returns:
+            The index of each one's shard, and its number within the shard.
+        """
+        shards = self.shards_of(ids)
+        return shards, ids - self.bases[shards]
+
+
+def _fingerprint(shards: tuple[ShardEntry, ...]) -> str:
+    """Every field with its length before it, so that no two lists of shards write the same bytes."""
+    state = hashlib.blake2b(b"emlio.catalog/1/%d" % len(shards), digest_size=16)
+    for entry in shards:
+        for text in (entry.name, entry.digest):
+            encoded = text.encode()
+            state.update(len(encoded).to_bytes(8, "little") + encoded)
+        state.update(entry.records.to_bytes(8, "little") + entry.size_bytes.to_bytes(8, "little"))
+    return state.hexdigest()

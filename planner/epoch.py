@@ -1,0 +1,174 @@
+"""One epoch, shared out among ranks.
+
+Covers: which places, and so which records, are in which batch of which rank; the tail; going on in the middle of an
+epoch; walking one rank's part restricted to some shards. Does not cover: the order itself (order.py).
+
+Step g of all ranks together takes the places [origin + g*W*B, origin + (g+1)*W*B), rank r the r-th run of B of them. So
+the order of the epoch does not know how many ranks there are, and what a job has consumed is one number.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError
+from emlio.planner.catalog import Catalog
+from emlio.planner.order import Order, make_order
+from emlio.planner.spec import PlanSpec
+
+__all__ = ["CHUNK", "EpochPlan", "walk"]
+
+CHUNK: Final = 16384
+"""Slots a walk looks at in one go: about a millisecond's work, and arrays that stay in the second-level cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPlan:
+    """One epoch from `origin` on. Immutable, so threads may share it.
+
+    A slot is the running number of a sample at one rank: 0 is the first that the rank gets at or after `origin`.
+
+    Attributes:
+        catalog: the dataset.
+        spec: the spec.
+        epoch: its number, in [0, 2**63).
+        origin: how many places of the epoch were handed out before, over all ranks.
+        steps: how many batches every rank gets; the same for all.
+        repeated: how many samples are handed out for the second time in this epoch, over all ranks.
+    """
+
+    catalog: Catalog
+    spec: PlanSpec
+    epoch: int
+    origin: int = 0
+    steps: int = field(init=False)
+    repeated: int = field(init=False)
+    _order: Order = field(init=False, repr=False, compare=False)
+    _full_steps: int = field(init=False, repr=False, compare=False)
+    _tail: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        records = self.catalog.records
+        if not 0 <= self.epoch < 2**63:
+            raise ConfigError(f"epoch must be in [0, 2**63), got {self.epoch}")
+        if not 0 <= self.origin <= records:
+            raise ConfigError(f"origin must be in [0, {records}], got {self.origin}")
+        full_steps, rest = divmod(records - self.origin, self.spec.batch_size * self.spec.world_size)
+        tail = 0 if self.spec.drop_last else rest
+        object.__setattr__(self, "_full_steps", full_steps)
+        object.__setattr__(self, "_tail", tail)
+        object.__setattr__(self, "steps", full_steps + (tail > 0))
+        object.__setattr__(self, "_order", make_order(self.catalog, self.spec.shuffle, self.spec.seed, self.epoch))
+        wanted = self.spec.world_size * (self.spec.batch_size if self.spec.pad else 1)
+        object.__setattr__(self, "repeated", max(wanted - tail, 0) if tail else 0)
+
+    def _tail_run(self, rank: int) -> tuple[int, int]:
+        """Where in the last, partial step a rank's run begins, and how long it is."""
+        if not self._tail:
+            return 0, 0
+        if self.spec.pad:
+            return rank * self.spec.batch_size, self.spec.batch_size
+        share, more = divmod(self._tail, self.spec.world_size)
+        if not share:
+            # Fewer places than ranks: one each, and the order begins again for those that would get none.
+            return rank, 1
+        return rank * share + min(rank, more), share + (rank < more)
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.spec.world_size:
+            raise ConfigError(f"rank must be in [0, {self.spec.world_size}), got {rank}")
+
+    def slots(self, rank: int) -> int:
+        """How many samples the rank gets."""
+        self._check_rank(rank)
+        return self._full_steps * self.spec.batch_size + self._tail_run(rank)[1]
+
+    def batch_slots(self, rank: int, step: int) -> tuple[int, int]:
+        """The slots of one batch: the first, and the one after the last."""
+        if not 0 <= step < self.steps:
+            raise ConfigError(f"step must be in [0, {self.steps}), got {step}")
+        first = step * self.spec.batch_size
+        return first, min(first + self.spec.batch_size, self.slots(rank))
+
+    def consumed(self, step: int) -> int:
+        """How many places of the epoch are handed out once `step` steps are done: the origin to go on from."""
+        if not 0 <= step <= self.steps:
+            raise ConfigError(f"step must be in [0, {self.steps}], got {step}")
+        return min(self.origin + step * self.spec.batch_size * self.spec.world_size, self.catalog.records)
+
+    def places(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
+        """The places in the epoch's order of the rank's slots from `first_slot` up to before `end_slot`."""
+        slots = self.slots(rank)
+        if not 0 <= first_slot <= end_slot <= slots:
+            raise ConfigError(f"slots of rank {rank} must be in [0, {slots}], got {first_slot} to {end_slot}")
+        batch, world = self.spec.batch_size, self.spec.world_size
+        places = np.arange(first_slot, end_slot, dtype=np.int64)
+        full_slots = self._full_steps * batch
+        in_full = max(min(end_slot, full_slots) - first_slot, 0)
+        if in_full:
+            # Between two batches of a rank lie those of the others.
+            full = places[:in_full]
+            full += (full // batch) * (batch * (world - 1)) + (self.origin + rank * batch)
+        if in_full < places.size:
+            tail = places[in_full:]
+            tail += self.origin + self._full_steps * batch * world + self._tail_run(rank)[0] - full_slots
+            tail %= self.catalog.records
+        return places
+
+    def ids(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
+        """The records at the rank's slots from `first_slot` up to before `end_slot`; costs only the range's length."""
+        return self._order.ids(self.places(rank, first_slot, end_slot))
+
+    def ids_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The records at places of the epoch's order, whoever gets them."""
+        return self._order.ids(places)
+
+
+def walk(
+    epoch_plan: EpochPlan,
+    rank: int,
+    first_slot: int = 0,
+    owned: npt.NDArray[np.bool_] | None = None,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """What one rank gets from some of the shards, in the rank's order.
+
+    Args:
+        epoch_plan: the epoch.
+        rank: whose part.
+        first_slot: where to begin; any slot up to the rank's last.
+        owned: for each shard whether it counts; all, where None.
+        chunk: how many slots are looked at in one go, which bounds the memory.
+
+    Yields:
+        Slots, their shards' indexes, and their numbers within the shards: arrays of equal length, never empty.
+    """
+    catalog = epoch_plan.catalog
+    if chunk < 1:
+        raise ConfigError(f"chunk must be at least 1, got {chunk}")
+    if owned is not None and owned.shape != (len(catalog.shards),):
+        raise ConfigError(f"owned must have one item for each of {len(catalog.shards)} shards, got {owned.shape}")
+    slots = epoch_plan.slots(rank)
+    if not 0 <= first_slot <= slots:
+        raise ConfigError(f"first_slot of rank {rank} must be in [0, {slots}], got {first_slot}")
+    return _walk(epoch_plan, rank, range(first_slot, slots, chunk), slots, owned)
+
+
+def _walk(
+    epoch_plan: EpochPlan, rank: int, starts: range, slots: int, owned: npt.NDArray[np.bool_] | None
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    catalog = epoch_plan.catalog
+    for start in starts:
+        end = min(start + starts.step, slots)
+        ids = epoch_plan.ids(rank, start, end)
+        shards = catalog.shards_of(ids)
+        if owned is None:
+            yield np.arange(start, end, dtype=np.int64), shards, ids - catalog.bases[shards]
+            continue
+        kept = np.flatnonzero(owned[shards])
+        if kept.size:
+            shards = shards[kept]
+            yield kept + start, shards, ids[kept] - catalog.bases[shards]

@@ -1,0 +1,74 @@
+"""The plan: a pure function of dataset, spec and epoch that says which record is at which place.
+
+Covers: the plan as a whole and the digest by which two sides find out that theirs are the same. Does not cover: an
+epoch's arithmetic (epoch.py), orders (order.py), who sends what (owners.py).
+"""
+
+import hashlib
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio.planner.catalog import Catalog
+from emlio.planner.epoch import CHUNK, EpochPlan, walk
+from emlio.planner.order import PLAN_VERSION
+from emlio.planner.spec import PlanSpec
+
+__all__ = ["CHUNK", "PLAN_VERSION", "EpochPlan", "Plan", "PlanSpec", "walk"]
+
+_PROBED_EPOCHS: Final = (0, 1, 2, 1000)
+_PROBED_SLOTS: Final = 4
+
+
+class Plan:
+    """All epochs of one dataset under one spec. Immutable, so threads may share it.
+
+    Attributes:
+        catalog: the dataset.
+        spec: the spec.
+        digest: 64 hex digits that two sides compare before they work together.
+    """
+
+    __slots__ = ("catalog", "digest", "spec")
+
+    def __init__(self, catalog: Catalog, spec: PlanSpec) -> None:
+        samples = spec.batch_size * spec.world_size
+        if spec.drop_last and samples > catalog.records:
+            raise ConfigError(
+                f"with drop_last a step must not need more samples than there are, got batch_size {spec.batch_size} x"
+                f" world_size {spec.world_size} = {samples} with {catalog.records} records: there would be zero steps"
+            )
+        self.catalog: Final = catalog
+        self.spec: Final = spec
+        self.digest: Final = self._digest()
+
+    def epoch(self, epoch: int, origin: int = 0) -> EpochPlan:
+        """One epoch.
+
+        Args:
+            epoch: its number, from 0.
+            origin: how many places of it were handed out before, over all ranks, whatever their number was then.
+        """
+        return EpochPlan(catalog=self.catalog, spec=self.spec, epoch=epoch, origin=origin)
+
+    def _digest(self) -> str:
+        """The inputs, and some of what comes out: two builds that compute differently must not look equal."""
+        spec = self.spec
+        inputs = (
+            PLAN_VERSION,
+            self.catalog.fingerprint,
+            spec.seed,
+            str(spec.shuffle),
+            spec.batch_size,
+            spec.world_size,
+            int(spec.drop_last),
+            int(spec.pad),
+        )
+        state = hashlib.sha256("/".join(str(value) for value in inputs).encode())
+        for number in _PROBED_EPOCHS:
+            epoch = self.epoch(number)
+            for rank in sorted({0, spec.world_size // 2, spec.world_size - 1}):
+                slots = epoch.slots(rank)
+                for first in (0, max(slots - _PROBED_SLOTS, 0)):
+                    ids = epoch.ids(rank, first, min(first + _PROBED_SLOTS, slots))
+                    state.update(ids.astype("<i8").tobytes())
+        return state.hexdigest()

@@ -1,0 +1,50 @@
+"""What a plan is made from, besides the dataset.
+
+Covers: the spec as a value and its limits. Does not cover: what a dataset adds to the limits (plan.py).
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio.planner.order import Shuffle
+
+__all__ = ["PlanSpec"]
+
+_MOST_SAMPLES: Final = 2**40
+"""Of one global step. Beyond, places would not fit 64 bits with room to spare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSpec:
+    """What the order, the ranks and the batches follow from. Both sides of a session have the same one.
+
+    Attributes:
+        seed: draws the orders of all epochs, in [0, 2**63).
+        shuffle: how far records move.
+        batch_size: samples per rank and step.
+        world_size: how many ranks share the epoch.
+        drop_last: leave out the last step where it cannot be full.
+        pad: fill the last step by beginning the order again; not together with drop_last.
+    """
+
+    seed: int = 0
+    shuffle: Shuffle = field(default_factory=Shuffle)
+    batch_size: int
+    world_size: int = 1
+    drop_last: bool = False
+    pad: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed must be in [0, 2**63), got {self.seed}")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}")
+        if self.world_size < 1:
+            raise ConfigError(f"world_size must be at least 1, got {self.world_size}")
+        if self.batch_size * self.world_size > _MOST_SAMPLES:
+            raise ConfigError(
+                f"batch_size x world_size must be at most 2**40, got {self.batch_size} x {self.world_size}"
+            )
+        if self.drop_last and self.pad:
+            raise ConfigError("drop_last and pad must not both be true: the last step is either left out or filled")

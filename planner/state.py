@@ -1,0 +1,112 @@
+"""Where a job is in its data: what a checkpoint keeps.
+
+Covers: the state as a value, its JSON form, and whether it belongs to a dataset and spec. Does not cover: who counts
+what was handed out (the loader). It knows nothing of ranks and batches, so it is the same on all ranks and fits another
+number of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from emlio.errors import ConfigError, PlanError
+from emlio.planner.catalog import Catalog
+from emlio.planner.order import PLAN_VERSION, Shuffle
+from emlio.planner.spec import PlanSpec
+
+__all__ = ["PlanState"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanState:
+    """Samples up to here were handed to the user; everything after them was not.
+
+    Attributes:
+        fingerprint: the dataset's.
+        seed: the plan's.
+        shuffle: the plan's.
+        epoch: the epoch under way.
+        consumed: places of this epoch handed out, over all ranks.
+    """
+
+    fingerprint: str
+    seed: int
+    shuffle: Shuffle
+    epoch: int
+    consumed: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("seed", self.seed), ("epoch", self.epoch), ("consumed", self.consumed)):
+            if not 0 <= value < 2**63:
+                raise ConfigError(f"a state's {name} must be in [0, 2**63), got {value}")
+        if not 0 < len(self.fingerprint) <= 128:
+            raise ConfigError(f"a state's fingerprint must have 1 to 128 characters, got {len(self.fingerprint)}")
+
+    def to_json(self) -> dict[str, str | int]:
+        """A dictionary of under 1 KB for json.dumps."""
+        return {
+            "version": PLAN_VERSION,
+            "fingerprint": self.fingerprint,
+            "seed": self.seed,
+            "shuffle": str(self.shuffle),
+            "epoch": self.epoch,
+            "consumed": self.consumed,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, object]) -> Self:
+        """The state that `to_json` wrote; keys it does not know are left alone.
+
+        Raises:
+            PlanError: it was written under another version of the plan, whose order is another.
+            ConfigError: a key is missing or of the wrong type.
+        """
+        version = _integer(document, "version")
+        if version != PLAN_VERSION:
+            raise PlanError(f"a state must be of plan version {PLAN_VERSION}, got version {version}")
+        return cls(
+            fingerprint=_text(document, "fingerprint"),
+            seed=_integer(document, "seed"),
+            shuffle=Shuffle.parse(_text(document, "shuffle")),
+            epoch=_integer(document, "epoch"),
+            consumed=_integer(document, "consumed"),
+        )
+
+    def check(self, catalog: Catalog, spec: PlanSpec) -> None:
+        """Whether a job on this dataset with this spec may go on from here.
+
+        Raises:
+            PlanError: the state is of another dataset, seed or shuffle; names both values.
+        """
+        pairs = (
+            ("dataset fingerprint", self.fingerprint, catalog.fingerprint),
+            ("seed", self.seed, spec.seed),
+            ("shuffle", str(self.shuffle), str(spec.shuffle)),
+        )
+        for name, saved, current in pairs:
+            if saved != current:
+                raise PlanError(f"a state must have the {name} of the plan, which is {current}, got {saved}")
+        if self.consumed > catalog.records:
+            raise PlanError(
+                f"a state must have consumed at most the dataset's {catalog.records} records, got {self.consumed}"
+            )
+
+
+def _value(document: Mapping[str, object], key: str) -> object:
+    if key not in document:
+        raise ConfigError(f"a state must have the key {key!r}, got only {sorted(document)}")
+    return document[key]
+
+
+def _integer(document: Mapping[str, object], key: str) -> int:
+    value = _value(document, key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"a state's {key!r} must be an integer, got {value!r}")
+    return value
+
+
+def _text(document: Mapping[str, object], key: str) -> str:
+    value = _value(document, key)
+    if not isinstance(value, str):
+        raise ConfigError(f"a state's {key!r} must be a string, got {value!r}")
+    return value
