@@ -1,0 +1,169 @@
+"""The records of a batch to one column per feature.
+
+Covers: received buffers in, stacked numbers and views of bytes out; the place in the batch is the caller's choice.
+Payload bytes are never copied, only numbers are. Does not cover: what a column's bytes mean, checksums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.example.decode import BYTES, NO_KIND, Feature, read_features
+from emlio.example.gather import Column, Gathered
+from emlio.example.scan import scan
+
+__all__ = ["TOGETHER_FROM", "Column", "ColumnDecoder", "Piece"]
+
+TOGETHER_FROM = 24
+"""Records in a piece from which on walking them together is faster than one by one, as measured with two features."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Piece:
+    """Some records of a batch, as they lie in one received buffer.
+
+    Attributes:
+        buffer: bytes, one-dimensional and contiguous.
+        starts: begin of each record's data in the buffer (the data, not the frame around it).
+        ends: one past its last byte.
+        slots: each record's place in the batch.
+    """
+
+    buffer: memoryview
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.buffer.format != "B" or self.buffer.ndim != 1 or not self.buffer.c_contiguous:
+            raise ConfigError(
+                f"a piece's buffer must be contiguous bytes, got {self.buffer.format!r} x {self.buffer.shape}"
+            )
+        for name, array in (("starts", self.starts), ("ends", self.ends), ("slots", self.slots)):
+            if array.dtype != np.int64 or array.ndim != 1 or len(array) != len(self.starts):
+                raise ConfigError(f"a piece's {name} must be int64, one per record, got {array.dtype} {array.shape}")
+        if len(self.starts) and (
+            int(self.starts.min()) < 0
+            or int(self.ends.max()) > len(self.buffer)
+            or not (self.starts <= self.ends).all()
+        ):
+            raise ConfigError(f"a piece's records must lie inside its buffer of {len(self.buffer)} bytes")
+
+
+class ColumnDecoder:
+    """Turns pieces into columns.
+
+    It holds no state between batches, so any number of threads may share one.
+    """
+
+    __slots__ = ("_fields", "_together_from")
+
+    def __init__(self, fields: Sequence[str] | None = None, *, together_from: int = TOGETHER_FROM) -> None:
+        """Make a decoder.
+
+        Args:
+            fields: the features wanted, in the order of the columns; others are skipped unread, and a record that
+                lacks one is an error. None: the features of the record at place 0, sorted; a record with other ones is
+                an error, since a column that comes and goes with the shuffle is a defect nobody finds. A feature
+                without a kind counts as absent.
+            together_from: records in a piece from which on they are walked together.
+        """
+        if isinstance(fields, str) or (fields is not None and (not fields or len(set(fields)) != len(fields))):
+            raise ConfigError(
+                f"fields must be different names of features, at least one, or None for all; got {fields!r}"
+            )
+        try:
+            self._fields = None if fields is None else tuple(name.encode() for name in fields)
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise ConfigError(f"fields must be names that UTF-8 can write, got {fields!r}") from error
+        self._together_from = together_from
+
+    def decode(self, pieces: Sequence[Piece], count: int) -> dict[str, Column]:
+        """The columns of a batch of `count` records.
+
+        Raises:
+            ConfigError: the pieces' slots are not each place in [0, count) once.
+            DatasetError: a record is malformed, lacks a feature, or has one of another kind; the message names its
+                place.
+        """
+        self._check_slots(pieces, count)
+        names = self._names(pieces)
+        closed = self._fields is None
+        columns = {name: Gathered(name.decode(), count) for name in names}
+        wanted = None if closed else frozenset(names)
+        for piece in pieces:
+            rows: Sequence[int] = range(len(piece.starts))
+            if len(rows) >= self._together_from:
+                rows = _decode_together(piece, columns, closed=closed)
+            for row in rows:
+                slot = int(piece.slots[row])
+                features = _read(piece, row, wanted)
+                if closed:
+                    _check_closed(features, columns, slot)
+                for name, column in columns.items():
+                    feature = features.get(name)
+                    if feature is None or feature[0] == NO_KIND:
+                        raise _absent(name, slot, _read(piece, row, None))
+                    column.add_record(slot, feature)
+        return {name.decode(): columns[name].column() for name in names}
+
+    def _check_slots(self, pieces: Sequence[Piece], count: int) -> None:
+        slots = np.concatenate([piece.slots for piece in pieces]) if pieces else np.empty(0, np.int64)
+        if count < 1 or len(slots) != count or not np.array_equal(np.sort(slots), np.arange(count)):
+            raise ConfigError(f"the pieces' slots must be each place in [0, {count}) once, got {len(slots)} slots")
+
+    def _names(self, pieces: Sequence[Piece]) -> tuple[bytes, ...]:
+        if self._fields is not None:
+            return self._fields
+        for piece in pieces:
+            for row in np.flatnonzero(piece.slots == 0).tolist():
+                return tuple(sorted(name for name, feature in _read(piece, row, None).items() if feature[0] != NO_KIND))
+        raise AssertionError("unreachable: some piece holds place 0")
+
+
+def _decode_together(piece: Piece, columns: dict[bytes, Gathered], *, closed: bool) -> list[int]:
+    """Add the records of a piece that have the usual form; return the rows of the others."""
+    found, odd = scan(piece.buffer, piece.starts, piece.ends, tuple(columns), closed=closed)
+    rows = np.flatnonzero(~odd)
+    if not rows.size:
+        return list(range(len(odd)))
+    slots = piece.slots[rows]
+    numbers = {
+        name: run
+        for name, spans in found.items()
+        if spans.kind != BYTES
+        for run in [columns[name].unpack(piece.buffer, spans.kind, spans.lows[rows], spans.highs[rows])]
+    }
+    if any(run is None for run in numbers.values()):
+        return list(range(len(odd)))  # a malformed number: the scalar parser says where
+    for name, spans in found.items():
+        run = numbers.get(name)
+        if run is None:
+            columns[name].add_views(piece.buffer, slots, spans.lows[rows], spans.highs[rows])
+        else:
+            columns[name].add_numbers(spans.kind, slots, *run)
+    return np.flatnonzero(odd).tolist()
+
+
+def _read(piece: Piece, row: int, wanted: frozenset[bytes] | None) -> dict[bytes, Feature]:
+    try:
+        return read_features(piece.buffer, int(piece.starts[row]), int(piece.ends[row]), wanted)
+    except DatasetError as error:
+        raise DatasetError(f"record {int(piece.slots[row])} of the batch: {error}") from error
+
+
+def _check_closed(features: dict[bytes, Feature], columns: dict[bytes, Gathered], slot: int) -> None:
+    for name, feature in features.items():
+        if name not in columns and feature[0] != NO_KIND:
+            raise DatasetError(
+                f"record {slot} of the batch has a feature {name.decode()!r} that record 0 has not; "
+                f"name the fields to load"
+            )
+
+
+def _absent(name: bytes, slot: int, features: dict[bytes, Feature]) -> DatasetError:
+    there = sorted(other.decode() for other, feature in features.items() if feature[0] != NO_KIND)
+    return DatasetError(f"record {slot} of the batch has no feature {name.decode()!r}; it has {there}")

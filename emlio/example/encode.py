@@ -1,0 +1,148 @@
+"""A mapping of features to the bytes of a tf.train.Example.
+
+Covers: the kinds bytes, float32 and int64, in the form protobuf's deterministic serialisation gives: keys sorted,
+numbers packed. Does not cover: SequenceExample, arrays of more than one dimension (an Example has no shape).
+"""
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError
+from emlio.example.varint import pack_varints
+
+__all__ = ["FeatureValue", "encode_example"]
+
+FeatureValue: TypeAlias = (
+    bytes
+    | bytearray
+    | memoryview
+    | str
+    | int
+    | float
+    | Sequence[bytes]
+    | Sequence[str]
+    | Sequence[int]
+    | Sequence[float]
+    | npt.NDArray[Any]
+)
+"""One value or several of one kind. Text is stored as UTF-8; whole numbers among floats are stored as floats."""
+
+_BYTES = b"\x0a"
+_FLOATS = b"\x12"
+_INTS = b"\x1a"
+_UINT64 = (1 << 64) - 1
+_LONG_RUN = 24
+"""From this many numbers on numpy packs them faster than a loop does."""
+_SINGLES = (bytes, bytearray, memoryview, str)
+
+
+def encode_example(features: Mapping[str, FeatureValue]) -> bytes:
+    """The serialised Example that holds `features`.
+
+    Args:
+        features: name to value. An empty list has no kind and is refused; an empty array has one, its dtype's.
+
+    Raises:
+        ConfigError: a value cannot be stored; the message names the feature.
+    """
+    parts: list[bytes | memoryview] = []
+    size = 0
+    # Code point order is UTF-8's byte order, by which protobuf sorts; only its C core puts "ab" before "a".
+    for name in sorted(features):
+        size += _append_entry(parts, name, features[name])
+    return b"".join((b"\x0a", _varint(size), *parts))
+
+
+def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValue) -> int:
+    """Append one map entry and return its size: the lengths around a large value are written without joining it."""
+    try:
+        key = name.encode()
+        kind, body = _body(name, value)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"feature {name!r}: its name and values must be text that UTF-8 can write") from error
+    list_size = sum(map(len, body))
+    list_head = kind + _varint(list_size)
+    feature_size = len(list_head) + list_size
+    key_head = b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(feature_size) + list_head
+    entry_size = len(key_head) + list_size
+    head = b"\x0a" + _varint(entry_size) + key_head
+    parts.append(head)
+    parts.extend(body)
+    return len(head) + list_size
+
+
+def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryview]]:
+    """The kind's tag and the content of the list message."""
+    if isinstance(value, _SINGLES):
+        return _BYTES, _bytes_list(cast("list[bytes]", [value]))
+    if isinstance(value, np.ndarray):
+        return _array_body(name, value)
+    if isinstance(value, Real):
+        value = cast("list[float]", [value])
+    if not isinstance(value, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+        raise ConfigError(f"feature {name!r}: must be bytes, text, numbers or a list of one of them, got {value!r:.80}")
+    items = cast("Sequence[object]", value)
+    if not items:
+        raise ConfigError(f"feature {name!r}: an empty list has no kind; give an empty numpy array of the dtype meant")
+    if all(isinstance(item, _SINGLES) for item in items):
+        return _BYTES, _bytes_list(cast("Sequence[bytes]", items))
+    if all(isinstance(item, Integral) for item in items):
+        whole = [int(cast("int", item)) for item in items]
+        if min(whole) < -(1 << 63) or max(whole) >> 63 > 0:
+            raise ConfigError(
+                f"feature {name!r}: whole numbers must be in [-2**63, 2**63), got {min(whole)}, {max(whole)}"
+            )
+        if len(whole) < _LONG_RUN:
+            return _INTS, _packed(b"".join([_varint(number & _UINT64) for number in whole]))
+        return _INTS, _packed(pack_varints(np.array(whole, np.int64)))
+    if all(isinstance(item, Real) for item in items):
+        return _FLOATS, _packed(_floats(np.array([float(cast("float", item)) for item in items], np.float64)))
+    types = sorted({type(item).__name__ for item in items})
+    raise ConfigError(f"feature {name!r}: must be all bytes, all text or all numbers, got {', '.join(types)}")
+
+
+def _array_body(name: str, value: npt.NDArray[Any]) -> tuple[bytes, list[bytes | memoryview]]:
+    if value.ndim > 1:
+        raise ConfigError(f"feature {name!r}: an Example holds no shape; ravel the array, got shape {value.shape}")
+    flat = value.reshape(-1)
+    if flat.dtype.kind == "f":
+        return _FLOATS, _packed(_floats(flat))
+    if flat.dtype.kind not in "bui":
+        raise ConfigError(f"feature {name!r}: an array must hold whole numbers, floats or booleans, got {flat.dtype}")
+    if flat.dtype == np.uint64 and flat.size and int(flat.max()) >= 1 << 63:
+        raise ConfigError(f"feature {name!r}: whole numbers must be in [-2**63, 2**63), got {int(flat.max())}")
+    return _INTS, _packed(pack_varints(flat.astype(np.int64)))
+
+
+def _floats(values: npt.NDArray[np.floating[Any]]) -> bytes:
+    # What float32 cannot reach becomes infinity, as in protobuf.
+    with np.errstate(over="ignore"):
+        return values.astype("<f4").tobytes()
+
+
+def _packed(content: bytes) -> list[bytes | memoryview]:
+    return [b"\x0a" + _varint(len(content)), content] if content else []
+
+
+def _bytes_list(items: Sequence[bytes | bytearray | memoryview | str]) -> list[bytes | memoryview]:
+    parts: list[bytes | memoryview] = []
+    for item in items:
+        content = memoryview(item.encode() if isinstance(item, str) else item).cast("B")
+        parts.append(b"\x0a" + _varint(len(content)))
+        parts.append(content)
+    return parts
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    octets = bytearray()
+    while value >= 0x80:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)
