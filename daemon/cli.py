@@ -1,0 +1,90 @@
+"""The command `emlio-daemon`.
+
+Covers: argv, environment and a TOML file into one `DaemonConfig`, exit codes. Does not cover: anything that happens then.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from emlio import __version__
+from emlio.daemon.config import DaemonConfig, DatasetSource
+from emlio.daemon.service import serve
+from emlio.errors import ConfigError, EmlioError
+from emlio.logs import set_up_logging
+from emlio.settings import add_flags, read_settings, read_toml
+
+__all__ = ["main"]
+
+_EPILOG = """\
+example:
+  emlio-daemon --data imagenet=/data/imagenet --bind tcp://127.0.0.1:5555
+
+A configuration file holds the same names, and the datasets as a table:
+  [daemon]
+  bind = "tcp://127.0.0.1:5555"
+  [datasets]
+  imagenet = "/data/imagenet"
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="emlio-daemon",
+        description="Serve datasets: read, batch and push their records to training processes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"emlio {__version__}")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file; flags and EMLIO_DAEMON_* go before it"
+    )
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="[NAME=]DIR",
+        help="a dataset to serve; may be given several times",
+    )
+    add_flags(parser, DaemonConfig)
+    return parser
+
+
+def _configure(arguments: argparse.Namespace) -> DaemonConfig:
+    document = read_toml(arguments.config) if arguments.config is not None else {}
+    unknown = sorted(set(document) - {"daemon", "datasets"})
+    if unknown:
+        raise ConfigError(f"{arguments.config}: unknown tables {', '.join(unknown)}; known: daemon, datasets")
+    sources = [DatasetSource.parse(text) for text in arguments.data]
+    for name, directory in document.get("datasets", {}).items():
+        sources.append(DatasetSource(name=name, directory=Path(str(directory)).expanduser()))
+    return read_settings(
+        DaemonConfig,
+        flags=vars(arguments),
+        environment=os.environ,
+        prefix="EMLIO_DAEMON_",
+        table=document.get("daemon", {}),
+        table_name=f"{arguments.config} [daemon]",
+        others={"data": tuple(sources)},
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; 0 after an orderly end, 2 when it could not start."""
+    arguments = _parser().parse_args(argv)
+    try:
+        config = _configure(arguments)
+        set_up_logging(config.log)
+        serve(config, progress=sys.stderr.isatty())
+    except EmlioError as error:
+        print(f"emlio-daemon: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""What a daemon is told: datasets, addresses, sizes.
+
+Covers: the frozen settings with their checks and the reasons for their defaults. Does not cover: reading flags
+(emlio.daemon.cli), opening datasets.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emlio.errors import ConfigError
+from emlio.settings import option
+from emlio.units import parse_duration_ns, parse_size
+from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
+
+__all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+|\*):(\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSource:
+    """A name clients use and the folder it stands for; the name never becomes a path."""
+
+    name: str
+    directory: Path
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
+            raise ConfigError(
+                f"a dataset's name must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, got {self.name!r}"
+            )
+
+    @staticmethod
+    def parse(text: str) -> "DatasetSource":
+        """NAME=DIR, or DIR, which takes the folder's own name."""
+        name, separator, directory = text.partition("=")
+        path = Path(directory if separator else text).expanduser()
+        return DatasetSource(name=name if separator else path.resolve().name, directory=path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A host and a port to listen on; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"a port must be in [0, 65535], got {self.port}")
+
+    @staticmethod
+    def parse(text: Any) -> "Endpoint":
+        """tcp://HOST:PORT; an IPv6 address in brackets."""
+        match = _ENDPOINT.fullmatch(str(text))
+        if match is None:
+            raise ConfigError(f"must be tcp://HOST:PORT (IPv6 in brackets), got {text!r}")
+        return Endpoint(host=match[1].strip("[]"), port=int(match[2]))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRange:
+    """The ports data lanes may take, both ends included; (0, 0) leaves it to the system."""
+
+    first: int = 0
+    last: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.first == self.last == 0 or 1 <= self.first <= self.last <= 65535):
+            raise ConfigError(f"must be FIRST-LAST within 1..65535, got {self.first}-{self.last}")
+
+    @staticmethod
+    def parse(text: Any) -> "PortRange":
+        """FIRST-LAST."""
+        first, _, last = str(text).partition("-")
+        if not (first.strip().isdigit() and last.strip().isdigit()):
+            raise ConfigError(f"must be FIRST-LAST, got {text!r}")
+        return PortRange(first=int(first), last=int(last))
+
+
+def _whole(low: int, high: int) -> Any:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not str(value).strip().isdigit() or not low <= int(value) <= high:
+            raise ConfigError(f"must be a whole number in [{low}, {high}], got {value!r}")
+        return int(value)
+
+    return parse
+
+
+def _switch(value: Any) -> bool:
+    if str(value).lower() in ("true", "1", "yes"):
+        return True
+    if str(value).lower() in ("false", "0", "no", ""):
+        return False
+    raise ConfigError(f"must be true or false, got {value!r}")
+
+
+def _lanes(value: Any) -> int:
+    parse = _whole(1, MAX_LANES)
+    return 0 if value == "auto" else int(parse(value))
+
+
+def _log(value: Any) -> str:
+    if value not in ("text", "json"):
+        raise ConfigError(f"must be text or json, got {value!r}")
+    return str(value)
+
+
+def _path(value: Any) -> Path:
+    return Path(str(value)).expanduser()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonConfig:
+    """Everything a daemon is told at its start."""
+
+    data: tuple[DatasetSource, ...]
+    bind: Endpoint = option(
+        Endpoint(host="127.0.0.1", port=5555),
+        "where ranks say hello; only this machine unless --insecure is given (default tcp://127.0.0.1:5555)",
+        parse=Endpoint.parse,
+        metavar="tcp://HOST:PORT",
+    )
+    insecure: bool = option(
+        False,
+        "allow an address other machines can reach although nobody is asked for a key",
+        parse=_switch,
+        switch=True,
+    )
+    data_ports: PortRange = option(
+        PortRange(),
+        "ports for data, one a lane: what a firewall must let in (default: the system chooses)",
+        parse=PortRange.parse,
+        metavar="FIRST-LAST",
+    )
+    workers: int = option(
+        2,
+        "threads that hand messages to the network; two keep a 10 Gbit/s link busy (default 2)",
+        parse=_whole(1, 64),
+        metavar="N",
+    )
+    readers: int = option(
+        2,
+        "threads that read ahead; a cold disk gains up to its queue depth, a warm cache needs one (default 2)",
+        parse=_whole(1, 256),
+        metavar="N",
+    )
+    lanes: int = option(
+        0,
+        "connections per rank: auto takes what the rank derives from the round trip, a number is for all (default auto)",
+        parse=_lanes,
+        metavar="auto|N",
+    )
+    high_water_mark: int = option(
+        16, "messages a lane may queue before it blocks (default 16)", parse=_whole(1, 4096), metavar="N"
+    )
+    message_size: int = option(
+        1 << 20,
+        "bytes a message is filled to; below it costs rise per record, above it memory per lane (default 1MiB)",
+        parse=parse_size,
+        metavar="SIZE",
+    )
+    memory: int = option(
+        512 << 20,
+        "bytes read but not yet taken by the network, over all ranks (default 512MiB)",
+        parse=parse_size,
+        metavar="SIZE",
+    )
+    heartbeat_timeout: int = option(
+        15_000_000_000,
+        "a rank not heard for this long is dead and its lanes are freed (default 15s)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
+    drain_timeout: int = option(
+        10_000_000_000,
+        "how long what was read may take to leave after SIGTERM (default 10s)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
+    cache_dir: Path | None = option(
+        None, "where indexes go when a dataset's folder cannot be written", parse=_path, metavar="DIR"
+    )
+    ready_file: Path | None = option(
+        None, "write the real endpoints here as JSON once ranks may come", parse=_path, metavar="FILE"
+    )
+    log: str = option("text", "text for people or json for machines (default text)", parse=_log, metavar="text|json")
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise ConfigError("at least one dataset must be given: --data NAME=DIR")
+        names = [source.name for source in self.data]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")
+        if not self.bind.is_loopback and not self.insecure:
+            raise ConfigError(
+                f"{self.bind} can be reached from other machines and no keys are set up: "
+                "bind to 127.0.0.1, or say --insecure if everyone on that network may read the data"
+            )
+        if not 4096 <= self.message_size <= 64 << 20:
+            raise ConfigError(f"--message-size must be in [4 KiB, 64 MiB], got {self.message_size}")
+        if self.memory < 4 * self.message_size:
+            raise ConfigError(f"--memory must hold four messages of {self.message_size} bytes, got {self.memory}")
+        if self.heartbeat_timeout < 100_000_000:
+            raise ConfigError("--heartbeat-timeout must be at least 100ms")

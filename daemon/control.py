@@ -1,0 +1,347 @@
+"""The control thread: sessions, and what their state machines ask for.
+
+Covers: receiving control messages, carrying out instructions, heartbeat deadlines, faults of streams. Does not cover: the
+rules of the conversation (emlio.session.daemon), plans (emlio.daemon.library), moving data.
+"""
+
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from emlio import __version__
+from emlio.clock import Clock
+from emlio.daemon.buffers import BufferPool
+from emlio.daemon.config import DaemonConfig
+from emlio.daemon.feed import Feed, StreamPosition
+from emlio.daemon.library import AgreedPlan, Library, ServedDataset
+from emlio.daemon.readers import Readers
+from emlio.daemon.sender import Sender
+from emlio.daemon.stream import Stream, StreamFailure
+from emlio.daemon.transport import ControlSocket, Network, Waiter, Waker, send_buffer_bytes
+from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError, RemoteProtocolError
+from emlio.session.daemon import DaemonSession
+from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
+from emlio.wire.control import (
+    ControlMessage,
+    Fault,
+    Hello,
+    Open,
+    Ping,
+    Pong,
+    Refused,
+    Welcome,
+    decode_control,
+    encode_control,
+)
+from emlio.wire.limits import MAX_LANES
+
+__all__ = ["Control"]
+
+_LOG = logging.getLogger("emlio.daemon")
+_MISSING_NAMED = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class _Client:
+    """A session and what belongs to it."""
+
+    identity: bytes
+    machine: DaemonSession
+    served: ServedDataset
+    agreed: AgreedPlan | None = None
+    stream: Stream | None = None
+    label: str = field(default="")
+
+
+class Control:
+    """Owns the control socket, the sessions and, through them, all streams. `run` is the control thread's body."""
+
+    def __init__(self, config: DaemonConfig, library: Library, network: Network, clock: Clock) -> None:
+        self._config = config
+        self._library = library
+        self._clock = clock
+        self._socket: ControlSocket = network.control()
+        self._waker = Waker()
+        self._pool = BufferPool(config.message_size, config.memory // config.message_size)
+        self._sender = Sender(threads=config.workers, network=network, high_water_mark=config.high_water_mark)
+        self._readers = Readers(
+            threads=config.readers,
+            memory_bytes=config.memory,
+            on_ready=self._sender.signal,
+            on_failure=lambda failure: self.call(lambda: self._on_failure(failure)),
+        )
+        self._clients: dict[bytes, _Client] = {}
+        self._calls: deque[Callable[[], None]] = deque()
+        self._next_session = 1
+        self._draining = False
+        self._drain_until_ns = 0
+        self._stop = False
+        self._name = f"{socket.gethostname()}-{os.getpid()}"
+
+    @property
+    def endpoint(self) -> str:
+        """Where ranks say hello, with the real port."""
+        return str(self._socket.endpoint)
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Run `action` in the control thread; from any thread, and from signal handlers."""
+        self._calls.append(action)
+        self._waker.wake()
+
+    def run(self) -> None:
+        """Serve until `stop`, or until `drain` has emptied."""
+        self._sender.start()
+        self._readers.start()
+        waiter = Waiter(self._waker)
+        try:
+            while not self._stop:
+                waiter.wait(self._timeout_ms(), control=self._socket)
+                while self._calls:
+                    self._calls.popleft()()
+                while (received := self._socket.receive()) is not None:
+                    self._on_message(*received)
+                now_ns = self._clock.monotonic_ns()
+                for client in list(self._clients.values()):
+                    self._carry_out(client, client.machine.tick(now_ns))
+        finally:
+            for client in list(self._clients.values()):
+                self._carry_out(client, client.machine.drain())
+            self._readers.close()
+            self._sender.close()
+            self._socket.close()
+            self._waker.close()
+
+    def abandon(self) -> None:
+        """Free what a control that never ran holds."""
+        self._socket.close(linger_ms=0)
+        self._waker.close()
+
+    def drain(self) -> None:
+        """Take no new sessions; end when what was read has left, or its time is up."""
+        self._draining = True
+        self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
+        for client in self._clients.values():
+            if client.stream is not None:
+                self._readers.finish(client.stream)
+        _LOG.info("draining: %d sessions, no new ones", len(self._clients))
+
+    def stop(self) -> None:
+        """End now."""
+        self._stop = True
+
+    # ---- receiving ------------------------------------------------------------------------------------------------
+
+    def _timeout_ms(self) -> int | None:
+        deadlines = [client.machine.deadline_ns() for client in self._clients.values()]
+        if self._draining:
+            now_ns = self._clock.monotonic_ns()
+            streams = [client.stream for client in self._clients.values() if client.stream is not None]
+            if now_ns >= self._drain_until_ns or not any(stream.in_flight_bytes for stream in streams):
+                self._stop = True
+                return 0
+            deadlines.append(now_ns + 20_000_000)
+        if not deadlines:
+            return None
+        return max(0, (min(deadlines) - self._clock.monotonic_ns()) // 1_000_000 + 1)
+
+    def _on_message(self, identity: bytes, data: bytes) -> None:
+        client = self._clients.get(identity)
+        try:
+            message = decode_control(data)
+        except RemoteProtocolError as error:
+            _LOG.warning(
+                "a control message from %s was not understood: %s", client.label if client else "a stranger", error
+            )
+            if client is not None:
+                self._carry_out(client, client.machine.refuse("protocol", str(error)))
+            else:
+                self._send(identity, Refused(code="protocol", text=str(error)))
+            return
+        match message:
+            case Hello():
+                self._greet(identity, message)
+            case Ping() if client is not None and client.stream is not None:
+                client.machine.receive(message, self._clock.monotonic_ns())
+                totals = self._sender.totals(client.stream)
+                self._send(
+                    identity,
+                    Pong(
+                        nonce=message.nonce,
+                        sent_bytes=totals.sent_bytes,
+                        blocked_ns=totals.blocked_ns,
+                        starved_ns=totals.starved_ns,
+                    ),
+                )
+            case Ping() if client is None and message.session == 0:
+                self._send(identity, Pong(nonce=message.nonce))
+            case _ if client is None:
+                self._send(identity, Refused(code="no-session", text="there is no such session here: say hello first"))
+            case _:
+                self._carry_out(client, client.machine.receive(message, self._clock.monotonic_ns()))
+
+    def _greet(self, identity: bytes, hello: Hello) -> None:
+        if identity in self._clients:
+            client = self._clients[identity]
+            self._carry_out(client, client.machine.refuse("protocol", "a connection must say hello once"))
+            return
+        try:
+            if self._draining:
+                raise RefusedError("this daemon is shutting down", code="draining")
+            if not hello.rank < hello.world_size:
+                raise RefusedError(
+                    f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range"
+                )
+            served = self._library.find(hello.dataset)
+        except RefusedError as error:
+            self._send(identity, Refused(code=error.code, text=str(error)))
+            return
+        except DatasetError as error:
+            self._send(identity, Refused(code="dataset-changed", text=str(error)))
+            return
+        missing = served.dataset.missing
+        welcome = Welcome(
+            session=self._next_session,
+            daemon=self._name,
+            software=__version__,
+            shards=len(served.rows),
+            records=served.catalog.records,
+            missing=list(missing[:_MISSING_NAMED]),
+            missing_count=len(missing),
+            heartbeat_timeout_ns=self._config.heartbeat_timeout,
+            send_buffer_bytes=send_buffer_bytes(),
+            max_lanes=MAX_LANES,
+        )
+        self._next_session += 1
+        machine = DaemonSession(
+            hello=hello,
+            welcome=welcome,
+            rows=served.rows,
+            heartbeat_timeout_ns=self._config.heartbeat_timeout,
+            now_ns=self._clock.monotonic_ns(),
+        )
+        label = f"session {welcome.session} (rank {hello.rank}/{hello.world_size} of {hello.dataset}, {hello.host}:{hello.pid})"
+        client = _Client(identity=identity, machine=machine, served=served, label=label)
+        self._clients[identity] = client
+        _LOG.info("%s begins", label)
+        self._carry_out(client, machine.begin())
+
+    # ---- carrying out ---------------------------------------------------------------------------------------------
+
+    def _send(self, identity: bytes, message: ControlMessage) -> None:
+        self._socket.send(identity, encode_control(message))
+
+    def _carry_out(self, client: _Client, instructions: Sequence[DaemonInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Send(message=message):
+                    self._send(client.identity, message)
+                case Judge():
+                    self._judge(client, instruction)
+                case StartStream(order=order):
+                    self._start(client, order)
+                case StopStream():
+                    self._stop_stream(client)
+                case Ended(reason=reason):
+                    if self._clients.pop(client.identity, None) is not None:
+                        _LOG.info("%s ended: %s", client.label, reason)
+
+    def _judge(self, client: _Client, judge: Judge) -> None:
+        machine = client.machine
+        name, world_size = machine.hello.dataset, machine.hello.world_size
+        try:
+            client.agreed = self._library.judge(name, judge.offer, world_size, judge.rows)
+        except EmlioError as error:
+            self._carry_out(client, machine.refuse("plan-refused", str(error)))
+            return
+        self._carry_out(client, machine.agree() if client.agreed is not None else machine.ask_catalog())
+
+    def _start(self, client: _Client, order: Open) -> None:
+        agreed, machine = client.agreed, client.machine
+        if agreed is None:
+            self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
+            return
+        try:
+            owned = self._owned(agreed, order)
+            plan = agreed.plan
+            plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
+        except EmlioError as error:
+            self._carry_out(client, machine.refuse("bad-order", str(error)))
+            return
+        feed = Feed(
+            plan=plan,
+            rank=machine.hello.rank,
+            position=StreamPosition(epoch=order.epoch, origin=order.origin, slot=order.slot),
+            owned=owned,
+            local=agreed.local,
+            shards=client.served.files,
+            message_bytes=self._config.message_size,
+            clock=self._clock,
+        )
+        stream = Stream(session=machine.session, stream=order.stream, feed=feed, pool=self._pool, label=client.label)
+        client.stream = stream
+
+        def on_bound(ports: Sequence[int]) -> None:
+            self.call(lambda: self._on_bound(client, stream, ports))
+
+        def on_failure(error: EmlioError) -> None:
+            self.call(lambda: self._carry_out(client, machine.refuse("no-lane", str(error))))
+
+        self._sender.attach(stream, self._lanes(order.lanes, machine.hello.world_size), on_bound, on_failure)
+        self._readers.add(stream)
+
+    def _lanes(self, asked: int, world_size: int) -> int:
+        """The ranks of a job share the link, so each gets its part of what one alone would need."""
+        if self._config.lanes:
+            return self._config.lanes
+        return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
+
+    @staticmethod
+    def _owned(agreed: AgreedPlan, order: Open) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        shards = len(agreed.local)
+        bits = np.unpackbits(np.frombuffer(order.owned, np.uint8), bitorder="little")
+        if len(order.owned) != (shards + 7) // 8 or bits[shards:].any() or not bits.any():
+            raise RemoteProtocolError(
+                f"a stream must name at least one of {shards} shards in {(shards + 7) // 8} bytes of bits, "
+                f"got {len(order.owned)} bytes"
+            )
+        owned = bits[:shards].astype(np.bool_)
+        absent = np.flatnonzero(owned & (agreed.local < 0))
+        if absent.size:
+            names = [agreed.plan.catalog.shards[number].name for number in absent[:_MISSING_NAMED].tolist()]
+            raise RefusedError(f"a stream must be of shards held here; not held: {', '.join(names)}", code="not-held")
+        return owned
+
+    def _on_bound(self, client: _Client, stream: Stream, ports: Sequence[int]) -> None:
+        if client.stream is stream:
+            self._carry_out(client, client.machine.opened(stream.stream, ports))
+
+    def _stop_stream(self, client: _Client) -> None:
+        stream, client.stream = client.stream, None
+        if stream is not None:
+            self._readers.remove(stream)
+            self._sender.detach(stream)
+
+    def _on_failure(self, failure: StreamFailure) -> None:
+        stream, error = failure.stream, failure.error
+        for client in self._clients.values():
+            if client.stream is stream:
+                _LOG.error("%s: %s", client.label, error)
+                self._send(client.identity, _fault(stream.stream, error))
+
+
+def _fault(stream: int, error: EmlioError) -> Fault:
+    if isinstance(error, CorruptRecordError):
+        return Fault(
+            stream=stream,
+            code="corrupt-record",
+            text=str(error),
+            shard=error.shard,
+            record=error.record,
+            offset=error.offset,
+        )
+    return Fault(stream=stream, code="dataset" if isinstance(error, DatasetError) else "internal", text=str(error))

@@ -1,0 +1,125 @@
+"""The shards of a dataset, held open.
+
+Covers: descriptors and mappings made when first needed, and noticing that a file changed. Does not cover: reading
+(emlio.daemon.gather), what the files hold (emlio.daemon.shards).
+"""
+
+import mmap
+import os
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.shards.dataset import Dataset, Shard
+from emlio.errors import DatasetError
+
+__all__ = ["OpenShards"]
+
+_CHECK_EVERY_NS = 200_000_000
+"""How long a check that a file is unchanged stays good: a stat a file a message would cost more than reading small records."""
+
+
+class OpenShards:
+    """Descriptors and mappings of one dataset's shards, by the shard's number in the dataset. Thread-safe."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        count = len(dataset.shards)
+        self._descriptors: list[int | None] = [None] * count
+        self._inodes = [0] * count
+        self._maps: list[mmap.mmap | None] = [None] * count
+        self._addresses = np.zeros(count, np.int64)
+        self._checked_ns = np.zeros(count, np.int64)
+        self._lock = Lock()
+
+    def descriptor(self, number: int) -> int:
+        """An open descriptor of the shard."""
+        descriptor = self._descriptors[number]
+        return descriptor if descriptor is not None else self._open(number)
+
+    def addresses(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where each of these shards is mapped; for system calls only, never to be touched from here."""
+        found = self._addresses[numbers]
+        if not found.all():
+            for number in np.unique(numbers[found == 0]).tolist():
+                self._map(number)
+            found = self._addresses[numbers]
+        return found
+
+    def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
+        """Raise `DatasetError` if one of these files is not the one that was indexed."""
+        due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
+        if not due.size:
+            return
+        for number in np.unique(due).tolist():
+            shard = self.dataset.shards[number]
+            descriptor = self.descriptor(number)
+            shard.check_unchanged(descriptor)
+            self._check_not_replaced(shard, self._inodes[number])
+            self._checked_ns[number] = now_ns
+
+    def check_paths(self) -> None:
+        """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not."""
+        for shard in self.dataset.shards:
+            try:
+                found = os.stat(shard.path)
+            except OSError as error:
+                raise DatasetError(f"a shard must stay while it is served: {shard.path}: {error.strerror}") from error
+            if found.st_size != shard.size_bytes or found.st_mtime_ns != shard.mtime_ns:
+                raise DatasetError(
+                    f"a shard must not change while it is served: {shard.path} had {shard.size_bytes} bytes when it was "
+                    f"indexed, has {found.st_size} and another time of change; restart the daemon to serve it as it is"
+                )
+
+    @staticmethod
+    def _check_not_replaced(shard: Shard, inode: int) -> None:
+        try:
+            found = os.stat(shard.path).st_ino
+        except OSError as error:
+            raise DatasetError(
+                f"a shard must stay while it is served: {shard.path} is gone ({error.strerror})"
+            ) from error
+        if found != inode:
+            raise DatasetError(f"a shard must not change while it is served: {shard.path} was replaced by another file")
+
+    def _open(self, number: int) -> int:
+        shard = self.dataset.shards[number]
+        with self._lock:
+            descriptor = self._descriptors[number]
+            if descriptor is None:
+                try:
+                    descriptor = os.open(shard.path, os.O_RDONLY | os.O_CLOEXEC)
+                except OSError as error:
+                    raise DatasetError(f"a shard must be readable: {shard.path}: {error.strerror}") from error
+                self._inodes[number] = os.fstat(descriptor).st_ino
+                self._descriptors[number] = descriptor
+            return descriptor
+
+    def _map(self, number: int) -> None:
+        descriptor = self.descriptor(number)
+        size = self.dataset.shards[number].size_bytes
+        with self._lock:
+            if self._addresses[number]:
+                return
+            try:
+                mapping = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            except (ValueError, OSError) as error:
+                path = self.dataset.shards[number].path
+                raise DatasetError(f"a shard must hold the {size} bytes that were indexed: {path}: {error}") from error
+            self._maps[number] = mapping
+            # The view that tells the address is dropped at once: it would keep the mapping from being closed.
+            self._addresses[number] = np.frombuffer(mapping, np.uint8).ctypes.data
+
+    def close(self) -> None:
+        """Free everything; nobody may read any more."""
+        with self._lock:
+            self._addresses[:] = 0
+            for mapping in self._maps:
+                if mapping is not None:
+                    mapping.close()
+            for descriptor in self._descriptors:
+                if descriptor is not None:
+                    os.close(descriptor)
+            self._maps = [None] * len(self._maps)
+            self._descriptors = [None] * len(self._descriptors)

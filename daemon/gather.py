@@ -1,0 +1,160 @@
+"""Reading many scattered ranges of shards into one buffer, in as few system calls as it takes.
+
+Long runs are read with pread. Many short ones are gathered by process_vm_readv from this process's own mappings of the files:
+one call moves a thousand records without the interpreter's lock. Both report a file that has become shorter as a short count,
+where touching a mapping would end the process with SIGBUS (docs/adr/0004-reading.md has the measurements).
+
+Covers: the system calls. Does not cover: which ranges (emlio.daemon.feed), files that changed (emlio.daemon.files).
+"""
+
+import ctypes
+import errno
+import os
+import resource
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.files import OpenShards
+
+__all__ = ["Gatherer", "ShortReadError"]
+
+_LONG_RUN_BYTES = 32 << 10
+"""From this mean length of a run on, one pread a run costs less than pinning its pages one by one."""
+
+_IOV_MAX = 1024
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_process_vm_readv = _libc.process_vm_readv
+_process_vm_readv.restype = ctypes.c_ssize_t
+_process_vm_readv.argtypes = [
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_ulong,
+]
+
+
+class ShortReadError(Exception):
+    """The file gave fewer bytes than the range has; `position` is the first range that came short."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+class Gatherer:
+    """Reads for one thread.
+
+    Attributes:
+        cold: whether the last read waited for a disk: then asking ahead pays, on a warm cache it only costs.
+    """
+
+    def __init__(self) -> None:
+        self.cold = True
+        self._may_gather = hasattr(_libc, "process_vm_readv")
+
+    def read(
+        self,
+        shards: OpenShards,
+        shard: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        """Fill `out` with the ranges one after the other.
+
+        Args:
+            shards: the files.
+            shard: (n,) which file each range lies in.
+            starts: (n,) byte offset of each range.
+            sizes: (n,) its length; their sum is the length of `out`.
+            out: where to.
+        """
+        before = _disk_waits()
+        first = _run_starts(shard, starts, sizes)
+        filled = np.concatenate(([0], np.cumsum(sizes)))
+        if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
+            _read_runs(shards, shard, starts, filled, first, out)
+        else:
+            self._gather(shards, shard, starts, filled, first, out)
+        self.cold = _disk_waits() != before
+
+    def _gather(
+        self,
+        shards: OpenShards,
+        shard: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        filled: npt.NDArray[np.int64],
+        first: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+    ) -> None:
+        runs = np.empty((len(first), 2), np.uint64)  # struct iovec[len(first)]
+        runs[:, 0] = shards.addresses(shard[first]) + starts[first]
+        run_ends = np.append(filled[first[1:]], filled[-1])
+        runs[:, 1] = run_ends - filled[first]
+        for begin in range(0, len(runs), _IOV_MAX):
+            end = min(begin + _IOV_MAX, len(runs))
+            at, upto = int(filled[first[begin]]), int(run_ends[end - 1])
+            into = np.array([out.ctypes.data + at, upto - at], np.uint64)
+            got = _process_vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
+            if got == upto - at:
+                continue
+            if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+                # A container may forbid the call; reading run by run is slower and always allowed.
+                self._may_gather = False
+                _read_runs(shards, shard, starts, filled, first, out)
+                return
+            raise ShortReadError(int(np.searchsorted(filled, at + max(got, 0), side="right")) - 1)
+
+    def advise(
+        self,
+        shards: OpenShards,
+        shard: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> None:
+        """Ask the kernel to read these ranges soon, and do not wait."""
+        first = _run_starts(shard, starts, sizes)
+        last = np.append(first[1:], len(starts)) - 1
+        ends = starts[last] + sizes[last]
+        for index, run in enumerate(first.tolist()):
+            begin = int(starts[run])
+            os.posix_fadvise(
+                shards.descriptor(int(shard[run])), begin, int(ends[index]) - begin, os.POSIX_FADV_WILLNEED
+            )
+
+
+def _run_starts(
+    shard: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Positions of the ranges that do not go on where the one before ended."""
+    breaks = (shard[1:] != shard[:-1]) | (starts[1:] != starts[:-1] + sizes[:-1])
+    return np.concatenate(([0], np.flatnonzero(breaks) + 1))
+
+
+def _read_runs(
+    shards: OpenShards,
+    shard: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    filled: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    out: npt.NDArray[np.uint8],
+) -> None:
+    ends = np.append(first[1:], len(starts)).tolist()
+    for begin, end in zip(first.tolist(), ends, strict=True):
+        descriptor, offset = shards.descriptor(int(shard[begin])), int(starts[begin])
+        at, upto = int(filled[begin]), int(filled[end])
+        while at < upto:
+            got = os.preadv(descriptor, [out[at:upto].data], offset)
+            if got == 0:
+                raise ShortReadError(int(np.searchsorted(filled, at, side="right")) - 1)
+            at, offset = at + got, offset + got
+
+
+def _disk_waits() -> int:
+    """How often this thread has waited for a disk."""
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return usage.ru_majflt + usage.ru_inblock

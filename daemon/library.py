@@ -1,0 +1,136 @@
+"""The datasets a daemon serves and the catalogs of those it holds a part of.
+
+Covers: finding a dataset by name, judging a rank's plan, translating a catalog's shard numbers to the files here. Does not
+cover: the conversation (emlio.daemon.control), reading.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.files import OpenShards
+from emlio.daemon.shards.dataset import Dataset
+from emlio.errors import ConfigError, DatasetError, PlanError, RefusedError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle, ShuffleMode
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.wire.control import PlanOffer, ShardRow
+
+__all__ = ["Library", "ServedDataset"]
+
+_CATALOGS_KEPT = 16
+"""Catalogs of datasets spread over several daemons; each is sent once and then known for the other ranks."""
+
+
+class ServedDataset:
+    """One dataset as it is held here."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.rows = tuple(
+            ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
+            for entry in dataset.entries
+        )
+        self.catalog = Catalog(shards=tuple(dataset.entries))
+        self.files = OpenShards(dataset)
+        self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
+
+    def local_numbers(self, catalog: Catalog) -> npt.NDArray[np.int64]:
+        """For each shard of the catalog its number here, or -1."""
+        return np.array([self._numbers.get(entry.name, -1) for entry in catalog.shards], np.int64)
+
+    def check_copies(self, catalog: Catalog) -> None:
+        """Refuse a catalog that describes another copy of a shard held here."""
+        for entry in catalog.shards:
+            number = self._numbers.get(entry.name)
+            if number is not None and self.dataset.entries[number] != entry:
+                raise DatasetError(
+                    f"all copies of a shard must be the same: {entry.name} has {entry.records} records, "
+                    f"{entry.size_bytes} bytes, digest {entry.digest} in the rank's catalog, here it has "
+                    f"{self.dataset.entries[number].records} records, {self.dataset.entries[number].size_bytes} bytes, "
+                    f"digest {self.dataset.entries[number].digest}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreedPlan:
+    """A plan both sides came to."""
+
+    plan: Plan
+    local: npt.NDArray[np.int64]
+
+
+class Library:
+    """All datasets by name. Used by the control thread; owns the open files."""
+
+    def __init__(self, datasets: Sequence[Dataset]) -> None:
+        self._served = {dataset.name: ServedDataset(dataset) for dataset in datasets}
+        self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
+
+    def find(self, name: str) -> ServedDataset:
+        """The dataset of that name, whose files must still be those that were indexed."""
+        served = self._served.get(name)
+        if served is None:
+            names = ", ".join(sorted(self._served))
+            raise RefusedError(f"there is no dataset {name!r} here; there is: {names}", code="unknown-dataset")
+        served.files.check_paths()
+        return served
+
+    def judge(self, name: str, offer: PlanOffer, world_size: int, rows: Sequence[ShardRow] | None) -> AgreedPlan | None:
+        """The plan of the offer, or None when its catalog is not known and must be sent."""
+        served = self.find(name)
+        catalog = self._catalog(served, offer.fingerprint, rows)
+        if catalog is None:
+            return None
+        try:
+            mode = ShuffleMode(offer.shuffle)
+        except ValueError:
+            known = ", ".join(known.value for known in ShuffleMode)
+            raise ConfigError(f"shuffle must be one of {known}, got {offer.shuffle!r}") from None
+        spec = PlanSpec(
+            seed=offer.seed,
+            shuffle=Shuffle(mode=mode, block_records=offer.block_records, window_blocks=offer.window_blocks),
+            batch_size=offer.batch_size,
+            world_size=world_size,
+            drop_last=offer.drop_last,
+            pad=offer.pad,
+        )
+        plan = Plan(catalog, spec)
+        if plan.digest != offer.digest:
+            raise PlanError(
+                f"both sides must come to the same plan: the rank has digest {offer.digest}, here it is {plan.digest}; "
+                "install the same release of emlio on both sides"
+            )
+        return AgreedPlan(plan=plan, local=served.local_numbers(catalog))
+
+    def _catalog(self, served: ServedDataset, fingerprint: str, rows: Sequence[ShardRow] | None) -> Catalog | None:
+        if served.catalog.fingerprint == fingerprint:
+            return served.catalog
+        key = (served.dataset.name, fingerprint)
+        known = self._catalogs.get(key)
+        if known is not None or rows is None:
+            if known is not None:
+                self._catalogs.move_to_end(key)
+            return known
+        catalog = Catalog(
+            shards=tuple(
+                ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
+                for row in rows
+            )
+        )
+        if catalog.fingerprint != fingerprint:
+            raise PlanError(f"a catalog must have the fingerprint offered, {fingerprint}, got {catalog.fingerprint}")
+        served.check_copies(catalog)
+        self._catalogs[key] = catalog
+        while len(self._catalogs) > _CATALOGS_KEPT:
+            self._catalogs.popitem(last=False)
+        return catalog
+
+    def close(self) -> None:
+        """Free all files."""
+        for served in self._served.values():
+            served.files.close()
+            served.dataset.close()

@@ -1,0 +1,115 @@
+"""The threads that read ahead of the network.
+
+Covers: a fixed pool that serves all streams in turn, one message at a time, each stream within its share of the memory.
+Does not cover: what is read (emlio.daemon.feed), sending (emlio.daemon.sender).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from emlio.daemon.gather import Gatherer
+from emlio.daemon.stream import Stream, StreamFailure
+from emlio.errors import DatasetError, EmlioError
+
+__all__ = ["Readers"]
+
+_LOG = logging.getLogger("emlio.daemon.readers")
+
+
+class Readers:
+    """A pool of reading threads. `start`, then `add` and `remove` streams from any thread, then `close`."""
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        memory_bytes: int,
+        on_ready: Callable[[Stream], None],
+        on_failure: Callable[[StreamFailure], None],
+    ) -> None:
+        self._memory_bytes = memory_bytes
+        self._on_ready = on_ready
+        self._on_failure = on_failure
+        self._turn: deque[Stream] = deque()
+        self._streams: set[Stream] = set()
+        self._reading: set[Stream] = set()
+        self._changed = Condition()
+        self._closing = False
+        self._threads = [Thread(target=self._run, name=f"emlio-read-{n}", daemon=True) for n in range(threads)]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, stream: Stream) -> None:
+        """Read for this stream from now on."""
+        with self._changed:
+            self._streams.add(stream)
+        self._enqueue(stream)
+
+    def remove(self, stream: Stream) -> None:
+        """Stop reading for this stream; returns once no thread does."""
+        stream.close()
+        with self._changed:
+            self._streams.discard(stream)
+            self._changed.wait_for(lambda: stream not in self._reading)
+
+    def finish(self, stream: Stream) -> None:
+        """Read nothing more for this stream; what was read still leaves."""
+        with self._changed:
+            self._streams.discard(stream)
+
+    def _enqueue(self, stream: Stream) -> None:
+        with self._changed:
+            self._turn.append(stream)
+            self._changed.notify()
+
+    def _budget(self) -> int:
+        return self._memory_bytes // max(len(self._streams), 1)
+
+    def _run(self) -> None:
+        gatherer = Gatherer()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._turn or self._closing)
+                if self._closing:
+                    return
+                stream = self._turn.popleft()
+                if stream not in self._streams:
+                    continue
+                self._reading.add(stream)
+                budget = self._budget()
+            again = False
+            try:
+                again = stream.produce(gatherer, budget, self._enqueue)
+            except EmlioError as error:
+                self._on_failure(StreamFailure(stream=stream, error=error))
+            except OSError as error:
+                unreadable = DatasetError(f"a shard could not be read: {error.filename or ''} {error.strerror}")
+                self._on_failure(StreamFailure(stream=stream, error=unreadable))
+            except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
+                _LOG.exception("%s: reading failed", stream.label)
+                self._on_failure(
+                    StreamFailure(stream=stream, error=EmlioError(f"internal error while reading: {error!r}"))
+                )
+            finally:
+                with self._changed:
+                    self._reading.discard(stream)
+                    self._changed.notify_all()
+            if again:
+                self._on_ready(stream)
+                self._enqueue(stream)
+
+    def close(self) -> None:
+        """Stop all threads."""
+        with self._changed:
+            self._closing = True
+            for stream in self._streams:
+                stream.close()
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()

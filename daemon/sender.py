@@ -1,0 +1,243 @@
+"""The threads that hand messages to the lanes.
+
+Covers: a fixed pool; each worker serves many streams and all their lanes, whichever can take a message, and sleeps when none
+can. Every socket is made, used and closed by its worker alone. Does not cover: reading, the conversation.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+
+from emlio.daemon.stream import Outgoing, Stream
+from emlio.daemon.transport import Lane, Network, Waiter, Waker
+from emlio.errors import EmlioError
+from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header
+
+__all__ = ["Sender", "StreamTotals"]
+
+_LOG = logging.getLogger("emlio.daemon.sender")
+_UNBIND_S = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamTotals:
+    """What a stream sent and what held it up.
+
+    Attributes:
+        sent_bytes: payload handed to lanes.
+        blocked_ns: time a message was ready and every lane was full: the network or the rank is slower.
+        starved_ns: time a lane could have taken a message and none was ready: reading is slower.
+    """
+
+    sent_bytes: int = 0
+    blocked_ns: int = 0
+    starved_ns: int = 0
+
+
+class _Outlet:
+    """A stream and its lanes, as its worker sees them."""
+
+    def __init__(self, stream: Stream, lanes: Sequence[Lane], now_ns: int) -> None:
+        self.stream = stream
+        self.lanes = lanes
+        self.totals = StreamTotals()
+        self.blocked = False
+        self._sequences = [0] * len(lanes)
+        self._turn = 0
+        self._since_ns = now_ns
+
+    def push(self, now_ns: int) -> None:
+        """Hand over what is ready until the lanes are full or nothing is."""
+        waited, self._since_ns = now_ns - self._since_ns, now_ns
+        if self.blocked:
+            self.totals.blocked_ns += waited
+        else:
+            self.totals.starved_ns += waited
+        while (outgoing := self.stream.first()) is not None:
+            if not self._offer(outgoing):
+                self.blocked = True
+                return
+            self.totals.sent_bytes += outgoing.message.size_bytes
+            self.stream.sent()
+        self.blocked = False
+
+    def _offer(self, outgoing: Outgoing) -> bool:
+        """Give the message to the first lane, in turn, that takes it."""
+        message = outgoing.message
+        for step in range(len(self.lanes)):
+            number = (self._turn + step) % len(self.lanes)
+            header = DataHeader(
+                version=DATA_VERSION,
+                session=self.stream.session,
+                stream=self.stream.stream,
+                epoch=message.epoch,
+                lane=number,
+                lane_sequence=self._sequences[number],
+                slot=message.slot,
+                count=message.count,
+                ids_crc=message.ids_crc,
+                sizes=outgoing.sizes,
+            )
+            if self.lanes[number].send(encode_data_header(header), outgoing.payload):
+                self._sequences[number] += 1
+                self._turn = number + 1
+                return True
+        return False
+
+    def close(self) -> None:
+        for lane in self.lanes:
+            lane.close()
+
+
+class _Worker:
+    """One thread."""
+
+    def __init__(self, name: str, network: Network, high_water_mark: int) -> None:
+        self._network = network
+        self._high_water_mark = high_water_mark
+        self._orders: deque[Callable[[], None]] = deque()
+        self._signalled: set[Stream] = set()
+        self._lock = Lock()
+        self._outlets: dict[Stream, _Outlet] = {}
+        self._waker = Waker()
+        self._stop = False
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def load(self) -> int:
+        return len(self._outlets) + len(self._orders)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def order(self, action: Callable[[], None]) -> None:
+        self._orders.append(action)
+        self._waker.wake()
+
+    def signal(self, stream: Stream) -> None:
+        with self._lock:
+            first = not self._signalled
+            self._signalled.add(stream)
+        if first:
+            self._waker.wake()
+
+    def attach(self, stream: Stream, lanes: int) -> list[int]:
+        made: list[Lane] = []
+        try:
+            for _ in range(lanes):
+                made.append(self._network.lane(self._high_water_mark))  # noqa: PERF401  # what was made must be known when one fails
+        except EmlioError:
+            for lane in made:
+                lane.close()
+            raise
+        self._outlets[stream] = _Outlet(stream, made, time.monotonic_ns())
+        return [lane.port for lane in made]
+
+    def detach(self, stream: Stream) -> None:
+        outlet = self._outlets.pop(stream, None)
+        if outlet is not None:
+            outlet.close()
+
+    def totals(self, stream: Stream) -> StreamTotals:
+        outlet = self._outlets.get(stream)
+        return outlet.totals if outlet is not None else StreamTotals()
+
+    def _run(self) -> None:
+        waiter = Waiter(self._waker)
+        try:
+            while not self._stop:
+                blocked = [outlet for outlet in self._outlets.values() if outlet.blocked]
+                waiter.wait(None, lanes=[lane for outlet in blocked for lane in outlet.lanes])
+                while self._orders:
+                    self._orders.popleft()()
+                with self._lock:
+                    signalled, self._signalled = self._signalled, set()
+                now_ns = time.monotonic_ns()
+                for stream, outlet in self._outlets.items():
+                    if outlet.blocked or stream in signalled:
+                        outlet.push(now_ns)
+        except Exception:
+            _LOG.exception("a sending thread failed; its streams stall and their ranks will say so")
+            raise
+        finally:
+            for outlet in self._outlets.values():
+                outlet.close()
+            self._outlets.clear()
+
+    def close(self) -> None:
+        def stop() -> None:
+            self._stop = True
+
+        if self._thread.ident is not None:
+            self.order(stop)
+            self._thread.join()
+        self._waker.close()
+
+
+class Sender:
+    """The pool of workers. Used by the control thread; `signal` from any."""
+
+    def __init__(self, *, threads: int, network: Network, high_water_mark: int) -> None:
+        self._workers = [_Worker(f"emlio-send-{n}", network, high_water_mark) for n in range(threads)]
+        self._serves: dict[Stream, _Worker] = {}
+
+    def start(self) -> None:
+        """Start the threads."""
+        for worker in self._workers:
+            worker.start()
+
+    def attach(
+        self,
+        stream: Stream,
+        lanes: int,
+        on_bound: Callable[[Sequence[int]], None],
+        on_failure: Callable[[EmlioError], None],
+    ) -> None:
+        """Bind lanes for a stream at the least loaded worker; one of the two is then called in the worker's thread."""
+        worker = min(self._workers, key=lambda candidate: candidate.load)
+        self._serves[stream] = worker
+
+        def bind() -> None:
+            try:
+                ports = worker.attach(stream, lanes)
+            except EmlioError as error:
+                on_failure(error)
+            else:
+                on_bound(ports)
+
+        worker.order(bind)
+
+    def detach(self, stream: Stream) -> None:
+        """Close the stream's lanes; returns once they are closed."""
+        worker = self._serves.pop(stream, None)
+        if worker is None:
+            return
+        done = Event()
+
+        def unbind() -> None:
+            worker.detach(stream)
+            done.set()
+
+        worker.order(unbind)
+        if not done.wait(_UNBIND_S):
+            _LOG.error("%s: its lanes could not be closed within %s s", stream.label, _UNBIND_S)
+
+    def signal(self, stream: Stream) -> None:
+        """The stream has a message ready."""
+        worker = self._serves.get(stream)
+        if worker is not None:
+            worker.signal(stream)
+
+    def totals(self, stream: Stream) -> StreamTotals:
+        """What the stream sent so far."""
+        worker = self._serves.get(stream)
+        return worker.totals(stream) if worker is not None else StreamTotals()
+
+    def close(self) -> None:
+        """Stop all threads and close all lanes."""
+        for worker in self._workers:
+            worker.close()
+        self._serves.clear()

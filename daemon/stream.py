@@ -1,0 +1,114 @@
+"""A stream while it runs: what has been read, what waits for a lane, and how much memory that may take.
+
+Covers: the hand-over between the reading threads and the sending thread, with its bound in bytes. Does not cover: the threads
+(emlio.daemon.readers, emlio.daemon.sender).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.buffers import BufferPool
+from emlio.daemon.feed import Feed, MessagePlan
+from emlio.daemon.gather import Gatherer
+from emlio.errors import EmlioError
+
+__all__ = ["Outgoing", "Stream", "StreamFailure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outgoing:
+    """A message that is ready for any lane."""
+
+    message: MessagePlan
+    sizes: bytes
+    payload: npt.NDArray[np.uint8]
+
+
+class Stream:
+    """One rank's stream at this daemon.
+
+    Reading threads call `produce`, one at a time; the sending thread calls `take`; `close` may come from anywhere. Bytes
+    count from before they are read until libzmq has given the buffer back.
+    """
+
+    def __init__(self, *, session: int, stream: int, feed: Feed, pool: BufferPool, label: str) -> None:
+        self.session = session
+        self.stream = stream
+        self.label = label
+        self.closed = False
+        self._feed = feed
+        self._pool = pool
+        self._ready: deque[Outgoing] = deque()
+        self._in_flight_bytes = 0
+        self._lock = Lock()
+        self._planned: MessagePlan | None = None
+        self._parked = False
+        self._on_room: Callable[[Stream], None] | None = None
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes read, being read, or not yet taken by the kernel."""
+        return self._in_flight_bytes
+
+    def produce(self, gatherer: Gatherer, budget_bytes: int, on_room: "Callable[[Stream], None]") -> bool:
+        """Read one message if `budget_bytes` allow it; else return False, and `on_room` is called when they may again."""
+        message = self._planned or self._feed.next(gatherer)
+        self._planned = message
+        with self._lock:
+            if self.closed:
+                return False
+            # One message always fits, however large: a bound below a record's length must not stop the stream.
+            if self._in_flight_bytes and self._in_flight_bytes + message.size_bytes > budget_bytes:
+                self._parked, self._on_room = True, on_room
+                return False
+            self._in_flight_bytes += message.size_bytes
+        self._planned = None
+        try:
+            payload = self._pool.take(message.size_bytes, self._released)
+        except MemoryError:
+            self._released(message.size_bytes)
+            raise
+        self._feed.read(message, gatherer, payload)
+        outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), payload=payload)
+        with self._lock:
+            if not self.closed:
+                self._ready.append(outgoing)
+        return True
+
+    def _released(self, size_bytes: int) -> None:
+        with self._lock:
+            self._in_flight_bytes -= size_bytes
+            wake = self._on_room if self._parked and not self.closed else None
+            self._parked = False
+        if wake is not None:
+            wake(self)
+
+    def first(self) -> Outgoing | None:
+        """The next message to send; it stays until `sent`."""
+        return self._ready[0] if self._ready else None
+
+    def sent(self) -> None:
+        """The first message was handed to a lane."""
+        self._ready.popleft()
+
+    def close(self) -> None:
+        """Drop what is ready; what reads now finishes first. Closing again does nothing."""
+        with self._lock:
+            self.closed = True
+            self._parked = False
+            dropped, self._ready = self._ready, deque()
+        # Buffers give themselves back when dropped, which takes the lock again: so outside of it.
+        dropped.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFailure:
+    """A stream ended by an error; the rank must hear of it."""
+
+    stream: Stream
+    error: EmlioError

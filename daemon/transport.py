@@ -1,0 +1,207 @@
+"""ZeroMQ on the storage side: the control socket, the lanes, and what wakes a thread that waits on them.
+
+Covers: sockets with the options they need, and foreign errors mapped to ours. The only file of the daemon that imports zmq.
+Does not cover: threads, what is sent.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import zmq
+
+from emlio.daemon.config import Endpoint, PortRange
+from emlio.errors import ConfigError, TransportError
+from emlio.wire.limits import MAX_CONTROL_BYTES
+
+__all__ = ["ControlSocket", "Lane", "Network", "Waiter", "Waker", "send_buffer_bytes"]
+
+_CONTROL_QUEUE = 10_000
+"""Answers waiting for one slow rank before they are dropped (it will be given up by its heartbeat anyway)."""
+
+
+class Waker:
+    """Ends another thread's wait. Any thread may `wake`; one thread waits and `rest`s."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """What to wait on."""
+        return self._fd
+
+    def wake(self) -> None:
+        """End the wait, now or the next one."""
+        if self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
+
+    def rest(self) -> None:
+        """Take note of all wakes so far."""
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Lane:
+    """One bound PUSH socket: one rank connects to it. Used by one thread only."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]", port: int) -> None:
+        self.socket = socket
+        self.port = port
+
+    def send(self, header: bytes, payload: npt.NDArray[np.uint8]) -> bool:
+        """Hand over a message, or return False when the lane is full. `payload` is not copied: it must not change
+        until nothing refers to it any more."""
+        try:
+            self.socket.send(header, zmq.SNDMORE | zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        self.socket.send(payload, copy=False)  # type: ignore[call-overload]  # pyzmq types no arrays, though it takes any buffer
+        return True
+
+    def close(self) -> None:
+        """Free the port; what is queued is dropped."""
+        self.socket.close(linger=0)
+
+
+class ControlSocket:
+    """The bound ROUTER socket. Used by one thread only."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]", endpoint: Endpoint) -> None:
+        self.socket = socket
+        self.endpoint = endpoint
+
+    def receive(self) -> tuple[bytes, bytes] | None:
+        """A peer's identity and its message, or None when nothing is waiting. Messages of another shape come out empty."""
+        try:
+            identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+        return identity, frames[0] if len(frames) == 1 else b""
+
+    def send(self, identity: bytes, data: bytes) -> None:
+        """Send to a peer; dropped when it is gone or does not read."""
+        try:
+            self.socket.send_multipart((identity, data), zmq.DONTWAIT)
+        except zmq.ZMQError:
+            return
+
+    def close(self, linger_ms: int = 500) -> None:
+        """Free the port, after giving last answers a moment to leave."""
+        self.socket.close(linger=linger_ms)
+
+
+class Waiter:
+    """Waits until one of several things is ready."""
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+        self._poller = zmq.Poller()
+        self._poller.register(waker.fileno(), zmq.POLLIN)
+
+    def wait(self, timeout_ms: int | None, *, control: ControlSocket | None = None, lanes: Sequence[Lane] = ()) -> None:
+        """Return when `control` can be read, a lane can be written, the waker woke, or time is up."""
+        poller = self._poller
+        if control is not None:
+            poller.register(control.socket, zmq.POLLIN)
+        for lane in lanes:
+            poller.register(lane.socket, zmq.POLLOUT)
+        try:
+            poller.poll(timeout_ms)
+        finally:
+            for lane in lanes:
+                poller.unregister(lane.socket)
+        self._waker.rest()
+
+
+class Network:
+    """The ZeroMQ context and everything bound from it."""
+
+    def __init__(self, bind: Endpoint, data_ports: PortRange) -> None:
+        self._context = zmq.Context()
+        self._bind = bind
+        self._ports = data_ports
+        self._next = data_ports.first
+
+    def control(self) -> ControlSocket:
+        """Bind the control socket."""
+        socket = self._context.socket(zmq.ROUTER)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
+        socket.setsockopt(zmq.SNDHWM, _CONTROL_QUEUE)
+        self._common(socket)
+        port = self._bind_one(socket, [self._bind.port])
+        return ControlSocket(socket, Endpoint(host=self._bind.host, port=port))
+
+    def lane(self, high_water_mark: int) -> Lane:
+        """Bind a lane on the next free data port."""
+        socket = self._context.socket(zmq.PUSH)
+        # The mark must be set before the socket is bound: on a live pair it changes nothing.
+        socket.setsockopt(zmq.SNDHWM, high_water_mark)
+        self._common(socket)
+        return Lane(socket, self._bind_one(socket, self._candidates()))
+
+    def _candidates(self) -> Iterable[int]:
+        first, last = self._ports.first, self._ports.last
+        if not first:
+            yield 0
+            return
+        start = self._next
+        for port in [*range(start, last + 1), *range(first, start)]:
+            self._next = port + 1 if port < last else first
+            yield port
+
+    def _common(self, socket: "zmq.Socket[bytes]") -> None:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+        if ":" in self._bind.host:
+            socket.setsockopt(zmq.IPV6, 1)
+
+    def _bind_one(self, socket: "zmq.Socket[bytes]", ports: Iterable[int]) -> int:
+        reason = "no port was tried"
+        for port in ports:
+            address = str(Endpoint(host=self._bind.host, port=port))
+            try:
+                socket.bind(address.replace(":0", ":*") if port == 0 else address)
+            except zmq.ZMQError as error:
+                reason = f"{address}: {error.strerror}"
+                if error.errno in (zmq.EADDRINUSE,):
+                    continue
+                break
+            bound: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment]  # pyzmq types all options as int or bytes
+            return int(bound.rstrip(b"\0").rsplit(b":", 1)[1])
+        socket.close(linger=0)
+        if self._ports.first:
+            reason += f" (data ports {self._ports.first}-{self._ports.last})"
+        raise TransportError(f"an address must be free to listen on, got {reason}")
+
+    def close(self) -> None:
+        """Free the context; every socket must be closed before."""
+        self._context.term()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def send_buffer_bytes() -> int:
+    """The most the kernel lets a TCP socket buffer on its own: the third figure of tcp_wmem."""
+    try:
+        with open("/proc/sys/net/ipv4/tcp_wmem", encoding="ascii") as file:
+            return int(file.read().split()[2])
+    except (OSError, IndexError, ValueError) as error:
+        raise ConfigError(f"the size of TCP's send buffers must be readable from /proc: {error}") from error

@@ -1,0 +1,53 @@
+"""The command `emlio`: one sub-command per file of this package.
+
+Covers: finding the sub-command, errors as one line, exit codes. Does not cover: what a sub-command does. A sub-command's module is
+imported only when it is asked for, so that `emlio --help` is quick and a storage node needs no more than it uses.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from emlio import __version__
+from emlio.errors import EmlioError
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "convert": "turn images, tars, manifests or arrays into a dataset",
+    "index": "index the shards of a dataset",
+    "inspect": "show what a dataset holds, verify it, preview it",
+    "plan": "show which record is at which place",
+    "synth": "make a synthetic dataset",
+}
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="emlio", description="Datasets for the EMLIO daemon and what becomes of them."
+    )
+    parser.add_argument("--version", action="version", version=f"emlio {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name == chosen:
+            import_module(f"emlio.cli.{name}").add_arguments(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a sub-command. 0: done; 1: it found what it was asked to look for amiss; 2: it could not be done; 130: interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    arguments = _parser(chosen).parse_args(words)
+    try:
+        return int(import_module(f"emlio.cli.{arguments.command}").run(arguments))
+    except EmlioError as error:
+        print(f"emlio {arguments.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"emlio {arguments.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141

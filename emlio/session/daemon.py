@@ -1,0 +1,156 @@
+"""The daemon's side of a session with one training process.
+
+Covers: what may be asked when, collecting a catalog sent in parts, the heartbeat deadline. Does not cover: sockets, plans
+(the shell judges offers), streams (the shell runs them). Every method returns what the shell must do.
+"""
+
+from collections.abc import Sequence
+
+from emlio.errors import LocalProtocolError, RemoteProtocolError
+from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
+from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
+from emlio.units import format_duration
+from emlio.wire.control import (
+    CatalogPart,
+    ControlMessage,
+    Goodbye,
+    Hello,
+    Open,
+    Opened,
+    Ping,
+    PlanOffer,
+    PlanReply,
+    Pong,
+    Refused,
+    ShardRow,
+    ShardsReply,
+    ShardsRequest,
+    Welcome,
+)
+from emlio.wire.limits import ROWS_PER_PART
+
+__all__ = ["DaemonSession"]
+
+
+class DaemonSession:
+    """One session; not thread-safe, owned by the control thread. Begins welcomed."""
+
+    def __init__(
+        self, *, hello: Hello, welcome: Welcome, rows: Sequence[ShardRow], heartbeat_timeout_ns: int, now_ns: int
+    ) -> None:
+        self.hello = hello
+        self.session = welcome.session
+        self.state = DaemonState.GREETED
+        self.offer: PlanOffer | None = None
+        self._welcome = welcome
+        self._rows = rows
+        self._timeout_ns = heartbeat_timeout_ns
+        self._heard_ns = now_ns
+        self._parts: list[ShardRow] = []
+
+    def begin(self) -> list[DaemonInstruction]:
+        """What to answer to the hello."""
+        return [Send(message=self._welcome)]
+
+    def receive(self, message: ControlMessage, now_ns: int) -> list[DaemonInstruction]:
+        """The rank said this. What breaks the rules ends the session, with the reason sent to the rank."""
+        if self.state is DaemonState.OVER:
+            return []
+        self._heard_ns = now_ns
+        try:
+            return self._handle(message)
+        except RemoteProtocolError as error:
+            return self.refuse("protocol", str(error))
+
+    def _handle(self, message: ControlMessage) -> list[DaemonInstruction]:
+        match message:
+            case Ping():
+                return [Send(message=Pong(nonce=message.nonce))]
+            case ShardsRequest():
+                self._move("shardsrequest", RemoteProtocolError)
+                if message.first >= max(len(self._rows), 1):
+                    raise RemoteProtocolError(
+                        f"the first row asked for must be in [0, {len(self._rows)}), got {message.first}"
+                    )
+                part = list(self._rows[message.first : message.first + ROWS_PER_PART])
+                return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
+            case PlanOffer():
+                self._move("planoffer", RemoteProtocolError)
+                self.offer = message
+                return [Judge(offer=message, rows=None)]
+            case CatalogPart():
+                return self._on_catalog(message)
+            case Open():
+                running = self.state is DaemonState.STREAMING
+                self._move("open", RemoteProtocolError)
+                start: list[DaemonInstruction] = [StartStream(order=message)]
+                return [StopStream(), *start] if running else start
+            case Goodbye():
+                return self._end(message.reason or "the rank said goodbye")
+            case _:
+                raise RemoteProtocolError(f"a rank must not send {type(message).__name__}")
+
+    def _on_catalog(self, part: CatalogPart) -> list[DaemonInstruction]:
+        self._move("catalogpart", RemoteProtocolError)
+        offer = self.offer
+        if offer is None or part.fingerprint != offer.fingerprint:
+            raise RemoteProtocolError("a catalog must be that of the plan offered, got another fingerprint")
+        if part.first != len(self._parts) or not part.rows or len(self._parts) + len(part.rows) > part.total:
+            raise RemoteProtocolError(
+                f"a catalog must go on at row {len(self._parts)} of {part.total}, "
+                f"got row {part.first} with {len(part.rows)} rows"
+            )
+        self._parts.extend(part.rows)
+        if len(self._parts) < part.total:
+            return []
+        self._move("collected", RemoteProtocolError)
+        rows, self._parts = tuple(self._parts), []
+        return [Judge(offer=offer, rows=rows)]
+
+    # ---- what the shell found out ---------------------------------------------------------------------------------
+
+    def agree(self) -> list[DaemonInstruction]:
+        """The offer's digest came out here too."""
+        self._move("agree", LocalProtocolError)
+        return [Send(message=PlanReply(need_catalog=False))]
+
+    def ask_catalog(self) -> list[DaemonInstruction]:
+        """The offer is of a catalog not known here."""
+        self._move("needcatalog", LocalProtocolError)
+        self._parts = []
+        return [Send(message=PlanReply(need_catalog=True))]
+
+    def opened(self, stream: int, ports: Sequence[int]) -> list[DaemonInstruction]:
+        """The lanes are bound."""
+        return [Send(message=Opened(stream=stream, ports=list(ports)))]
+
+    def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
+        """End the session and say why."""
+        return [Send(message=Refused(code=code, text=text)), *self._end(f"refused: {text}")]
+
+    def drain(self) -> list[DaemonInstruction]:
+        """The daemon is leaving."""
+        return [
+            Send(message=Goodbye(session=self.session, reason="the daemon is shutting down")),
+            *self._end("the daemon is shutting down"),
+        ]
+
+    def tick(self, now_ns: int) -> list[DaemonInstruction]:
+        """Time has passed: a rank not heard of is dead."""
+        silent = now_ns - self._heard_ns
+        if self.state is DaemonState.OVER or silent < self._timeout_ns:
+            return []
+        return self._end(f"nothing heard for {format_duration(silent)}")
+
+    def deadline_ns(self) -> int:
+        """When `tick` must be called at the latest."""
+        return self._heard_ns + self._timeout_ns
+
+    def _end(self, reason: str) -> list[DaemonInstruction]:
+        running = self.state is DaemonState.STREAMING
+        self.state = DaemonState.OVER
+        end: list[DaemonInstruction] = [Ended(reason=reason)]
+        return [StopStream(), *end] if running else end
+
+    def _move(self, move: str, blame: type[LocalProtocolError] | type[RemoteProtocolError]) -> None:
+        self.state = next_state(DAEMON_MOVES, self.state, move, blame)

@@ -1,0 +1,94 @@
+"""What a state machine asks its shell to do.
+
+Covers: the values both sides' machines return. Does not cover: doing it (emlio.daemon.control, emlio.receiver.engine).
+"""
+
+from dataclasses import dataclass
+
+from emlio.errors import EmlioError
+from emlio.wire.control import ControlMessage, Open, PlanOffer, ShardRow
+
+__all__ = [
+    "Agreed",
+    "DaemonInstruction",
+    "Ended",
+    "Failed",
+    "Judge",
+    "Listed",
+    "RankInstruction",
+    "Send",
+    "StartStream",
+    "StopStream",
+    "StreamOpened",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send this to the peer."""
+
+    message: ControlMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """The daemon has said all it holds."""
+
+    rows: tuple[ShardRow, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreed:
+    """Both sides work by the same plan; streams may be opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOpened:
+    """Connect to these ports."""
+
+    stream: int
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The session is over because of this."""
+
+    error: EmlioError
+
+
+RankInstruction = Send | Listed | Agreed | StreamOpened | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Compute the plan of this offer and answer `agree`, `refuse` or `ask_catalog`.
+
+    `rows` is the whole catalog when the rank has sent it, else None: it may be known already.
+    """
+
+    offer: PlanOffer
+    rows: tuple[ShardRow, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartStream:
+    """Bind the lanes, answer `opened`, and push; a stream that runs is stopped first."""
+
+    order: Open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopStream:
+    """Free the lanes and buffers of the session's stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The session is over; forget it."""
+
+    reason: str
+
+
+DaemonInstruction = Send | Judge | StartStream | StopStream | Ended

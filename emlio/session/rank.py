@@ -1,0 +1,271 @@
+"""The training process's side of a session with one daemon.
+
+Covers: the conversation, its deadlines, heartbeats and the round trip measured from them. Does not cover: sockets, the plan,
+data messages. Every method returns what the shell must do; nothing here waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emlio.errors import (
+    CorruptRecordError,
+    DatasetError,
+    EmlioError,
+    LocalProtocolError,
+    PeerLostError,
+    RefusedError,
+    RemoteProtocolError,
+)
+from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
+from emlio.session.states import RANK_MOVES, RankState, next_state
+from emlio.units import format_duration
+from emlio.wire.control import (
+    CatalogPart,
+    ControlMessage,
+    Fault,
+    Goodbye,
+    Hello,
+    Open,
+    Opened,
+    Ping,
+    PlanOffer,
+    PlanReply,
+    Pong,
+    Refused,
+    ShardRow,
+    ShardsReply,
+    ShardsRequest,
+    Welcome,
+)
+from emlio.wire.limits import ROWS_PER_PART
+
+__all__ = ["PeerReport", "RankSession"]
+
+_HEARTBEATS_PER_TIMEOUT = 5
+"""A daemon forgets a rank it has not heard for its heartbeat timeout; five pings in it leave room for lost time."""
+
+_PROBES = 3
+"""Pings sent at once after the welcome, so that the round trip is the best of several and not one unlucky figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerReport:
+    """What the daemon last said about the stream."""
+
+    sent_bytes: int = 0
+    blocked_ns: int = 0
+    starved_ns: int = 0
+
+
+class RankSession:
+    """One rank's conversation with one daemon; not thread-safe, owned by the receive thread."""
+
+    def __init__(self, *, peer: str, timeout_ns: int) -> None:
+        self.peer = peer
+        self.state = RankState.NEW
+        self.session = 0
+        self.welcome: Welcome | None = None
+        self.round_trip_ns: int | None = None
+        self.report = PeerReport()
+        self.stream = 0
+        self._timeout_ns = timeout_ns
+        self._heard_ns = 0
+        self._next_ping_ns: int | None = None
+        self._ping_every_ns = timeout_ns // _HEARTBEATS_PER_TIMEOUT
+        self._asked_ns: int | None = None
+        self._pings: dict[int, int] = {}
+        self._nonce = 0
+        self._rows: list[ShardRow] = []
+        self._offer: PlanOffer | None = None
+        self._catalog: Sequence[ShardRow] = ()
+
+    # ---- what the shell may ask for -------------------------------------------------------------------------------
+
+    def greet(self, hello: Hello, now_ns: int) -> list[RankInstruction]:
+        """Begin."""
+        self._move("greet", LocalProtocolError)
+        self._heard_ns = now_ns
+        return [self._ask(hello, now_ns)]
+
+    def offer(self, offer: PlanOffer, catalog: Sequence[ShardRow], now_ns: int) -> list[RankInstruction]:
+        """Propose the plan; `catalog` is sent only if the daemon does not know it."""
+        self._move("offer", LocalProtocolError)
+        self._offer, self._catalog = offer, catalog
+        return [self._ask(offer, now_ns)]
+
+    def open(
+        self, *, epoch: int, origin: int, slot: int, owned: bytes, lanes: int, now_ns: int
+    ) -> list[RankInstruction]:
+        """Ask for the stream from a position on; replaces the one before."""
+        self._move("open", LocalProtocolError)
+        self.stream += 1
+        order = Open(
+            session=self.session, stream=self.stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes
+        )
+        return [self._ask(order, now_ns)]
+
+    def leave(self) -> list[RankInstruction]:
+        """End the session; harmless in every state."""
+        greeted = self.session and self.state is not RankState.OVER
+        self.state = RankState.OVER
+        return [Send(message=Goodbye(session=self.session))] if greeted else []
+
+    # ---- what happens ---------------------------------------------------------------------------------------------
+
+    def receive(self, message: ControlMessage, now_ns: int) -> list[RankInstruction]:
+        """The daemon said this."""
+        if self.state in (RankState.OVER, RankState.NEW):
+            return []
+        self._heard_ns = now_ns
+        try:
+            return self._handle(message, now_ns)
+        except EmlioError as error:
+            return self._fail(error)
+
+    def tick(self, now_ns: int) -> list[RankInstruction]:
+        """Time has passed: ping, or give the daemon up."""
+        if self.state in (RankState.OVER, RankState.NEW):
+            return []
+        waited = now_ns - max(self._heard_ns, self._asked_ns or 0)
+        if waited >= self._timeout_ns:
+            what = "answer" if self.state is RankState.GREETING else "say anything"
+            return self._fail(
+                PeerLostError(
+                    f"the daemon at {self.peer} must {what} within {format_duration(self._timeout_ns)}, "
+                    f"nothing came for {format_duration(waited)} (state: {self.state.value}); "
+                    "is emlio-daemon running there, and is the port reachable?"
+                )
+            )
+        if self._next_ping_ns is not None and now_ns >= self._next_ping_ns:
+            return [self._ping(now_ns)]
+        return []
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` must be called at the latest."""
+        if self.state in (RankState.OVER, RankState.NEW):
+            return None
+        lost = max(self._heard_ns, self._asked_ns or 0) + self._timeout_ns
+        return lost if self._next_ping_ns is None else min(lost, self._next_ping_ns)
+
+    def silence_ns(self, now_ns: int) -> int:
+        """How long the daemon has said nothing."""
+        return now_ns - self._heard_ns
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _handle(self, message: ControlMessage, now_ns: int) -> list[RankInstruction]:
+        match message:
+            case Welcome():
+                return self._on_welcome(message, now_ns)
+            case ShardsReply():
+                return self._on_shards(message, now_ns)
+            case PlanReply():
+                return self._on_plan_reply(message, now_ns)
+            case Opened():
+                self._move("opened", RemoteProtocolError)
+                if message.stream != self.stream:
+                    return []  # the answer to an order that a later one replaced
+                self._answered(now_ns)
+                self._move("current", RemoteProtocolError)
+                return [StreamOpened(stream=message.stream, ports=tuple(message.ports))]
+            case Pong():
+                sent = self._pings.pop(message.nonce, None)
+                if sent is not None:
+                    self._measure(now_ns - sent)
+                self.report = PeerReport(
+                    sent_bytes=message.sent_bytes, blocked_ns=message.blocked_ns, starved_ns=message.starved_ns
+                )
+                return []
+            case Fault():
+                return self._fail(self._error_of(message)) if message.stream in (0, self.stream) else []
+            case Refused():
+                return self._fail(RefusedError(f"the daemon at {self.peer} refuses: {message.text}", code=message.code))
+            case Goodbye():
+                reason = message.reason or "no reason given"
+                return self._fail(PeerLostError(f"the daemon at {self.peer} ended the session: {reason}"))
+            case _:
+                raise RemoteProtocolError(f"a daemon must not send {type(message).__name__}")
+
+    def _on_welcome(self, message: Welcome, now_ns: int) -> list[RankInstruction]:
+        self._move("welcome", RemoteProtocolError)
+        self._answered(now_ns)
+        self.session, self.welcome = message.session, message
+        self._ping_every_ns = max(
+            min(self._timeout_ns, message.heartbeat_timeout_ns) // _HEARTBEATS_PER_TIMEOUT, 1_000_000
+        )
+        pings: list[RankInstruction] = [self._ping(now_ns) for _ in range(_PROBES)]
+        return [self._ask(ShardsRequest(session=self.session, first=0), now_ns), *pings]
+
+    def _on_shards(self, message: ShardsReply, now_ns: int) -> list[RankInstruction]:
+        self._move("shardsreply", RemoteProtocolError)
+        self._answered(now_ns)
+        if message.first != len(self._rows) or not message.rows:
+            raise RemoteProtocolError(
+                f"a list of shards must go on at row {len(self._rows)} and hold rows, "
+                f"got row {message.first} with {len(message.rows)}"
+            )
+        self._rows.extend(message.rows)
+        if len(self._rows) < message.total:
+            return [self._ask(ShardsRequest(session=self.session, first=len(self._rows)), now_ns)]
+        self._move("listed", RemoteProtocolError)
+        missing = self.welcome.missing if self.welcome else []
+        return [Listed(rows=tuple(self._rows), missing=tuple(missing))]
+
+    def _on_plan_reply(self, message: PlanReply, now_ns: int) -> list[RankInstruction]:
+        self._move("planreply", RemoteProtocolError)
+        self._answered(now_ns)
+        if not message.need_catalog:
+            self._move("agreed", RemoteProtocolError)
+            return [Agreed()]
+        if self._offer is None:
+            raise RemoteProtocolError("a catalog must not be asked for before a plan is offered")
+        rows, fingerprint = self._catalog, self._offer.fingerprint
+        self._asked_ns = now_ns
+        return [
+            Send(
+                message=CatalogPart(
+                    session=self.session,
+                    fingerprint=fingerprint,
+                    first=first,
+                    total=len(rows),
+                    rows=list(rows[first : first + ROWS_PER_PART]),
+                )
+            )
+            for first in range(0, len(rows), ROWS_PER_PART)
+        ]
+
+    def _error_of(self, fault: Fault) -> EmlioError:
+        text = f"the daemon at {self.peer} cannot go on: {fault.text}"
+        if fault.code == "corrupt-record":
+            return CorruptRecordError(text, shard=fault.shard, record=fault.record, offset=fault.offset)
+        if fault.code == "dataset":
+            return DatasetError(text)
+        return RefusedError(text, code=fault.code)
+
+    def _ask(self, message: ControlMessage, now_ns: int) -> Send:
+        self._asked_ns = now_ns
+        return Send(message=message)
+
+    def _answered(self, now_ns: int) -> None:
+        if self._asked_ns is not None:
+            self._measure(now_ns - self._asked_ns)
+        self._asked_ns = None
+
+    def _measure(self, round_trip_ns: int) -> None:
+        best = self.round_trip_ns
+        self.round_trip_ns = round_trip_ns if best is None else min(best, round_trip_ns)
+
+    def _ping(self, now_ns: int) -> Send:
+        self._nonce += 1
+        self._pings[self._nonce] = now_ns
+        while len(self._pings) > 2 * _HEARTBEATS_PER_TIMEOUT:
+            del self._pings[next(iter(self._pings))]
+        self._next_ping_ns = now_ns + self._ping_every_ns
+        return Send(message=Ping(session=self.session, nonce=self._nonce))
+
+    def _fail(self, error: EmlioError) -> list[RankInstruction]:
+        instructions = self.leave()
+        return [*instructions, Failed(error=error)]
+
+    def _move(self, move: str, blame: type[LocalProtocolError] | type[RemoteProtocolError]) -> None:
+        self.state = next_state(RANK_MOVES, self.state, move, blame)

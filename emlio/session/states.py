@@ -1,0 +1,84 @@
+"""The states of a session on both sides and every move there is.
+
+Covers: the two tables, and the one function that reads them. Does not cover: what a move causes (emlio.session.rank,
+emlio.session.daemon).
+
+    rank:    NEW ─hello→ GREETING ─welcome→ LISTING ─shards→ LISTED ─offer→ OFFERING ─agree→ READY ─open→ OPENING ─opened→ STREAMING
+    daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING
+    both:    any ─goodbye, refusal, silence→ OVER
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+from emlio.errors import ProtocolError
+
+__all__ = ["DAEMON_MOVES", "RANK_MOVES", "DaemonState", "RankState", "next_state"]
+
+
+class RankState(Enum):
+    """Where the training process is in its conversation with one daemon."""
+
+    NEW = "new"
+    GREETING = "greeting"
+    LISTING = "listing"
+    LISTED = "listed"
+    OFFERING = "offering"
+    READY = "ready"
+    OPENING = "opening"
+    STREAMING = "streaming"
+    OVER = "over"
+
+
+class DaemonState(Enum):
+    """Where the daemon is in its conversation with one training process."""
+
+    GREETED = "greeted"
+    JUDGING = "judging"
+    COLLECTING = "collecting"
+    AGREED = "agreed"
+    STREAMING = "streaming"
+    OVER = "over"
+
+
+RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
+    (RankState.NEW, "greet"): RankState.GREETING,
+    (RankState.GREETING, "welcome"): RankState.LISTING,
+    (RankState.LISTING, "shardsreply"): RankState.LISTING,
+    (RankState.LISTING, "listed"): RankState.LISTED,
+    (RankState.LISTED, "offer"): RankState.OFFERING,
+    (RankState.OFFERING, "planreply"): RankState.OFFERING,
+    (RankState.OFFERING, "agreed"): RankState.READY,
+    (RankState.READY, "open"): RankState.OPENING,
+    (RankState.STREAMING, "open"): RankState.OPENING,
+    (RankState.OPENING, "open"): RankState.OPENING,
+    (RankState.OPENING, "opened"): RankState.OPENING,
+    (RankState.OPENING, "current"): RankState.STREAMING,
+}
+"""`opened` alone does not end OPENING: it may answer an order that a later one has replaced; `current` says it does not."""
+
+DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
+    (DaemonState.GREETED, "shardsrequest"): DaemonState.GREETED,
+    (DaemonState.GREETED, "planoffer"): DaemonState.JUDGING,
+    (DaemonState.AGREED, "planoffer"): DaemonState.JUDGING,
+    (DaemonState.JUDGING, "needcatalog"): DaemonState.COLLECTING,
+    (DaemonState.COLLECTING, "catalogpart"): DaemonState.COLLECTING,
+    (DaemonState.COLLECTING, "collected"): DaemonState.JUDGING,
+    (DaemonState.JUDGING, "agree"): DaemonState.AGREED,
+    (DaemonState.AGREED, "open"): DaemonState.STREAMING,
+    (DaemonState.STREAMING, "open"): DaemonState.STREAMING,
+}
+
+_State = TypeVar("_State", RankState, DaemonState)
+
+
+def next_state(
+    moves: Mapping[tuple[_State, str], _State], state: _State, move: str, blame: type[ProtocolError]
+) -> _State:
+    """The state after `move`; an illegal pair raises `blame` and names both."""
+    after = moves.get((state, move))
+    if after is None:
+        allowed = sorted(name for known, name in moves if known is state) or ["nothing"]
+        raise blame(f"{move!r} is not allowed in state {state.value!r}; allowed: {', '.join(allowed)}")
+    return after

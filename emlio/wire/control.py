@@ -1,0 +1,255 @@
+"""Control messages: what a rank and a daemon say to each other besides data, and its bytes.
+
+    2 bytes magic | 1 byte protocol version | msgpack map with "type"
+
+Covers: the messages as frozen values, encoding, decoding with every limit checked. The envelope and `Refused` never change
+from version to version, so that two versions can always tell each other apart. Does not cover: who may say what when
+(emlio.session), data messages (emlio.wire.data).
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from emlio.errors import RemoteProtocolError
+from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANES, MAX_NAME_LENGTH, MAX_SHARDS, ROWS_PER_PART
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "CatalogPart",
+    "ControlMessage",
+    "Fault",
+    "Goodbye",
+    "Hello",
+    "Open",
+    "Opened",
+    "Ping",
+    "PlanOffer",
+    "PlanReply",
+    "Pong",
+    "Refused",
+    "ShardRow",
+    "ShardsReply",
+    "ShardsRequest",
+    "Welcome",
+    "decode_control",
+    "encode_control",
+]
+
+PROTOCOL_VERSION = 1
+_MAGIC = b"\xe3M"
+_ENVELOPE_BYTES = 3
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
+Text = Annotated[str, msgspec.Meta(max_length=16384)]
+Digest = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
+    """A control message; its tag is its lower-case name."""
+
+
+class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One shard as both sides must see it."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+    records: Count
+    size_bytes: Count
+    digest: Digest
+
+
+Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
+
+
+class Hello(_Message):
+    """Rank: who I am and which dataset I want. Opens a session."""
+
+    job: Name
+    client: Name
+    rank: Count
+    world_size: Count
+    dataset: Name
+    host: Name
+    pid: Count
+    software: Name
+
+
+class Welcome(_Message):
+    """Daemon: the session, what is held here, and this side's limits."""
+
+    session: Count
+    daemon: Name
+    software: Name
+    shards: ShardCount
+    records: Count
+    missing: Annotated[list[Name], msgspec.Meta(max_length=64)]
+    missing_count: Count
+    heartbeat_timeout_ns: Count
+    send_buffer_bytes: Count
+    max_lanes: Count
+
+
+class ShardsRequest(_Message):
+    """Rank: the shards you hold, from row `first`."""
+
+    session: Count
+    first: ShardCount
+
+
+class ShardsReply(_Message):
+    """Daemon: a part of the list of shards."""
+
+    first: ShardCount
+    total: ShardCount
+    rows: Rows
+
+
+class PlanOffer(_Message):
+    """Rank: the plan I work by; agree or refuse."""
+
+    session: Count
+    fingerprint: Digest
+    digest: Digest
+    seed: Count
+    shuffle: Name
+    block_records: Count
+    window_blocks: Count
+    batch_size: Count
+    drop_last: bool
+    pad: bool
+
+
+class CatalogPart(_Message):
+    """Rank: a part of the list of all shards of the dataset, wherever they lie. The last part completes the offer."""
+
+    session: Count
+    fingerprint: Digest
+    first: ShardCount
+    total: ShardCount
+    rows: Rows
+
+
+class PlanReply(_Message):
+    """Daemon: the same digest came out here; or, with `need_catalog`, send the catalog first."""
+
+    need_catalog: bool
+
+
+class Open(_Message):
+    """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, for ever.
+
+    It replaces the session's stream, if there is one: opening again is how everything is recovered.
+    """
+
+    session: Count
+    stream: Count
+    epoch: Count
+    origin: Count
+    slot: Count
+    owned: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARDS // 8 + 1)]
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
+
+
+class Opened(_Message):
+    """Daemon: connect a PULL to each of these ports."""
+
+    stream: Count
+    ports: Annotated[list[Port], msgspec.Meta(min_length=1, max_length=MAX_LANES)]
+
+
+class Ping(_Message):
+    """Rank: I live. `session` may be 0 before there is one; then it measures the round trip only."""
+
+    session: Count
+    nonce: Count
+
+
+class Pong(_Message):
+    """Daemon: so do I; and what held the stream up since it was opened."""
+
+    nonce: Count
+    sent_bytes: Count = 0
+    blocked_ns: Count = 0
+    starved_ns: Count = 0
+
+
+class Fault(_Message):
+    """Daemon: the stream cannot go on, or not with this record."""
+
+    stream: Count
+    code: Name
+    text: Text
+    shard: Name = ""
+    record: int = -1
+    offset: int = -1
+
+
+class Refused(_Message):
+    """Daemon: no, and why. The session, if there was one, is over."""
+
+    code: Name
+    text: Text
+
+
+class Goodbye(_Message):
+    """Either side: this session ends here."""
+
+    session: Count
+    reason: Text = ""
+
+
+ControlMessage = (
+    Hello
+    | Welcome
+    | ShardsRequest
+    | ShardsReply
+    | PlanOffer
+    | CatalogPart
+    | PlanReply
+    | Open
+    | Opened
+    | Ping
+    | Pong
+    | Fault
+    | Refused
+    | Goodbye
+)
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[ControlMessage] = msgspec.msgpack.Decoder(ControlMessage)
+_REFUSAL: msgspec.msgpack.Decoder[Refused] = msgspec.msgpack.Decoder(Refused)
+
+
+def encode_control(message: ControlMessage) -> bytes:
+    """The bytes of a control message."""
+    return _MAGIC + bytes((PROTOCOL_VERSION,)) + _ENCODER.encode(message)
+
+
+def decode_control(data: bytes | memoryview) -> ControlMessage:
+    """The message in `data`; anything else raises `RemoteProtocolError`."""
+    view = memoryview(data)
+    if len(view) > MAX_CONTROL_BYTES:
+        raise RemoteProtocolError(f"a control message must be at most {MAX_CONTROL_BYTES} bytes, got {len(view)}")
+    if len(view) < _ENVELOPE_BYTES or bytes(view[:2]) != _MAGIC:
+        raise RemoteProtocolError(
+            f"a control message must begin with {_MAGIC.hex()} and a version, got {bytes(view[:4]).hex() or 'nothing'}"
+        )
+    body = view[_ENVELOPE_BYTES:]
+    version = view[2]
+    try:
+        if version != PROTOCOL_VERSION:
+            # A refusal can be read whatever the version; it says more than the number alone.
+            try:
+                return _REFUSAL.decode(body)
+            except msgspec.ValidationError:
+                pass
+            raise RemoteProtocolError(
+                f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: "
+                "install the same release of emlio on both sides"
+            )
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"a control message must be a msgpack map of a known type: {error}") from error

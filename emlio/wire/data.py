@@ -1,0 +1,90 @@
+"""The header of a data message; the payload follows as a raw frame of its own.
+
+    frame 1: msgpack array, the fields of `DataHeader` in order        frame 2: the records as they lie in the shard
+
+Covers: the header's bytes, its limits, the packed sizes. Does not cover: what the payload means (emlio.tfrecord), whether it
+is the message that was expected (emlio.receiver.reorder).
+"""
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from emlio.checksum import crc32c
+from emlio.errors import RemoteProtocolError
+from emlio.wire.limits import MAX_DATA_HEADER_BYTES, MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
+
+__all__ = ["DATA_VERSION", "DataHeader", "decode_data_header", "encode_data_header", "ids_checksum"]
+
+DATA_VERSION = 1
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+class DataHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
+    """What a data message says of itself.
+
+    Attributes:
+        version: of this header; it stays the first field for ever.
+        session: the session the stream belongs to.
+        stream: which opening of the session's stream this is.
+        epoch: the epoch of all records in the message.
+        lane: which of the stream's lanes carries it.
+        lane_sequence: 0 for the lane's first message, one more for each: a gap means messages were lost.
+        slot: the rank's running sample number of the first record.
+        count: records in the message.
+        ids_crc: CRC32C of the records' global ids as little-endian int64, as the daemon's plan has them.
+        sizes: bytes each record takes in the payload, packed as little-endian uint32.
+    """
+
+    version: _Count
+    session: _Count
+    stream: _Count
+    epoch: _Count
+    lane: _Count
+    lane_sequence: _Count
+    slot: _Count
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_RECORDS)]
+    ids_crc: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * MAX_MESSAGE_RECORDS)]
+
+    def record_sizes(self) -> npt.NDArray[np.int64]:
+        """The sizes as numbers."""
+        return np.frombuffer(self.sizes, dtype="<u4").astype(np.int64)
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER: msgspec.msgpack.Decoder[DataHeader] = msgspec.msgpack.Decoder(DataHeader)
+
+
+def ids_checksum(ids: npt.NDArray[np.int64]) -> int:
+    """What `DataHeader.ids_crc` must be for these records."""
+    return crc32c(np.ascontiguousarray(ids, dtype="<i8").data)
+
+
+def encode_data_header(header: DataHeader) -> bytes:
+    """The first frame of a data message."""
+    return _ENCODER.encode(header)
+
+
+def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHeader:
+    """The header in `data`, in agreement with a payload of that size; anything else raises `RemoteProtocolError`."""
+    if len(data) > MAX_DATA_HEADER_BYTES:
+        raise RemoteProtocolError(f"a data header must be at most {MAX_DATA_HEADER_BYTES} bytes, got {len(data)}")
+    if payload_bytes > MAX_PAYLOAD_BYTES:
+        raise RemoteProtocolError(f"a payload must be at most {MAX_PAYLOAD_BYTES} bytes, got {payload_bytes}")
+    try:
+        header = _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(
+            f"a data header must be the msgpack array of version {DATA_VERSION}: {error}"
+        ) from error
+    if header.version != DATA_VERSION:
+        raise RemoteProtocolError(f"a data header must be of version {DATA_VERSION}, got {header.version}")
+    if len(header.sizes) != 4 * header.count:
+        raise RemoteProtocolError(
+            f"a header of {header.count} records must hold {4 * header.count} bytes of sizes, got {len(header.sizes)}"
+        )
+    return header

@@ -1,0 +1,39 @@
+"""The bounds every message is held to before anything is allocated for it.
+
+Covers: the numbers and why they are what they are. Does not cover: limits of sessions and connections (the daemon's).
+"""
+
+__all__ = [
+    "MAX_CONTROL_BYTES",
+    "MAX_DATA_HEADER_BYTES",
+    "MAX_LANES",
+    "MAX_MESSAGE_RECORDS",
+    "MAX_NAME_LENGTH",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_SHARDS",
+    "ROWS_PER_PART",
+]
+
+MAX_NAME_LENGTH = 255
+"""Of a dataset, a shard, a job, a host: what file systems allow a name."""
+
+ROWS_PER_PART = 4096
+"""Shards described in one control message: about 350 kB, so a list of any length travels in parts."""
+
+MAX_CONTROL_BYTES = 4 << 20
+"""A part of a list with the longest names allowed fits; nothing legitimate is larger."""
+
+MAX_SHARDS = 1 << 22
+"""Four million files in one dataset."""
+
+MAX_LANES = 64
+"""Connections of one rank to one daemon: 64 stock socket buffers cover 10 Gbit/s at 180 ms."""
+
+MAX_MESSAGE_RECORDS = 1 << 17
+"""Records in one data message: a message of 1 MiB holds 65,536 of the smallest frames."""
+
+MAX_DATA_HEADER_BYTES = 1 << 20
+"""MAX_MESSAGE_RECORDS lengths of four bytes, and half as much again."""
+
+MAX_PAYLOAD_BYTES = 1 << 31
+"""A single record is never cut, so this is also the longest record that can be served: 2 GiB."""

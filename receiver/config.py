@@ -1,0 +1,68 @@
+"""What a loader is told.
+
+Covers: the frozen options, checked, with the reasons for their defaults. Does not cover: reading the environment
+(emlio.receiver.world), the plan's own limits (emlio.planner).
+"""
+
+from dataclasses import dataclass
+
+from emlio.errors import ConfigError
+from emlio.planner.order import Shuffle
+from emlio.receiver.address import Address
+
+__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig"]
+
+ON_ERROR = ("raise", "skip", "replace")
+VERIFY = ("all", "none")
+_SMALLEST_WINDOW = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderConfig:
+    """Everything a loader is told at its birth.
+
+    Attributes:
+        address: the dataset and its daemons.
+        batch_size: samples of this rank per step.
+        shuffle: how far records move.
+        seed: draws the order.
+        drop_last: leave out a last step that is not full.
+        pad: fill it instead.
+        rank: of this process.
+        world_size: how many processes share the epoch.
+        job: names the training run.
+        in_order: hand out batches in the plan's order.
+        prefetch_bytes: what may be taken off the wire before the user has asked for it.
+        timeout_ns: how long a daemon may be silent, or a batch incomplete, before that is an error.
+        on_error: what follows from a record that fails its check.
+        verify: which records are checked against their CRC32C.
+    """
+
+    address: Address
+    batch_size: int
+    shuffle: Shuffle
+    seed: int
+    drop_last: bool
+    pad: bool
+    rank: int
+    world_size: int
+    job: str
+    in_order: bool
+    prefetch_bytes: int
+    timeout_ns: int
+    on_error: str
+    verify: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise ConfigError(f"batch_size must be a whole number of at least 1, got {self.batch_size!r}")
+        if not 0 <= self.rank < self.world_size:
+            raise ConfigError(f"rank must be in [0, {self.world_size}), got {self.rank}")
+        if self.prefetch_bytes < _SMALLEST_WINDOW:
+            raise ConfigError(f"prefetch must be at least 1 MiB, got {self.prefetch_bytes} bytes")
+        if self.timeout_ns < 1_000_000:
+            raise ConfigError(f"timeout must be at least 1ms, got {self.timeout_ns} ns")
+        if self.on_error not in ON_ERROR:
+            raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {self.on_error!r}")
+        if self.verify not in VERIFY:
+            raise ConfigError(f"verify must be one of {', '.join(VERIFY)}, got {self.verify!r}")

@@ -1,0 +1,381 @@
+"""`EmlioLoader`: what a training script touches.
+
+Covers: arguments, the position and its state, iteration, statistics, the end. Does not cover: receiving (emlio.receiver.engine),
+making batches (emlio.receiver.assemble).
+"""
+
+import logging
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from emlio.clock import SystemClock
+from emlio.errors import ClosedError, ConfigError, PeerLostError
+from emlio.planner.epoch import EpochPlan
+from emlio.planner.order import Shuffle
+from emlio.planner.state import PlanState
+from emlio.progress import Progress
+from emlio.receiver.address import Address
+from emlio.receiver.assemble import Assembler
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.engine import Engine
+from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.stats import LoaderStats
+from emlio.receiver.torch_adapter import tensor_maker, torch_is_installed
+from emlio.receiver.world import find_world
+from emlio.units import format_duration, parse_duration_ns, parse_size
+
+__all__ = ["EmlioLoader"]
+
+_LOG = logging.getLogger("emlio.receiver")
+_WARN_AFTER_NS = 5_000_000_000
+"""A wait this long is said in the log before it becomes an error."""
+
+
+class EmlioLoader:
+    """Batches of a dataset that lies somewhere else, pushed here by the daemons that hold it.
+
+    Iterate it once per epoch. Every record comes exactly once per epoch, over all ranks, in the order the seed gives; every
+    rank gets the same number of batches, which `len` knows before the first.
+
+        loader = EmlioLoader("emlio://store1:5555,store2:5555/imagenet", batch_size=256, seed=42)
+        for epoch in range(90):
+            for batch in loader:
+                ...
+
+    It uses threads and nothing else: no processes, no shared memory, no files. It belongs to the process that made it.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        batch_size: int,
+        shuffle: "bool | str | Shuffle" = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        pad: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        fields: Sequence[str] | None = None,
+        raw: bool = False,
+        ids: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Sequence[Any]], Any] | None = None,
+        to: str | None = None,
+        in_order: bool = True,
+        prefetch: "str | int" = "256MiB",
+        timeout: "str | float" = "60s",
+        on_error: str = "raise",
+        verify: str = "all",
+        progress: bool = False,
+    ) -> None:
+        """Connect to the daemons and agree on the plan; data flows from the first `iter` on.
+
+        Args:
+            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET; all daemons that hold the dataset or parts of it.
+            batch_size: samples per step of this rank.
+            shuffle: True or "global" (every record anywhere), "block" (for rotating disks), "shard" (whole shards), False.
+            seed: draws the order; all ranks must give the same.
+            drop_last: leave out a last step that is not full on all ranks. Otherwise it is shared out evenly.
+            pad: fill it by beginning the order again.
+            rank: of this process; found by itself (torch.distributed, then the launcher's variables).
+            world_size: processes that share the epoch; likewise.
+            fields: the features wanted of `tf.train.Example` records; None for all.
+            raw: hand out {"record": [views of the records' bytes]} instead of features.
+            ids: add the records' global ids as "__id__".
+            transform: applied to each sample, a dict of its features.
+            collate_fn: makes the batch of the samples.
+            to: "torch" or "numpy"; torch where it is installed.
+            in_order: False hands out whichever batch is whole, which hides a slow daemon but gives up the order.
+            prefetch: what may be taken off the wire before it is asked for; bounds this process's memory, see
+                docs/architecture.md.
+            timeout: how long a daemon may say nothing, or a batch stay incomplete, before that is an error.
+            on_error: what becomes of a record that fails its check: "raise", "skip" (the batch is shorter) or "replace" (by
+                another of the same batch).
+            verify: "all" checks every record's CRC32C, "none" leaves that out.
+            progress: show a bar per epoch on a terminal.
+        """
+        self._pid = os.getpid()
+        self._closed = False
+        world = find_world(rank, world_size, os.environ)
+        if to not in (None, "torch", "numpy"):
+            raise ConfigError(f'to must be "torch" or "numpy", got {to!r}')
+        if raw and fields is not None:
+            raise ConfigError("fields name features of decoded records; with raw=True there are none")
+        if isinstance(fields, str):
+            raise ConfigError(f"fields must be a list of names, got the string {fields!r}")
+        torch = to == "torch" or (to is None and torch_is_installed())
+        self._config = LoaderConfig(
+            address=Address.parse(address),
+            batch_size=batch_size,
+            shuffle=Shuffle.parse(shuffle),
+            seed=seed,
+            drop_last=drop_last,
+            pad=pad,
+            rank=world.rank,
+            world_size=world.world_size,
+            job=world.job,
+            in_order=in_order,
+            prefetch_bytes=parse_size(prefetch),
+            timeout_ns=parse_duration_ns(timeout),
+            on_error=on_error,
+            verify=verify,
+        )
+        self._assembler = Assembler(
+            raw=raw,
+            fields=fields,
+            ids=ids,
+            on_error=on_error,
+            to_tensor=tensor_maker() if torch and not raw else None,
+            transform=transform,
+            collate_fn=collate_fn,
+        )
+        self._show_progress = progress
+        self._born_ns = time.monotonic_ns()
+        self._first_batch_ns: int | None = None
+        self._batches = self._records = self._wait_ns = self._busy_ns = 0
+        self._epoch = 0
+        self._origin = 0
+        self._steps_done = 0
+        self._iteration: _Iteration | None = None
+        self._flows_at: tuple[int, int] | None = None
+        self._generation = 0
+        self._prefetch = Prefetch(self._assembler)
+        self._engine = Engine(self._config, self._prefetch, SystemClock())
+        # Threads must not outlive the loader, nor hold up the interpreter's end.
+        self._finalizer = weakref.finalize(self, _close, self._engine, self._prefetch, self._pid)
+        try:
+            self._plan = self._engine.start()
+            self._prefetch.start()
+            self._plan.epoch(0)
+        except BaseException:
+            self.close()
+            raise
+        self._epoch_plan = self._plan.epoch(0)
+        if self._epoch_plan.repeated:
+            _LOG.warning(
+                "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
+                f"{self._plan.catalog.records:,}",
+                world.world_size,
+                self._epoch_plan.repeated,
+            )
+
+    # ---- position -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Batches of this rank in the epoch under way, or of the next one; the rest of it after a resume."""
+        return self._epoch_plan.steps
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or the next one."""
+        return self._epoch
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this process is."""
+        return self._config.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes share each epoch."""
+        return self._config.world_size
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step of this rank."""
+        return self._config.batch_size
+
+    @property
+    def fingerprint(self) -> str:
+        """The dataset's."""
+        return self._plan.catalog.fingerprint
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is of this epoch. Naming the one that comes anyway changes nothing, so a resume goes on."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ConfigError(f"an epoch must be a whole number of at least 0, got {epoch!r}")
+        self._check_usable()
+        if self._iteration is not None:
+            self._leave_iteration()
+        if epoch != self._epoch:
+            self._move_to(epoch, 0)
+
+    def state_dict(self) -> dict[str, str | int]:
+        """Where the job is: samples already handed to the user, over all ranks. The same on all ranks at the same step."""
+        self._check_usable()
+        if not self._config.in_order and self._iteration is not None and not self._iteration.is_prefix:
+            raise ConfigError(
+                "a position in the middle of an epoch needs in_order=True: later batches were handed out before earlier ones"
+            )
+        state = PlanState(
+            fingerprint=self._plan.catalog.fingerprint,
+            seed=self._config.seed,
+            shuffle=self._config.shuffle,
+            epoch=self._epoch,
+            consumed=self._epoch_plan.consumed(self._steps_done),
+        )
+        return state.to_json()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there, with this loader's own world and batch size; takes effect at the next `iter`."""
+        self._check_usable()
+        position = PlanState.from_json(state)
+        position.check(self._plan.catalog, self._plan.spec)
+        self._iteration = None
+        self._move_to(position.epoch, position.consumed)
+
+    def _move_to(self, epoch: int, origin: int) -> None:
+        self._epoch, self._origin, self._steps_done = epoch, origin, 0
+        self._epoch_plan = self._plan.epoch(epoch, origin)
+
+    # ---- iteration ------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of the next epoch, or the rest of one after a resume. An iteration under way ends."""
+        self._check_usable()
+        if self._iteration is not None:
+            self._leave_iteration()
+        self._iteration = _Iteration(self)
+        if self._flows_at != (self._epoch, self._origin):
+            self._generation = self._prefetch.restart()
+            self._engine.go_to(self._epoch, self._origin, self._generation)
+        # Until its end is reached it is unknown where the flow stands; then it stands at the next epoch.
+        self._flows_at = None
+        return self._iteration
+
+    def _leave_iteration(self) -> None:
+        """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
+        if self._steps_done:
+            self._move_to(self._epoch + 1, 0)
+        self._iteration = None
+
+    def _next(self, iteration: "_Iteration") -> MadeBatch:
+        self._check_usable()
+        if iteration is not self._iteration:
+            raise ClosedError("this iteration ended when another one of the same loader began")
+        if self._steps_done >= self._epoch_plan.steps:
+            self._iteration = None
+            self._move_to(self._epoch + 1, 0)
+            self._flows_at = (self._epoch, 0)
+            raise StopIteration
+        made = self._wait()
+        self._engine.delivered(self._generation, made.size_bytes)
+        self._steps_done += 1
+        self._batches += 1
+        self._records += made.count
+        if self._first_batch_ns is None:
+            self._first_batch_ns = time.monotonic_ns() - self._born_ns
+        return made
+
+    def _wait(self) -> MadeBatch:
+        timeout_ns = self._config.timeout_ns
+        patience_ns = min(_WARN_AFTER_NS, timeout_ns)
+        made = self._prefetch.get(patience_ns)
+        if made is None and patience_ns < timeout_ns:
+            _LOG.warning("waiting for %s: %s", format_duration(patience_ns), self._engine.describe_wait())
+            made = self._prefetch.get(timeout_ns - patience_ns)
+        if made is None:
+            raise PeerLostError(
+                f"a batch must be complete within {format_duration(timeout_ns)}: {self._engine.describe_wait()}"
+            )
+        return made
+
+    # ---- the rest -------------------------------------------------------------------------------------------------
+
+    def stats(self) -> LoaderStats:
+        """Totals since the loader was made; `str` of it is one line, its `verdict` says what bounds the run."""
+        totals = self._engine.totals
+        blocked_ns, starved_ns = self._engine.reports()
+        return LoaderStats(
+            batches=self._batches,
+            records=self._records,
+            received_bytes=totals.received_bytes,
+            wait_ns=self._wait_ns,
+            busy_ns=self._busy_ns,
+            assemble_ns=self._prefetch.times.worked_ns,
+            receive_ns=totals.worked_ns,
+            network_blocked_ns=blocked_ns,
+            storage_starved_ns=starved_ns,
+            first_batch_ns=self._first_batch_ns,
+            round_trip_ns=self._engine.round_trip_ns(),
+            lanes=self._engine.lanes,
+            window_bytes=self._config.prefetch_bytes,
+            peak_window_bytes=self._engine.peak_bytes,
+            bad_records=totals.bad_records,
+            skipped_records=self._assembler.bad.skipped,
+            replaced_records=self._assembler.bad.replaced,
+            repeated_records=self._epoch_plan.repeated,
+        )
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                f"a loader belongs to the process that made it ({self._pid}), this is process {os.getpid()}: "
+                "make one after the fork; it needs no worker processes"
+            )
+        if self._closed:
+            raise ClosedError("the loader is closed")
+
+    def close(self) -> None:
+        """End the threads and connections. Closing again does nothing."""
+        self._closed = True
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # The iteration counts here what it sees of time, so that the loader's totals outlive it.
+    def _count_time(self, wait_ns: int, busy_ns: int) -> None:
+        self._wait_ns += wait_ns
+        self._busy_ns += busy_ns
+
+
+def _close(engine: Engine, prefetch: Prefetch, pid: int) -> None:
+    # In a forked child the threads do not exist; waiting for them would never end.
+    if os.getpid() == pid:
+        prefetch.close()
+        engine.close()
+
+
+class _Iteration(Iterator[Any]):
+    """One pass over an epoch, or over its rest."""
+
+    def __init__(self, loader: EmlioLoader) -> None:
+        self._loader = loader
+        self._handed: set[int] = set()
+        self._left_ns: int | None = None
+        self._bar: Progress | None = None
+        if loader._show_progress:  # noqa: SLF001  # the two classes are one thing in two parts
+            self._bar = Progress(f"epoch {loader.epoch}", len(loader), stream=sys.stderr)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the batches handed out are the first ones of the epoch, without a gap."""
+        return not self._handed or max(self._handed) == len(self._handed) - 1
+
+    def __next__(self) -> Any:
+        came_ns = time.monotonic_ns()
+        try:
+            made = self._loader._next(self)  # noqa: SLF001  # see above
+        except BaseException:
+            if self._bar is not None:
+                self._bar.close()
+            raise
+        now_ns = time.monotonic_ns()
+        self._loader._count_time(now_ns - came_ns, came_ns - self._left_ns if self._left_ns is not None else 0)  # noqa: SLF001
+        self._handed.add(made.step)
+        if self._bar is not None:
+            self._bar.add(1)
+        self._left_ns = now_ns
+        return made.value

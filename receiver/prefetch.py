@@ -1,0 +1,144 @@
+"""Between the receive thread and the user: whole batches wait here, are made into what the user wants, and wait again.
+
+Covers: the thread that assembles, the order, errors in their place, waiting with a deadline, starting over. The bound is the
+window's (emlio.receiver.window): a batch counts there until the user has it. Does not cover: what assembling is.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Condition, Thread
+from typing import Any
+
+from emlio.errors import ClosedError
+from emlio.receiver.reorder import WholeBatch
+
+__all__ = ["MadeBatch", "Prefetch", "StageTimes"]
+
+_MADE_AHEAD = 2
+"""Batches assembled before the user asks: one to hand out at once and one being made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeBatch:
+    """A batch as the user gets it."""
+
+    epoch: int
+    step: int
+    count: int
+    size_bytes: int
+    value: Any
+
+
+@dataclass(slots=True, kw_only=True)
+class StageTimes:
+    """Where the assembling thread's time went."""
+
+    waited_ns: int = 0
+    worked_ns: int = 0
+
+
+class Prefetch:
+    """Two queues and a thread. `put` and `fail` belong to the receive thread, `get` and `restart` to the user's."""
+
+    def __init__(self, assemble: Callable[[WholeBatch], Any]) -> None:
+        self.times = StageTimes()
+        self._assemble = assemble
+        self._changed = Condition()
+        self._whole: deque[WholeBatch] = deque()
+        self._made: deque[MadeBatch] = deque()
+        self._error: BaseException | None = None
+        self._generation = 0
+        self._closed = False
+        self._working = False
+        self._thread = Thread(target=self._run, name="emlio-assemble", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the user would have to wait; the receive thread asks."""
+        return not self._made and not self._whole and not self._working
+
+    def restart(self) -> int:
+        """Drop everything; only batches put with the number returned are accepted from now on."""
+        with self._changed:
+            self._generation += 1
+            self._whole.clear()
+            self._made.clear()
+            return self._generation
+
+    def put(self, generation: int, batch: WholeBatch) -> None:
+        """A batch is whole."""
+        with self._changed:
+            if generation == self._generation:
+                self._whole.append(batch)
+                self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """No more batches will come; those that are here still go out."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def get(self, timeout_ns: int) -> MadeBatch | None:
+        """The next batch, or None when the time is up; raises what `fail` was given once nothing is left."""
+        deadline = time.monotonic() + timeout_ns / 1e9
+        with self._changed:
+            while not self._made:
+                if self._closed:
+                    raise ClosedError("the loader was closed while a batch was waited for")
+                if self._error is not None and not self._whole and not self._working:
+                    raise self._error
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+            made = self._made.popleft()
+            self._changed.notify_all()
+            return made
+
+    def _run(self) -> None:
+        while True:
+            started = time.monotonic_ns()
+            with self._changed:
+                self._working = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._closed or (self._whole and len(self._made) < _MADE_AHEAD))
+                if self._closed:
+                    return
+                batch, generation = self._whole.popleft(), self._generation
+                self._working = True
+            begun = time.monotonic_ns()
+            self.times.waited_ns += begun - started
+            try:
+                value = self._assemble(batch)
+            except Exception as error:  # noqa: BLE001  # a transform's error belongs to the user's thread, whatever it is
+                with self._changed:
+                    if generation == self._generation:
+                        self._error = self._error or error
+                        self._whole.clear()
+                continue
+            made = MadeBatch(
+                epoch=batch.epoch, step=batch.step, count=batch.count, size_bytes=batch.size_bytes, value=value
+            )
+            # Nothing of this batch may stay referred to from here: its memory is the user's to free.
+            del batch, value
+            self.times.worked_ns += time.monotonic_ns() - begun
+            with self._changed:
+                if generation == self._generation:
+                    self._made.append(made)
+            del made
+
+    def close(self) -> None:
+        """End the thread and wake who waits. Closing again does nothing."""
+        with self._changed:
+            self._closed = True
+            self._whole.clear()
+            self._made.clear()
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()

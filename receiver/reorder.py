@@ -1,0 +1,322 @@
+"""From messages of several streams, in any order, to whole batches: each record at its place, once.
+
+Covers: which stream owes which place, what is a duplicate, lost or foreign, when a batch is whole. Pure: no sockets, threads or
+clocks. Does not cover: how far ahead messages may be taken (emlio.receiver.window), checking records (emlio.tfrecord).
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import RemoteProtocolError
+from emlio.example.columns import Piece
+from emlio.planner.plan import EpochPlan, Plan
+from emlio.tfrecord import FrameFault
+from emlio.wire.data import DataHeader, ids_checksum
+
+__all__ = ["BadRecord", "LaneOrder", "Reorder", "WholeBatch"]
+
+_CHUNK_SLOTS = 8192
+"""Places whose records are computed at once: array code pays from a few thousand on, and a chunk is 100 kB."""
+
+_CHUNKS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """A record of a batch that is not what was written."""
+
+    slot: int
+    shard: str
+    record: int
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WholeBatch:
+    """A batch with all its records in place.
+
+    Attributes:
+        epoch: its epoch.
+        step: its number in the rank's epoch.
+        count: how many records.
+        ids: (count,) their global ids.
+        pieces: where they lie, each with its places in the batch.
+        bad: records that failed their check; they lie in no piece.
+        size_bytes: of all of it, as received.
+    """
+
+    epoch: int
+    step: int
+    count: int
+    ids: npt.NDArray[np.int64]
+    pieces: list[Piece] = field(default_factory=list)
+    bad: list[BadRecord] = field(default_factory=list)
+    size_bytes: int = 0
+    seen: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    placed: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing."""
+        return self.placed == self.count
+
+
+class LaneOrder:
+    """The order of one lane: each message carries the number after the one before."""
+
+    def __init__(self, *, session: int, stream: int, lane: int, label: str) -> None:
+        self._session, self._stream, self._lane, self._label = session, stream, lane, label
+        self._next = 0
+
+    def check(self, header: DataHeader) -> None:
+        """Accept the lane's next message; a gap, a repetition or a foreign message raises `RemoteProtocolError`."""
+        came = (header.session, header.stream, header.lane)
+        due = (self._session, self._stream, self._lane)
+        if came != due:
+            raise RemoteProtocolError(
+                f"{self._label}: a message must be of (session, stream, lane) {due}, got one of {came}"
+            )
+        if header.lane_sequence != self._next:
+            what = "messages were lost" if header.lane_sequence > self._next else "a message was repeated"
+            raise RemoteProtocolError(
+                f"{self._label}: message {self._next} must come next, got {header.lane_sequence}: {what}"
+            )
+        self._next += 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunk:
+    """Some places of an epoch: whose they are."""
+
+    ids: npt.NDArray[np.int64]
+    owed: tuple[npt.NDArray[np.int64], ...]  # for each stream its places, rising
+
+
+class _Epoch:
+    """One epoch of this rank, as far as it is needed."""
+
+    def __init__(self, plan: EpochPlan, rank: int, owners: npt.NDArray[np.int64], streams: int) -> None:
+        self.plan = plan
+        self.slots = plan.slots(rank)
+        self.steps = plan.steps
+        self._rank = rank
+        self._owners = owners
+        self._streams = streams
+        self._chunks: OrderedDict[int, _Chunk] = OrderedDict()
+
+    def chunk(self, number: int) -> _Chunk:
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            first = number * _CHUNK_SLOTS
+            ids = self.plan.ids(self._rank, first, min(first + _CHUNK_SLOTS, self.slots))
+            stream = self._owners[self.plan.catalog.locate(ids)[0]]
+            owed = tuple(np.flatnonzero(stream == which) + first for which in range(self._streams))
+            chunk = self._chunks[number] = _Chunk(ids, owed)
+            while len(self._chunks) > _CHUNKS_KEPT:
+                self._chunks.popitem(last=False)
+        return chunk
+
+    def owed(self, stream: int, slot: int, count: int) -> npt.NDArray[np.int64]:
+        """The `count` places the stream owes from `slot` on; fewer when the epoch has no more."""
+        found: list[npt.NDArray[np.int64]] = []
+        number = slot // _CHUNK_SLOTS
+        while count > 0 and number * _CHUNK_SLOTS < self.slots:
+            places = self.chunk(number).owed[stream]
+            begin = int(np.searchsorted(places, slot)) if not found else 0
+            part = places[begin : begin + count]
+            found.append(part)
+            count -= len(part)
+            number += 1
+        return np.concatenate(found) if len(found) != 1 else found[0]
+
+    def ids_at(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The records at these places."""
+        first, last = int(slots[0]) // _CHUNK_SLOTS, int(slots[-1]) // _CHUNK_SLOTS
+        if first == last:
+            return self.chunk(first).ids[slots - first * _CHUNK_SLOTS]
+        ids = np.concatenate([self.chunk(number).ids for number in range(first, last + 1)])
+        return ids[slots - first * _CHUNK_SLOTS]
+
+
+class Reorder:
+    """The batches of one rank from a position on.
+
+    Attributes:
+        next_epoch, next_step: the first batch that has not been taken with `take`.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        rank: int,
+        owners: npt.NDArray[np.int64],
+        streams: Sequence[str],
+        epoch: int,
+        origin: int,
+        in_order: bool,
+    ) -> None:
+        """See the class.
+
+        Args:
+            plan: what all sides agreed on.
+            rank: whose batches.
+            owners: (catalog shards,) the stream that carries each shard.
+            streams: a name for each stream, for messages.
+            epoch: the first epoch.
+            origin: samples of it, over all ranks, that are not wanted any more.
+            in_order: hand out batches in the plan's order only, or whichever is whole.
+        """
+        self._plan = plan
+        self._rank = rank
+        self._owners = owners
+        self._streams = streams
+        self._in_order = in_order
+        self._origin = (epoch, origin)
+        self._epochs: dict[int, _Epoch] = {}
+        self._open: dict[tuple[int, int], WholeBatch] = {}
+        self._taken: set[tuple[int, int]] = set()
+        self._whole: list[tuple[int, int]] = []
+        self.next_epoch, self.next_step = epoch, 0
+        self._skip_empty_epochs()
+
+    def epoch_slots(self, epoch: int) -> int:
+        """How many samples the rank gets in an epoch."""
+        return self._epoch(epoch).slots
+
+    def missing_from(self) -> tuple[str, ...]:
+        """The streams the next batch still waits for."""
+        key = (self.next_epoch, self.next_step)
+        epoch, batch = self._epoch(key[0]), self._batch(key)
+        first = key[1] * self._plan.spec.batch_size
+        slots = np.flatnonzero(~batch.seen) + first
+        if not slots.size:
+            return ()
+        shards = self._plan.catalog.locate(epoch.ids_at(slots))[0]
+        return tuple(self._streams[stream] for stream in np.unique(self._owners[shards]).tolist())
+
+    def place(
+        self,
+        stream: int,
+        header: DataHeader,
+        payload: memoryview,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        faults: Sequence[FrameFault],
+    ) -> None:
+        """Put a message's records at their places."""
+        label = self._streams[stream]
+        if header.epoch < self.next_epoch or header.epoch > self.next_epoch + 2:
+            raise RemoteProtocolError(
+                f"{label}: a record must be of epoch {self.next_epoch} or the two after, got epoch {header.epoch}"
+            )
+        epoch = self._epoch(header.epoch)
+        slots = epoch.owed(stream, header.slot, header.count)
+        if len(slots) != header.count or int(slots[0]) != header.slot:
+            raise RemoteProtocolError(
+                f"{label}: {header.count} records from place {header.slot} of epoch {header.epoch} must be owed by it, "
+                f"the plan has {len(slots)} from place {int(slots[0]) if len(slots) else 'none'}"
+            )
+        ids = epoch.ids_at(slots)
+        if ids_checksum(ids) != header.ids_crc:
+            raise RemoteProtocolError(
+                f"{label}: the records from place {header.slot} of epoch {header.epoch} must be those of the plan, "
+                "the daemon read others"
+            )
+        size = self._plan.spec.batch_size
+        steps = slots // size
+        edges = [0, *(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist(), len(slots)]
+        bad = {fault.position: fault.reason for fault in faults}
+        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+            step = int(steps[begin])
+            key = (header.epoch, step)
+            places = slots[begin:end] - step * size
+            if key in self._taken or key < (self.next_epoch, self.next_step):
+                raise RemoteProtocolError(f"{label}: records of batch {step} of epoch {header.epoch} came twice")
+            batch = self._batch(key)
+            if batch.seen[places].any():
+                raise RemoteProtocolError(f"{label}: a record of batch {step} of epoch {header.epoch} came twice")
+            batch.seen[places] = True
+            batch.placed += end - begin
+            batch.size_bytes += int(sizes[begin:end].sum())
+            keep = slice(begin, end)
+            if not bad:
+                batch.pieces.append(Piece(buffer=payload, starts=starts[keep], ends=ends[keep], slots=places))
+            else:
+                self._place_with_faults(batch, payload, starts[keep], ends[keep], places, begin, bad)
+            if batch.whole:
+                self._whole.append(key)
+
+    def _place_with_faults(
+        self,
+        batch: WholeBatch,
+        payload: memoryview,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        begin: int,
+        bad: dict[int, str],
+    ) -> None:
+        good = np.array([begin + at not in bad for at in range(len(places))], np.bool_)
+        batch.pieces.append(Piece(buffer=payload, starts=starts[good], ends=ends[good], slots=places[good]))
+        shards, records = self._plan.catalog.locate(batch.ids[places])
+        for at in np.flatnonzero(~good).tolist():
+            batch.bad.append(
+                BadRecord(
+                    slot=int(places[at]),
+                    shard=self._plan.catalog.shards[int(shards[at])].name,
+                    record=int(records[at]),
+                    reason=bad[begin + at],
+                )
+            )
+
+    def take(self) -> WholeBatch | None:
+        """The next batch that may be handed out, or None while it is not whole."""
+        if self._in_order:
+            key = (self.next_epoch, self.next_step)
+            batch = self._open.get(key)
+            if batch is None or not batch.whole:
+                return None
+        else:
+            # An epoch's last batch goes out before the next epoch's first: the loop around them ends between.
+            key = next((key for key in self._whole if key[0] == self.next_epoch), (-1, -1))
+            batch = self._open.get(key)
+            if batch is None:
+                return None
+        self._whole.remove(key)
+        del self._open[key]
+        self._taken.add(key)
+        while (self.next_epoch, self.next_step) in self._taken:
+            self._taken.discard((self.next_epoch, self.next_step))
+            self.next_step += 1
+            self._skip_empty_epochs()
+        return batch
+
+    def _skip_empty_epochs(self) -> None:
+        while self.next_step >= self._epoch(self.next_epoch).steps:
+            self._epochs.pop(self.next_epoch, None)
+            self.next_epoch, self.next_step = self.next_epoch + 1, 0
+
+    def _epoch(self, number: int) -> _Epoch:
+        epoch = self._epochs.get(number)
+        if epoch is None:
+            origin = self._origin[1] if number == self._origin[0] else 0
+            plan = self._plan.epoch(number, origin)
+            epoch = self._epochs[number] = _Epoch(plan, self._rank, self._owners, len(self._streams))
+        return epoch
+
+    def _batch(self, key: tuple[int, int]) -> WholeBatch:
+        batch = self._open.get(key)
+        if batch is None:
+            epoch, size = self._epoch(key[0]), self._plan.spec.batch_size
+            first = key[1] * size
+            count = min(size, epoch.slots - first)
+            ids = epoch.ids_at(np.arange(first, first + count))
+            batch = WholeBatch(epoch=key[0], step=key[1], count=count, ids=ids, seen=np.zeros(count, np.bool_))
+            self._open[key] = batch
+        return batch

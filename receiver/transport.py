@@ -1,0 +1,166 @@
+"""ZeroMQ on the training side: the control connection, the lanes, and what wakes the thread that waits on them.
+
+Covers: sockets with the options they need. The only file of the receiver that imports zmq. Does not cover: threads, what the
+bytes mean.
+"""
+
+import os
+from collections.abc import Iterable
+
+import zmq
+
+from emlio.errors import ConfigError
+from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_HEADER_BYTES, MAX_PAYLOAD_BYTES
+
+__all__ = ["ControlLink", "Lane", "Network", "Waker", "receive_buffer_bytes"]
+
+_LANE_QUEUE = 4
+"""Messages libzmq may hold per lane besides those in the window: enough that its thread and ours never wait for each other."""
+
+
+class Waker:
+    """Ends the receive thread's wait, from any thread."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """What to wait on."""
+        return self._fd
+
+    def wake(self) -> None:
+        """End the wait, now or the next one."""
+        if self._fd >= 0:
+            os.eventfd_write(self._fd, 1)
+
+    def rest(self) -> None:
+        """Take note of all wakes so far."""
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class ControlLink:
+    """A DEALER connected to one daemon."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self.socket = socket
+
+    def send(self, data: bytes) -> None:
+        """Queue a message; it leaves once there is a connection."""
+        try:
+            self.socket.send(data, zmq.DONTWAIT)
+        except zmq.Again:
+            return  # the peer has not read a thousand messages: its silence will be noticed
+
+    def receive(self) -> bytes | None:
+        """A message, or None when nothing is waiting."""
+        try:
+            frames = self.socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+        return frames[0] if len(frames) == 1 else b""
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Disconnect, after giving last words a moment to leave."""
+        self.socket.close(linger=linger_ms)
+
+
+class Lane:
+    """A PULL connected to one of a daemon's lanes."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self.socket = socket
+
+    def receive(self) -> list[memoryview] | None:
+        """The frames of a message, in libzmq's own memory without a copy; None when nothing is waiting.
+
+        The memory lives as long as a view of it does.
+        """
+        try:
+            return [frame.buffer for frame in self.socket.recv_multipart(zmq.DONTWAIT, copy=False)]
+        except zmq.Again:
+            return None
+
+    def close(self) -> None:
+        """Disconnect; what has not been read is dropped."""
+        self.socket.close(linger=0)
+
+
+class Network:
+    """The ZeroMQ context and everything connected from it. Used by one thread only."""
+
+    def __init__(self, waker: Waker) -> None:
+        self._context = zmq.Context()
+        self._waker = waker
+        self._poller = zmq.Poller()
+        self._poller.register(waker.fileno(), zmq.POLLIN)
+
+    def control(self, endpoint: str) -> ControlLink:
+        """Connect to a daemon's control port; it need not be there yet."""
+        socket = self._socket(zmq.DEALER, endpoint, MAX_CONTROL_BYTES, None)
+        self._poller.register(socket, zmq.POLLIN)
+        return ControlLink(socket)
+
+    def lane(self, endpoint: str) -> Lane:
+        """Connect to a lane."""
+        lane = Lane(self._socket(zmq.PULL, endpoint, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES), _LANE_QUEUE))
+        self._poller.register(lane.socket, zmq.POLLIN)
+        return lane
+
+    def forget(self, thing: "ControlLink | Lane") -> None:
+        """Wait for it no longer; before closing it, or while it shall not be read."""
+        if thing.socket in self._poller:
+            self._poller.unregister(thing.socket)
+
+    def remember(self, thing: Lane) -> None:
+        """Wait for it again."""
+        if thing.socket not in self._poller:
+            self._poller.register(thing.socket, zmq.POLLIN)
+
+    def wait(self, timeout_ms: int | None, things: "Iterable[ControlLink | Lane]") -> "list[ControlLink | Lane]":
+        """Those of `things` that can be read; empty when the waker woke or time is up."""
+        ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
+        self._waker.rest()
+        return [thing for thing in things if thing.socket in ready]
+
+    def _socket(self, kind: int, endpoint: str, largest: int, queue: int | None) -> "zmq.Socket[bytes]":
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, largest)
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
+        socket.setsockopt(zmq.IPV6, 1)
+        if queue is not None:
+            # Before connecting: on a live pair a mark changes nothing.
+            socket.setsockopt(zmq.RCVHWM, queue)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            raise ConfigError(
+                f"a daemon's address must be one that can be connected to, got {endpoint}: {error.strerror}"
+            ) from error
+        return socket
+
+    def close(self) -> None:
+        """Free the context; every socket must be closed before."""
+        self._context.term()
+
+
+def receive_buffer_bytes() -> int:
+    """The most the kernel lets a TCP socket buffer on its own: the third figure of tcp_rmem."""
+    try:
+        with open("/proc/sys/net/ipv4/tcp_rmem", encoding="ascii") as file:
+            return int(file.read().split()[2])
+    except (OSError, IndexError, ValueError) as error:
+        raise ConfigError(f"the size of TCP's receive buffers must be readable from /proc: {error}") from error
