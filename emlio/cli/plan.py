@@ -1,0 +1,223 @@
+"""`emlio plan`: what a job would read, in which order, without reading it.
+
+Covers: the command's arguments and what it prints. Does not cover: the plan (emlio.planner).
+"""
+
+import argparse
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from emlio.daemon.shards.dataset import open_dataset
+from emlio.errors import ConfigError
+from emlio.planner.catalog import ShardEntry
+from emlio.planner.order import Shuffle, ShuffleMode
+from emlio.planner.owners import Holdings, assign_owners, merge_holdings
+from emlio.planner.plan import EpochPlan, Plan, PlanSpec
+from emlio.planner.quality import measure_quality
+from emlio.units import format_size
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "Show the order of a dataset's records, and which of them a step holds, without reading any."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    """What one daemon sends in an epoch."""
+
+    daemon: str
+    shards: int
+    records: int
+    size_bytes: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    data = parser.add_argument_group("dataset")
+    data.add_argument(
+        "directories",
+        metavar="DIR",
+        nargs="*",
+        type=Path,
+        help="a dataset's directory; several are taken as the parts, or copies, that several daemons hold",
+    )
+    data.add_argument("--records", metavar="N", type=int, help="plan for N imagined records instead")
+    data.add_argument("--shards", metavar="S", type=int, default=1, help="in S equal shards (default: 1)")
+    data.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="where indexes are kept")
+    spec = parser.add_argument_group("plan")
+    spec.add_argument(
+        "--batch-size", metavar="B", type=int, default=256, help="samples per rank and step (default: 256)"
+    )
+    spec.add_argument("--world-size", metavar="W", type=int, default=1, help="number of ranks (default: 1)")
+    spec.add_argument("--rank", metavar="R", type=int, help="show this rank only")
+    spec.add_argument("--seed", type=int, default=0, help="draws the order (default: 0)")
+    choices = ", ".join(mode.value for mode in ShuffleMode)
+    spec.add_argument(
+        "--shuffle", metavar="MODE", default="global", help=f"{choices} or block:RECORDS:BLOCKS (default: global)"
+    )
+    spec.add_argument("--drop-last", action="store_true", help="leave out a last step that is not full")
+    spec.add_argument("--pad", action="store_true", help="fill the last step by beginning the order again")
+    spec.add_argument("--epoch", metavar="E", type=int, default=0, help="which epoch (default: 0)")
+    spec.add_argument(
+        "--origin", metavar="P", type=int, default=0, help="samples of the epoch handed out before, over all ranks"
+    )
+    view = parser.add_mutually_exclusive_group()
+    view.add_argument("--step", metavar="N", type=int, help="list the records of global step N")
+    view.add_argument("--summary", action="store_true", help="counts, digests and the last batches (default)")
+    view.add_argument("--quality", action="store_true", help="how well the order mixes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what was asked for. Impossible arguments and datasets raise."""
+    holdings = _holdings(arguments)
+    spec = PlanSpec(
+        seed=arguments.seed,
+        shuffle=Shuffle.parse(arguments.shuffle),
+        batch_size=arguments.batch_size,
+        world_size=arguments.world_size,
+        drop_last=arguments.drop_last,
+        pad=arguments.pad,
+    )
+    plan = Plan(holdings.catalog, spec)
+    epoch = plan.epoch(arguments.epoch, arguments.origin)
+    if arguments.rank is not None and not 0 <= arguments.rank < spec.world_size:
+        raise ConfigError(f"--rank must be in [0, {spec.world_size}), got {arguments.rank}")
+    ranks: Sequence[int] = range(spec.world_size) if arguments.rank is None else (arguments.rank,)
+    if arguments.step is not None:
+        rows = [row for rank in ranks for row in _step_rows(epoch, rank, arguments.step)]
+        if arguments.json:
+            print(json.dumps({"epoch": epoch.epoch, "step": arguments.step, "records": rows}))
+        else:
+            _print_rows(rows)
+        return 0
+    if arguments.quality:
+        quality = dataclasses.asdict(measure_quality(plan, arguments.epoch))
+        if arguments.json:
+            print(json.dumps(quality))
+        else:
+            _print_facts(quality)
+        return 0
+    balance = [] if arguments.records is not None else _balance(holdings)
+    _print_summary(plan, epoch, _last_batches(epoch, ranks), balance, as_json=arguments.json)
+    return 0
+
+
+def _holdings(arguments: argparse.Namespace) -> Holdings:
+    if bool(arguments.directories) == (arguments.records is not None):
+        raise ConfigError("emlio plan must have either directories or --records, got both or neither")
+    if arguments.records is not None:
+        if not 1 <= arguments.shards <= arguments.records:
+            raise ConfigError(f"--shards must be in [1, {arguments.records}], got {arguments.shards}")
+        share, more = divmod(arguments.records, arguments.shards)
+        sizes = [share + (number < more) for number in range(arguments.shards)]
+        imagined = tuple(
+            ShardEntry(name=f"shard-{number:08d}", records=size, size_bytes=0, digest="imagined")
+            for number, size in enumerate(sizes)
+        )
+        return merge_holdings({"imagined": imagined})
+    held: dict[str, tuple[ShardEntry, ...]] = {}
+    for directory in arguments.directories:
+        with open_dataset(directory.name, directory, arguments.cache_dir, progress=True) as dataset:
+            held[str(directory)] = dataset.entries
+    return merge_holdings(held)
+
+
+def _step_rows(epoch: EpochPlan, rank: int, step: int) -> list[dict[str, int | str]]:
+    first, end = epoch.batch_slots(rank, step)
+    places = epoch.places(rank, first, end)
+    ids = epoch.ids_at(places)
+    shards, records = epoch.catalog.locate(ids)
+    return [
+        {
+            "rank": rank,
+            "slot": first + number,
+            "place": int(places[number]),
+            "id": int(ids[number]),
+            "shard": epoch.catalog.shards[int(shards[number])].name,
+            "record": int(records[number]),
+        }
+        for number in range(end - first)
+    ]
+
+
+def _print_rows(rows: list[dict[str, int | str]]) -> None:
+    width = max((len(str(row["shard"])) for row in rows), default=0)
+    print(f"{'rank':>6} {'slot':>12} {'place':>14} {'id':>14}  {'shard':<{width}}  record")
+    for row in rows:
+        print(
+            f"{row['rank']:>6} {row['slot']:>12} {row['place']:>14} {row['id']:>14}  {row['shard']:<{width}}"
+            f"  {row['record']}"
+        )
+
+
+def _last_batches(epoch: EpochPlan, ranks: Sequence[int]) -> dict[int, int]:
+    """The sizes of the last step's batches, and how many ranks have each."""
+    if not epoch.steps:
+        return {}
+    ranges = (epoch.batch_slots(rank, epoch.steps - 1) for rank in ranks)
+    return dict(sorted(Counter(end - first for first, end in ranges).items(), reverse=True))
+
+
+def _balance(holdings: Holdings) -> list[_Share]:
+    """What each daemon would send."""
+    owners = assign_owners(holdings)
+    shards = holdings.catalog.shards
+    owned = [
+        [shards[int(index)] for index in np.flatnonzero(owners == number)] for number in range(len(holdings.daemons))
+    ]
+    return [
+        _Share(
+            daemon=daemon,
+            shards=len(entries),
+            records=sum(entry.records for entry in entries),
+            size_bytes=sum(entry.size_bytes for entry in entries),
+        )
+        for daemon, entries in zip(holdings.daemons, owned, strict=True)
+    ]
+
+
+def _print_summary(plan: Plan, epoch: EpochPlan, last: dict[int, int], balance: list[_Share], *, as_json: bool) -> None:
+    facts: dict[str, object] = {
+        "records": plan.catalog.records,
+        "shards": len(plan.catalog.shards),
+        "fingerprint": plan.catalog.fingerprint,
+        "digest": plan.digest,
+        "shuffle": str(plan.spec.shuffle),
+        "seed": plan.spec.seed,
+        "epoch": epoch.epoch,
+        "origin": epoch.origin,
+        "batch_size": plan.spec.batch_size,
+        "world_size": plan.spec.world_size,
+        "steps": epoch.steps,
+        "repeated": epoch.repeated,
+        "dropped": plan.catalog.records - epoch.consumed(epoch.steps),
+    }
+    if as_json:
+        batches = [{"samples": samples, "ranks": ranks} for samples, ranks in last.items()]
+        shares = [dataclasses.asdict(share) for share in balance]
+        print(json.dumps(facts | {"last_batches": batches, "owners": shares}))
+        return
+    _print_facts(facts)
+    print("last batches" if last else "no batches")
+    for samples, ranks in last.items():
+        print(f"  {samples:,} samples at {ranks:,} rank(s)")
+    if balance:
+        print("owners")
+    for share in balance:
+        print(
+            f"  {share.daemon}: {share.shards:,} shard(s), {share.records:,} records, {format_size(share.size_bytes)}"
+        )
+
+
+def _print_facts(facts: dict[str, object]) -> None:
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        text = f"{value:.4f}" if isinstance(value, float) else f"{value}"
+        print(f"{name.replace('_', ' '):<{width}}  {text}")
