@@ -79,6 +79,10 @@ class Dataset:
         self.directory = directory
         self.missing = missing
         self._shards: tuple[Shard, ...] | None = shards
+        self._entries = tuple(
+            ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
+            for shard in shards
+        )
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -99,11 +103,8 @@ class Dataset:
 
     @property
     def entries(self) -> tuple[ShardEntry, ...]:
-        """What the planner must know about the shards that are here."""
-        return tuple(
-            ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
-            for shard in self.shards
-        )
+        """What the planner must know about the shards that are here, in the same order."""
+        return self._entries
 
     def close(self) -> None:
         """Let the indexes go; their mappings end with the last array that uses them. Closing again does nothing."""

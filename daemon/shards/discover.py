@@ -97,7 +97,9 @@ def _is_shard(name: str) -> bool:
     if _EXTENSION.search(name):
         return True
     match = _NUMBERED.fullmatch(name)
-    return match is not None and not match["extension"] and not _OTHERS.search(match["stem"])
+    if match is None or numbered_shard(name) is None:
+        return False
+    return not match["extension"] and not _OTHERS.search(match["stem"])
 
 
 def _by_names(files: list[str]) -> Discovery:

@@ -5,6 +5,7 @@ Covers: the index file `<shard>.index.npy` and its validation; DALI's text index
 """
 
 import io
+import re
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,12 @@ __all__ = [
     "write_dali_index",
     "write_index",
 ]
+
+_MAGIC = b"\x93NUMPY\x01\x00"
+_HEADER = re.compile(rb"\{'descr': '<i8', 'fortran_order': (?:False|True), 'shape': \(([0-9]{1,18}),\), \} *\n")
+_MOST_HEADER_BYTES = 1024
+_OFFSET_BYTES = 8
+_EXTENSIONS = ("tfrecord", "tfrecords", "tfrec", "tfr")
 
 _MAPPED_FROM_BYTES = 1 << 20
 """Smaller indexes are read into memory: a mapping keeps a descriptor open, and a dataset of thousands of shards would
@@ -53,48 +60,51 @@ def write_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:
     write_atomically(path, (header.getvalue(), array.data))
 
 
-def open_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
+def open_index(path: Path, size_bytes: int, repair: str | None = None) -> npt.NDArray[np.int64]:
     """The offsets in an index file, checked; large ones stay on disk.
 
     Args:
         path: the index file.
         size_bytes: the size of the shard's file, which must be the last offset.
+        repair: the command that rebuilds it, for errors; by default that for an index beside its shard.
 
     Raises:
         DatasetError: the file is not an index of a file of this size.
     """
     try:
         with path.open("rb") as file:
-            offsets = _load(file, path)
+            offsets = _load(file)
+        reason = offsets if isinstance(offsets, str) else _fault(offsets, size_bytes)
     except OSError as error:
         raise DatasetError(f"index {path}: cannot be read: {error.strerror or error}") from error
-    reason = _fault(offsets, size_bytes)
-    if reason is not None:
-        raise _unusable(path, reason)
+    if isinstance(offsets, str) or reason is not None:
+        command = repair if repair is not None else f"emlio index --force {path.parent}"
+        raise DatasetError(f"index {path}: {reason}. Rebuild it: {command}")
     return offsets
 
 
-def _load(file: BinaryIO, path: Path) -> npt.NDArray[np.int64]:
-    try:
-        version = np.lib.format.read_magic(file)
-        if version != (1, 0):
-            raise _unusable(path, f"its format must be .npy 1.0, is {version}")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except ValueError as error:
-        raise _unusable(path, f"it has no .npy header: {error}") from error
-    if dtype != np.dtype("<i8") or len(shape) != 1:
-        raise _unusable(path, f"it must hold one row of int64, holds {dtype} of shape {shape}")
-    begin = file.tell()
+def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
+    """The offsets, not looked at yet, or why the file holds none."""
+    # By a pattern, not by NumPy, which evaluates the header as Python and fails on a broken one in many ways.
+    head = file.read(_MOST_HEADER_BYTES)
+    length = int.from_bytes(head[8:10], "little")
+    begin = 10 + length
+    if head[:8] != _MAGIC or begin > len(head):
+        return f"it must begin as a .npy file of version 1.0, begins with {head[:10]!r}"
+    match = _HEADER.fullmatch(head[10:begin])
+    if match is None:
+        return f"it must hold one row of int64, its header says {head[10:begin].strip()!r}"
+    count = int(match[1])
     size = file.seek(0, io.SEEK_END)
     # Compared before anything is allocated: the header of a broken file may promise any number.
-    if size != begin + shape[0] * dtype.itemsize:
-        raise _unusable(path, f"{shape[0]} offsets need {begin + shape[0] * dtype.itemsize} bytes, it has {size}")
-    if shape[0] == 0:
-        raise _unusable(path, "it must hold at least one offset, holds none")
+    if size != begin + count * _OFFSET_BYTES:
+        return f"{count} offsets need {begin + count * _OFFSET_BYTES} bytes, it has {size}"
+    if count == 0:
+        return "it must hold at least one offset, holds none"
     if size >= _MAPPED_FROM_BYTES:
-        return np.memmap(file, dtype=np.int64, mode="r", offset=begin, shape=shape)
+        return np.memmap(file, dtype=np.int64, mode="r", offset=begin, shape=(count,))
     file.seek(begin)
-    return np.fromfile(file, dtype=np.int64, count=shape[0])
+    return np.fromfile(file, dtype=np.int64, count=count)
 
 
 def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
@@ -114,14 +124,10 @@ def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
     return None
 
 
-def _unusable(path: Path, reason: str) -> DatasetError:
-    return DatasetError(f"index {path}: {reason}. Rebuild it: emlio index --force {path.parent}")
-
-
 def dali_index_name(shard: str) -> str:
     """The name under which a shard's DALI index is written: the file's name without its extension, and `.idx`."""
     stem, _, extension = shard.rpartition(".")
-    return f"{stem if extension.startswith('tfrec') and stem else shard}.idx"
+    return f"{stem if extension.lower() in _EXTENSIONS and stem else shard}.idx"
 
 
 def find_dali_index(shard: Path) -> Path | None:

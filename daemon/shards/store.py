@@ -3,9 +3,9 @@
 Covers: the two places, and whether what lies there still describes the shard. Does not cover: the index file
 (emlio.daemon.shards.index), making one.
 
-Beside each index lies a stamp, `<shard>.digest.json`: the size and time of the file that was scanned, and its digest.
-An index whose stamp names another size or time is not used. Beside a mapped shard the stamp may be missing, as after
-`emlio convert` or a copy: the mapping then says what the index must hold.
+Beside each index lies a stamp, `<shard>.digest.json`: the size and time of the file that was scanned, its digest, and a
+checksum of the index. An index whose stamp names another size or time is not used. Beside a mapped shard the stamp
+may be missing, as after `emlio convert` or a copy: the mapping then says what the index must hold.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from emlio.checksum import crc32c
 from emlio.daemon.shards.atomic_file import write_atomically
 from emlio.daemon.shards.index import index_name, open_index, write_index
 from emlio.errors import DatasetError
@@ -38,6 +39,7 @@ class _Stamp:
     mtime_ns: int
     records: int
     digest: str
+    index_crc: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,6 +91,8 @@ class IndexStore:
         # The environment is read here, not by the commands: every opening must look in the same place.
         self._cache = (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key
         self._beside = Path(absolute)
+        elsewhere = "" if cache_dir is None else f" --cache-dir {cache_dir}"
+        self._repair = f"emlio index --force{elsewhere} {absolute}"
         self._keep_beside = cache_dir is None and may_write(directory)
 
     def load(self, shard: str, *, size_bytes: int, mtime_ns: int, mapped: bool) -> KeptIndex | None:
@@ -100,17 +104,19 @@ class IndexStore:
         # The cache first: where it has an index, the folder could not be written when one was made, or one was asked
         # for.
         for folder in (self._cache, self._beside):
-            stamp = _read_stamp(folder / stamp_name(shard))
+            stamp = _read_stamp(folder / stamp_name(shard), self._repair)
             index = folder / index_name(shard)
             if stamp is None:
                 if mapped and folder is self._beside and index.exists():
-                    return KeptIndex(offsets=open_index(index, size_bytes), digest=None)
+                    return KeptIndex(offsets=open_index(index, size_bytes, self._repair), digest=None)
             elif stamp.size_bytes == size_bytes and stamp.mtime_ns == mtime_ns and index.exists():
-                offsets = open_index(index, size_bytes)
-                if len(offsets) - 1 != stamp.records:
+                offsets = open_index(index, size_bytes, self._repair)
+                records, crc = len(offsets) - 1, _index_crc(offsets)
+                if (records, crc) != (stamp.records, stamp.index_crc):
                     raise DatasetError(
-                        f"index {index}: must hold {stamp.records} records by {stamp_name(shard)}, holds "
-                        f"{len(offsets) - 1}. Rebuild it: emlio index --force {self._beside}"
+                        f"index {index}: must hold {stamp.records} records and have the CRC32C {stamp.index_crc:#010x} "
+                        f"by {stamp_name(shard)}, holds {records} and has {crc:#010x}. "
+                        f"Rebuild it: {self._repair}"
                     )
                 return KeptIndex(offsets=offsets, digest=stamp.digest)
         return None
@@ -120,7 +126,13 @@ class IndexStore:
 
         Where it was not, the log says so and the shard is scanned again at the next opening.
         """
-        stamp = _Stamp(size_bytes=size_bytes, mtime_ns=mtime_ns, records=len(offsets) - 1, digest=digest)
+        stamp = _Stamp(
+            size_bytes=size_bytes,
+            mtime_ns=mtime_ns,
+            records=len(offsets) - 1,
+            digest=digest,
+            index_crc=_index_crc(offsets),
+        )
         refusal: OSError | None = None
         if self._keep_beside:
             with suppress(OSError):  # a cache that cannot be written, or is none, is not found first either
@@ -140,7 +152,12 @@ class IndexStore:
         return False
 
 
-def _read_stamp(path: Path) -> _Stamp | None:
+def _index_crc(offsets: npt.NDArray[np.int64]) -> int:
+    """Finds the damage that leaves plausible offsets; at the memory's speed, so it is checked at every opening."""
+    return crc32c(np.ascontiguousarray(offsets, dtype="<i8").data)
+
+
+def _read_stamp(path: Path, repair: str) -> _Stamp | None:
     try:
         with path.open("rb") as file:
             text = file.read(_STAMP_BYTES)
@@ -151,4 +168,4 @@ def _read_stamp(path: Path) -> _Stamp | None:
     try:
         return msgspec.json.decode(text, type=_Stamp)
     except msgspec.MsgspecError as error:
-        raise DatasetError(f"stamp {path}: {error}. Rebuild it: emlio index --force {path.parent}") from error
+        raise DatasetError(f"stamp {path}: {error}. Rebuild it: {repair}") from error

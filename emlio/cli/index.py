@@ -75,7 +75,7 @@ def _index(directory: Path, arguments: argparse.Namespace) -> bool:
         if dataset.missing:
             facts.append(f"{len(dataset.missing):,} shards are not here, for example {dataset.missing[0]}")
         print(f"{directory}: {', '.join(facts)}")
-        return arguments.dali or _dali_agrees(dataset)
+        return True if arguments.dali else _dali_agrees(dataset)
 
 
 def _write_dali(dataset: Dataset) -> int:

@@ -1,0 +1,176 @@
+"""Which files are shards, and which must be elsewhere."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emlio.daemon.shards.discover import discover, numbered_shard
+from emlio.daemon.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
+from emlio.errors import DatasetError
+from emlio.testing.datasets import make_dataset
+
+
+def touch(directory: Path, *names: str) -> Path:
+    for name in names:
+        (directory / name).touch()
+    return directory
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.tfrecord",
+        "a.tfrecords",
+        "a.tfrec",
+        "A.TFRecord",
+        "a.tfr",
+        "train-00000-of-00001",
+        "t.tfrecord-00000-of-00001",
+        "openimages.v6-train-00000-of-00001",
+        "train-00000-of-00001.tfrecord",
+    ],
+)
+def test_tensorflow_s_names_are_shards(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, name, "notes.txt")
+    assert discover(tmp_path).present == (name,)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".a.tfrecord",
+        "a.tfrecord.index.npy",
+        "a.tfrecord.digest.json",
+        "a.idx",
+        "a.tfrecord.tmp",
+        "model.ckpt.data-00000-of-00001",
+        "t.parquet-00000-of-00001",
+        "t-00000-of-00001.parquet",
+        "t.array_record-00000-of-00001",
+        "t-00003-of-00002",
+        "t-0-of-1",
+        "README.md",
+    ],
+)
+def test_other_files_are_not(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, name)
+    with pytest.raises(DatasetError, match=r"holds no shard; looked for mapping_shard_\*\.json, \*\.tfrecord.* among"):
+        discover(tmp_path)
+
+
+def test_folders_and_dangling_links_are_no_shards_but_links_to_files_are(tmp_path: Path) -> None:
+    touch(tmp_path, "a.tfrecord")
+    (tmp_path / "b.tfrecord").mkdir()
+    (tmp_path / "c.tfrecord").symlink_to("a.tfrecord")
+    (tmp_path / "d.tfrecord").symlink_to("gone")
+    assert discover(tmp_path).present == ("a.tfrecord", "c.tfrecord")
+
+
+def test_numbered_names_tell_which_shards_are_elsewhere(tmp_path: Path) -> None:
+    touch(tmp_path, "t-00002-of-00004", "t-00000-of-00004", "v-00000-of-00001.tfrecord", "plain.tfrecord")
+    found = discover(tmp_path)
+    assert found.present == ("plain.tfrecord", "t-00000-of-00004", "t-00002-of-00004", "v-00000-of-00001.tfrecord")
+    assert found.missing == ("t-00001-of-00004", "t-00003-of-00004")
+    assert found.mappings == {}
+
+
+def test_a_name_tells_its_place() -> None:
+    assert numbered_shard("t-00002-of-00004.tfrecord") == (2, 4)
+    assert numbered_shard("t-00004-of-00004.tfrecord") is None
+    assert numbered_shard("t.tfrecord") is None
+
+
+def test_no_directory_and_no_shard_are_different_errors(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="gone: there is no such directory"):
+        discover(tmp_path / "gone")
+    touch(tmp_path, "a.tfrecord")
+    with pytest.raises(DatasetError, match="must be a directory, is a file"):
+        discover(tmp_path / "a.tfrecord")
+
+
+def test_a_directory_of_compressed_shards_is_told_the_way_out(tmp_path: Path) -> None:
+    touch(tmp_path, "a.tfrecord.gz", "b.tfrecord-00000-of-00001.gz")
+    with pytest.raises(DatasetError, match=r"only compressed TFRecord files such as a\.tfrecord\.gz.*emlio convert"):
+        discover(tmp_path)
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.tfrecord")).touch()
+    with pytest.raises(DatasetError, match="must be printable text"):
+        discover(tmp_path)
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Path:
+    make_dataset(tmp_path, records=40, shards=4)
+    return tmp_path
+
+
+def mapping(directory: Path, index: int) -> ShardMapping:
+    return read_mapping(directory / mapping_name(index))
+
+
+def test_where_there_are_mappings_only_their_shards_count(mapped: Path) -> None:
+    touch(mapped, "other.tfrecord")
+    found = discover(mapped)
+    assert len(found.present) == 4
+    assert found.missing == ()
+    assert found.mappings[found.present[2]] == mapping(mapped, 2)
+    assert len(discover(mapped, use_mappings=False).present) == 5
+
+
+def test_shards_that_are_mapped_but_not_here_are_missing(mapped: Path) -> None:
+    (mapped / "train-00001-of-00004.tfrecord").unlink()
+    found = discover(mapped)
+    assert found.missing == ("train-00001-of-00004.tfrecord",)
+    assert "train-00001-of-00004.tfrecord" not in found.mappings
+
+
+def test_shards_without_mapping_and_file_are_missing_by_the_name_the_others_imply(mapped: Path) -> None:
+    (mapped / "train-00003-of-00004.tfrecord").unlink()
+    (mapped / mapping_name(3)).unlink()
+    assert discover(mapped).missing == ("train-00003-of-00004.tfrecord",)
+
+
+def test_shards_of_which_no_name_is_known_are_missing_by_their_mapping_s(tmp_path: Path) -> None:
+    make_dataset(tmp_path, records=4, shards=1)
+    old = tmp_path / "train-00000-of-00001.tfrecord"
+    old.rename(tmp_path / "data.tfrecord")
+    write_mapping(tmp_path, replace(mapping(tmp_path, 0), file="data.tfrecord", shard_count=2))
+    assert discover(tmp_path).missing == (mapping_name(1),)
+
+
+def test_a_shard_that_lost_its_mapping_is_not_left_out_in_silence(mapped: Path) -> None:
+    (mapped / mapping_name(3)).unlink()
+    with pytest.raises(
+        DatasetError, match=r"train-00003.* is here without mapping_shard_00003\.json.*--force --mapping"
+    ):
+        discover(mapped)
+
+
+def test_mappings_without_any_of_their_shards_are_no_dataset(mapped: Path) -> None:
+    for path in mapped.glob("*.tfrecord"):
+        path.unlink()
+    with pytest.raises(DatasetError, match="has mappings, but none of the 4 shards they name is here"):
+        discover(mapped)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"shard_count": 5}, "shard_count must be the same in all, is 5"),
+        ({"file": "train-00000-of-00004.tfrecord"}, "its file must be its own"),
+    ],
+)
+def test_mappings_that_contradict_each_other_are_refused(mapped: Path, change: dict[str, object], reason: str) -> None:
+    write_mapping(mapped, replace(mapping(mapped, 2), **change))  # type: ignore[arg-type]
+    with pytest.raises(DatasetError, match=reason):
+        discover(mapped)
+
+
+def test_two_mappings_of_one_place_are_refused(mapped: Path) -> None:
+    (mapped / mapping_name(2)).write_bytes((mapped / mapping_name(1)).read_bytes())
+    with pytest.raises(DatasetError, match="its shard_index must be its own"):
+        discover(mapped)
