@@ -1,0 +1,37 @@
+"""An encoded image as the features that ImageNet's TFRecord files made customary.
+
+Covers: names and values of the features. The image's bytes are kept as they came, never encoded again. Does not
+cover: where the image and its label come from.
+
+    image/encoded     bytes   the file, unchanged
+    image/format      bytes   "JPEG", "PNG", ... by the content, not by the name
+    image/height, image/width, image/channels          int64, from the header
+    image/colorspace  bytes   "RGB", "Grayscale", "CMYK"
+    image/filename    bytes   the file's name without folders
+    image/class/label int64   counts from 0 (some ImageNet scripts count from 1 and keep 0 for "background")
+    image/class/text  bytes   what the class is called
+    image/class/synset bytes  only where the class is a WordNet synset, like n01440764
+"""
+
+from emlio.daemon.prepare.image_header import read_image_header
+from emlio.example import FeatureValue
+
+__all__ = ["image_features"]
+
+
+def image_features(encoded: bytes, filename: str) -> dict[str, FeatureValue]:
+    """The features that follow from an image alone.
+
+    Raises:
+        DatasetError: the bytes are no image.
+    """
+    header = read_image_header(encoded)
+    return {
+        "image/channels": header.channels,
+        "image/colorspace": header.colorspace,
+        "image/encoded": encoded,
+        "image/filename": filename,
+        "image/format": header.format,
+        "image/height": header.height,
+        "image/width": header.width,
+    }

@@ -1,0 +1,122 @@
+"""What an image's first bytes say: its format, size and channels.
+
+Covers: JPEG and PNG by their headers, whatever else Pillow can open where it is installed. Does not cover: decoding; an
+image whose header is sound may still be broken further on.
+"""
+
+import io
+import struct
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from emlio.errors import DatasetError
+
+__all__ = ["IMAGE_EXTENSIONS", "ImageHeader", "is_image_name", "read_image_header"]
+
+IMAGE_EXTENSIONS = frozenset({"bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"})
+
+_JPEG_MAGIC = b"\xff\xd8\xff"
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+# Start-of-frame markers; DHT (C4), JPG (C8) and DAC (CC) share the range and are none.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_BARE_MARKERS = frozenset({0x01, *range(0xD0, 0xD8)})
+_START_OF_SCAN = 0xDA
+_JPEG_COLORSPACES = {1: "Grayscale", 3: "RGB", 4: "CMYK"}
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+_PNG_COLORSPACES = {0: "Grayscale", 2: "RGB", 3: "RGB", 4: "Grayscale", 6: "RGB"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageHeader:
+    """What is known of an image before it is decoded.
+
+    Attributes:
+        format: "JPEG", "PNG", or Pillow's word for it.
+        width: in pixels.
+        height: in pixels.
+        channels: how many a decoder finds; a palette counts as the three it stands for.
+        colorspace: "RGB", "Grayscale", "CMYK", or Pillow's mode.
+    """
+
+    format: str
+    width: int
+    height: int
+    channels: int
+    colorspace: str
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.height < 1:
+            raise DatasetError(f"an image must have at least one pixel, its header says {self.width}x{self.height}")
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of this name should be an image."""
+    return PurePath(name).suffix[1:].lower() in IMAGE_EXTENSIONS
+
+
+def read_image_header(encoded: bytes) -> ImageHeader:
+    """Read the header of an encoded image.
+
+    Raises:
+        DatasetError: it is no image, its header is broken, or only Pillow could tell and is not installed.
+    """
+    if encoded.startswith(_JPEG_MAGIC):
+        return _jpeg(encoded)
+    if encoded.startswith(_PNG_MAGIC):
+        return _png(encoded)
+    return _by_pillow(encoded)
+
+
+def _jpeg(encoded: bytes) -> ImageHeader:
+    at = 2
+    while at + 4 <= len(encoded):
+        if encoded[at] != 0xFF:
+            raise DatasetError(f"a JPEG's header must have a marker at byte {at}, has {encoded[at]:#04x}")
+        marker = encoded[at + 1]
+        if marker == 0xFF:  # fill bytes may stand before any marker
+            at += 1
+        elif marker in _BARE_MARKERS:
+            at += 2
+        elif marker in _FRAMES and at + 10 <= len(encoded):
+            height, width, channels = struct.unpack_from(">HHB", encoded, at + 5)
+            colorspace = _JPEG_COLORSPACES.get(channels, f"{channels} components")
+            return ImageHeader(format="JPEG", width=width, height=height, channels=channels, colorspace=colorspace)
+        elif marker == _START_OF_SCAN:
+            break
+        else:
+            at += 2 + struct.unpack_from(">H", encoded, at + 2)[0]
+    raise DatasetError(f"a JPEG must say its size before its pixels begin, {len(encoded)} bytes hold no such header")
+
+
+def _png(encoded: bytes) -> ImageHeader:
+    if len(encoded) < 26 or encoded[12:16] != b"IHDR":
+        raise DatasetError("a PNG must begin with an IHDR chunk, it does not")
+    width, height, _, color = struct.unpack_from(">IIBB", encoded, 16)
+    if color not in _PNG_CHANNELS:
+        raise DatasetError(f"a PNG's colour type must be one of {sorted(_PNG_CHANNELS)}, is {color}")
+    channels, colorspace = _PNG_CHANNELS[color], _PNG_COLORSPACES[color]
+    return ImageHeader(format="PNG", width=width, height=height, channels=channels, colorspace=colorspace)
+
+
+def _by_pillow(encoded: bytes) -> ImageHeader:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DatasetError(
+            "neither a JPEG nor a PNG; other formats are recognised with Pillow: pip install 'emlio[images]'"
+        ) from error
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            bands = image.getbands()
+            grey = bands in (("L",), ("1",))
+            return ImageHeader(
+                format=image.format or "unknown",
+                width=image.width,
+                height=image.height,
+                channels=3 if image.mode == "P" else len(bands),
+                colorspace="Grayscale" if grey else "RGB" if image.mode in ("P", "RGB", "RGBA") else image.mode,
+            )
+    # Pillow's plug-ins let many kinds of error out on broken bytes; these are the ones its documentation and sources
+    # name.
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        raise DatasetError(f"is no image that Pillow can open: {error}") from error

@@ -1,0 +1,152 @@
+"""The shards of a dataset that are still to be written.
+
+Covers: what decides their bytes, which of them an earlier run finished, writing the others by several threads, each
+with its index and, last, its mapping. Does not cover: where records come from, the directory
+(emlio.daemon.prepare.target).
+
+Threads, not processes: reading, writing and checksums of records of more than a few kilobytes happen outside the
+interpreter's lock, and two threads already bring two cores to the disk's limit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.prepare.shard_file import ShardFile, disk_error
+from emlio.daemon.prepare.source import Record
+from emlio.daemon.prepare.tally import Tally
+from emlio.daemon.prepare.target import refuse_full_disk, settle, shard_name
+from emlio.daemon.shards.index import index_name, write_index
+from emlio.daemon.shards.mapping import (
+    Feature,
+    ShardMapping,
+    content_digest,
+    mapping_name,
+    read_mapping,
+    write_mapping,
+)
+from emlio.daemon.shards.parallel import for_each_shard
+from emlio.errors import DatasetError
+
+__all__ = ["Recipe", "finished_shards", "write_shards"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recipe:
+    """All that decides the bytes of a dataset.
+
+    Attributes:
+        digest: of everything that decides the bytes; two recipes with one digest make the same dataset.
+        description: the same for people, kept beside the shards.
+        bounds: the place of the first record of each shard, and last the number of records.
+        shard_bytes: about what each shard takes.
+        records: makes the records of one shard; runs in one thread, several shards at once.
+        label_names: what labels are called.
+        features: what every record holds; None where each must be looked into.
+    """
+
+    digest: str
+    description: Mapping[str, str | int | bool | None]
+    bounds: npt.NDArray[np.int64]
+    shard_bytes: npt.NDArray[np.int64]
+    records: Callable[[int], Iterator[Record]]
+    label_names: Mapping[int, str] = field(default_factory=dict[int, str])
+    features: dict[str, Feature] | None = None
+
+    @property
+    def shards(self) -> int:
+        """How many shards there will be."""
+        return len(self.bounds) - 1
+
+
+def finished_shards(out: Path, shards: int) -> dict[int, ShardMapping]:
+    """The shards of a directory that are whole: mapping, index and a file of the right size are there."""
+    finished: dict[int, ShardMapping] = {}
+    for shard in range(shards):
+        path = out / shard_name(shard, shards)
+        try:
+            mapping = read_mapping(out / mapping_name(shard))
+            size = path.stat().st_size
+        except (DatasetError, OSError):
+            continue
+        described = (mapping.shard_index, mapping.shard_count, mapping.file, mapping.size_bytes)
+        if described == (shard, shards, path.name, size) and (out / index_name(path.name)).is_file():
+            finished[shard] = mapping
+    return finished
+
+
+def write_shards(
+    out: Path, recipe: Recipe, *, workers: int, verify: bool, force: bool, progress: bool
+) -> tuple[list[ShardMapping], int]:
+    """Write the shards of a recipe that are not there yet.
+
+    Args:
+        out: the directory, held by `sole_writer`.
+        recipe: what to write.
+        workers: how many shards are written at once.
+        verify: read every shard back from the disk and compare.
+        force: replace a dataset that another recipe made, or all shards of this one.
+        progress: show a line of progress.
+
+    Returns:
+        The mappings of all shards, and how many shards were there already.
+
+    Raises:
+        ConfigError: the directory holds something else.
+        DatasetError: a disk is full or broken, or whatever the recipe's records raise.
+    """
+    settle(out, recipe.digest, {**recipe.description, "shards": recipe.shards}, recipe.label_names, force=force)
+    finished = finished_shards(out, recipe.shards)
+    missing = [shard for shard in range(recipe.shards) if shard not in finished]
+    needed = int(recipe.shard_bytes[missing].sum())
+    refuse_full_disk(out, needed)
+
+    def write_one(shard: int, advance: Callable[[int], None]) -> ShardMapping:
+        return _write_shard(out, recipe, shard, verify=verify, advance=advance)
+
+    written = for_each_shard(
+        missing,
+        write_one,
+        label=f"writing {out.name}",
+        total_bytes=2 * needed if verify else needed,
+        progress=progress,
+        threads=workers,
+    )
+    mappings = sorted([*finished.values(), *written], key=lambda mapping: mapping.shard_index)
+    return mappings, len(finished)
+
+
+def _write_shard(
+    out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]
+) -> ShardMapping:
+    path = out / shard_name(shard, recipe.shards)
+    tally = Tally(recipe.features)
+    with ShardFile(path, int(recipe.shard_bytes[shard])) as file:
+        for record in recipe.records(shard):
+            tally.add(record)
+            advance(file.append(record))
+        # The old mapping would describe the new file until its own is written.
+        (out / mapping_name(shard)).unlink(missing_ok=True)
+        framing = file.commit(verify=verify, advance=advance)
+    counts = tally.label_counts
+    names = {label: recipe.label_names[int(label)] for label in counts or () if int(label) in recipe.label_names}
+    mapping = ShardMapping(
+        shard_index=shard,
+        shard_count=recipe.shards,
+        file=path.name,
+        size_bytes=int(framing.offsets[-1]),
+        records=framing.records,
+        digest=content_digest(framing),
+        features=tally.features,
+        label_counts=counts,
+        label_names=names or None,
+    )
+    try:
+        write_index(out / index_name(path.name), framing.offsets)
+        write_mapping(out, mapping)
+    except OSError as error:
+        raise disk_error(out / mapping_name(shard), framing.offsets.nbytes, error) from error
+    return mapping

@@ -1,0 +1,162 @@
+"""Where a conversion's records come from.
+
+Covers: the seam behind which every form of dataset lies, and reading a listed file without missing a change to it.
+Does not cover: any form (emlio.daemon.prepare.image_folder and its siblings), writing (emlio.daemon.prepare.shard_set).
+"""
+
+import hashlib
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+from emlio.errors import DatasetError
+
+__all__ = ["Fingerprint", "Listing", "Record", "Source", "Stamp", "read_stamped", "stamp_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a file looked like when it was listed.
+
+    Attributes:
+        size_bytes: its size.
+        mtime_ns: when it was last written.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Record:
+    """One record on its way into a shard.
+
+    Attributes:
+        parts: its bytes, in as many pieces as they came: joining large ones would only copy them.
+        label: its class, or None where it has none.
+    """
+
+    parts: tuple[Buffer, ...]
+    label: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listing:
+    """What a source holds, found without reading the items themselves.
+
+    Attributes:
+        sizes_bytes: the size of each item, near enough to cut shards of equal size.
+        fingerprint: differs when the items, their order or their labels do.
+        label_names: what each label is called; empty where nobody said.
+        ignored: files that were passed over because they are not of this form.
+    """
+
+    sizes_bytes: npt.NDArray[np.int64]
+    fingerprint: str
+    label_names: Mapping[int, str]
+    ignored: int = 0
+
+
+class Source(Protocol):
+    """Items by place, 0 to len(listing.sizes_bytes) - 1.
+
+    A source is listed when it is made and does not change after. `key` and `record` are called from many threads at
+    once, in any order. What `record` returns belongs to the caller. Whoever made the source closes it.
+    """
+
+    @property
+    def listing(self) -> Listing:
+        """What there is."""
+        ...
+
+    def key(self, place: int) -> str:
+        """A name by which the user finds this item again."""
+        ...
+
+    def record(self, place: int) -> Record:
+        """Read one item.
+
+        Raises:
+            DatasetError: it cannot be read, or is no longer what was listed; the message names it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the source holds. Closing again does nothing."""
+        ...
+
+
+class Fingerprint:
+    """A digest over entries that cannot run into each other."""
+
+    def __init__(self, kind: str) -> None:
+        self._hash = hashlib.blake2b(digest_size=16, person=b"emlio-source")
+        self.add(kind)
+
+    def add(self, *entry: str | int) -> None:
+        """Take in one entry."""
+        for item in entry:
+            content = str(item).encode("utf-8", "surrogateescape")
+            self._hash.update(struct.pack("<Q", len(content)) + content)
+
+    def hexdigest(self) -> str:
+        """The digest of what was taken in so far."""
+        return self._hash.hexdigest()
+
+
+def stamp_of(path: Path) -> Stamp:
+    """The stamp of a file.
+
+    Raises:
+        DatasetError: there is no such file, or it is not a regular one.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
+    if not path.is_file():
+        raise DatasetError(f"{path}: must be a regular file")
+    return Stamp(size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)
+
+
+def read_stamped(path: Path, stamp: Stamp, offset: int = 0, size_bytes: int | None = None) -> bytes:
+    """Read a file, or a part of it, that must still be what was listed.
+
+    Args:
+        path: the file.
+        stamp: what it looked like when it was listed.
+        offset: where to begin.
+        size_bytes: how much; None for all up to the listed end.
+
+    Raises:
+        DatasetError: it cannot be read, or has changed since.
+    """
+    wanted = stamp.size_bytes - offset if size_bytes is None else size_bytes
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            now = os.fstat(fd)
+            if (now.st_size, now.st_mtime_ns) != (stamp.size_bytes, stamp.mtime_ns):
+                raise DatasetError(
+                    f"{path}: changed while it was being converted: had {stamp.size_bytes} bytes when it was listed, "
+                    f"has {now.st_size} now. Let it be finished, then run the same command again"
+                )
+            content = os.pread(fd, wanted, offset)
+            while len(content) < wanted and (more := os.pread(fd, wanted - len(content), offset + len(content))):
+                content += more
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(content) < wanted:
+        raise DatasetError(
+            f"{path}: ends at {offset + len(content)}, must reach {offset + wanted}: it is being cut short"
+        )
+    return content

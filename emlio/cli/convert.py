@@ -1,0 +1,120 @@
+"""`emlio convert`: make a dataset from data of another form.
+
+Covers: the command's arguments and what it prints. Does not cover: converting (emlio.daemon.prepare.convert).
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from emlio.daemon.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
+from emlio.daemon.prepare.sources import SOURCE_KINDS, guess_kind
+from emlio.errors import ConfigError
+from emlio.units import format_duration, format_size, parse_size
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "Turn images in class folders, WebDataset tars, a manifest, .npy files or other TFRecords into a dataset."
+
+_SKIPS_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="a directory or a file")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the directory of the new dataset")
+    parser.add_argument(
+        "--from", dest="kind", choices=SOURCE_KINDS, help="the source's form (default: guessed, and said)"
+    )
+    cut = parser.add_mutually_exclusive_group()
+    cut.add_argument("--shard-size", metavar="SIZE", help="about how large a shard should be (default: 256MiB)")
+    cut.add_argument("--shards", metavar="N", type=int, help="how many shards there should be, instead of their size")
+    parser.add_argument(
+        "--workers", metavar="N", type=int, help="shards written at once (default: one a core, at least 4)"
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the order of the records (default: 0)")
+    parser.add_argument("--no-shuffle", action="store_true", help="keep the source's order")
+    parser.add_argument(
+        "--labels",
+        metavar="FILE",
+        type=Path,
+        help="a class a line, in the order of their numbers from 0; behind a tab or a synset, its plain name "
+        "(default: class folders by sorted name)",
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("raise", "skip"),
+        default="raise",
+        help="end at an item that cannot be read (default), or leave it out and list it",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace a dataset that emlio convert or synth made in OUT before"
+    )
+    parser.epilog = "If it is interrupted, run the same command again: finished shards are kept."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert and say what came of it."""
+    options = _options(arguments)
+    begun = time.monotonic_ns()
+    try:
+        report = convert(options, progress=True)
+    except KeyboardInterrupt:
+        finished = sum(1 for _ in options.out.glob("mapping_shard_*.json"))
+        print(
+            f"emlio convert: stopped; {finished} shards are finished in {options.out}. "
+            "Run the same command again to go on",
+            file=sys.stderr,
+        )
+        raise
+    _print(report, options.out, time.monotonic_ns() - begun)
+    return 0
+
+
+def _options(arguments: argparse.Namespace) -> ConvertOptions:
+    kind: str | None = arguments.kind
+    source: Path = arguments.source
+    if kind is None:
+        if not source.exists():
+            raise ConfigError(f"source {source}: there is no such file or directory")
+        kind = guess_kind(source)
+        print(f"{source}: looks like {kind} (--from says otherwise)")
+    shard_bytes: int | None = None
+    if arguments.shards is None:
+        shard_bytes = DEFAULT_SHARD_BYTES
+        if arguments.shard_size is not None:
+            try:
+                shard_bytes = parse_size(arguments.shard_size)
+            except ConfigError as error:
+                raise ConfigError(f"--shard-size {error}") from error
+    return ConvertOptions(
+        source=source,
+        out=arguments.out,
+        source_kind=kind,
+        shard_bytes=shard_bytes,
+        shards=arguments.shards,
+        workers=arguments.workers,
+        seed=arguments.seed,
+        shuffle=not arguments.no_shuffle,
+        force=arguments.force,
+        labels=arguments.labels,
+        on_error=arguments.on_error,
+    )
+
+
+def _print(report: ConvertReport, out: Path, took_ns: int) -> None:
+    classes = f" of {report.classes} classes" if report.classes else ""
+    found = f", {report.shards_found} of them from an earlier run" if report.shards_found else ""
+    print(
+        f"{out}: {report.records:,} records{classes}, {format_size(report.size_bytes)} in {report.shards} shards{found}; "
+        f"written and read back in {format_duration(took_ns)}"
+    )
+    if report.ignored:
+        print(f"passed over: {report.ignored:,} files of the source that are not of its form")
+    if report.skipped:
+        print(f"left out: {len(report.skipped):,} items that could not be read, listed in {out}/skipped_shard_*.txt")
+        for line in report.skipped[:_SKIPS_SHOWN]:
+            print(f"  {line}")
+        if len(report.skipped) > _SKIPS_SHOWN:
+            print(f"  and {len(report.skipped) - _SKIPS_SHOWN:,} more")
