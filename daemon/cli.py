@@ -6,8 +6,9 @@ Covers: argv, environment and a TOML file into one `DaemonConfig`, exit codes. D
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from emlio import __version__
 from emlio.daemon.config import DaemonConfig, DatasetSource
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _configure(arguments: argparse.Namespace) -> DaemonConfig:
-    document = read_toml(arguments.config) if arguments.config is not None else {}
+    document: Mapping[str, Any] = read_toml(arguments.config) if arguments.config is not None else {}
     unknown = sorted(set(document) - {"daemon", "datasets"})
     if unknown:
         raise ConfigError(f"{arguments.config}: unknown tables {', '.join(unknown)}; known: daemon, datasets")

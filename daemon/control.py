@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio import __version__
 from emlio.clock import Clock
@@ -301,7 +302,7 @@ class Control:
         return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
 
     @staticmethod
-    def _owned(agreed: AgreedPlan, order: Open) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
         shards = len(agreed.local)
         bits = np.unpackbits(np.frombuffer(order.owned, np.uint8), bitorder="little")
         if len(order.owned) != (shards + 7) // 8 or bits[shards:].any() or not bits.any():
@@ -310,9 +311,9 @@ class Control:
                 f"got {len(order.owned)} bytes"
             )
         owned = bits[:shards].astype(np.bool_)
-        absent = np.flatnonzero(owned & (agreed.local < 0))
-        if absent.size:
-            names = [agreed.plan.catalog.shards[number].name for number in absent[:_MISSING_NAMED].tolist()]
+        absent: list[int] = np.flatnonzero(owned & (agreed.local < 0)).tolist()
+        if absent:
+            names = [agreed.plan.catalog.shards[number].name for number in absent[:_MISSING_NAMED]]
             raise RefusedError(f"a stream must be of shards held here; not held: {', '.join(names)}", code="not-held")
         return owned
 

@@ -7,6 +7,7 @@ Does not cover: threads and bounds (emlio.daemon.stream), sockets. Used by one t
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -180,7 +181,7 @@ class Feed:
         order = np.argsort(numbers, kind="stable")
         grouped = numbers[order]
         edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in pairwise(edges):
             if begin == end:
                 continue
             group = order[begin:end]

@@ -52,7 +52,8 @@ class OpenShards:
         due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
         if not due.size:
             return
-        for number in np.unique(due).tolist():
+        numbers_due: list[int] = np.unique(due).tolist()
+        for number in numbers_due:
             shard = self.dataset.shards[number]
             descriptor = self.descriptor(number)
             shard.check_unchanged(descriptor)

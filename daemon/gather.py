@@ -99,7 +99,7 @@ class Gatherer:
             end = min(begin + _IOV_MAX, len(runs))
             at, upto = int(filled[first[begin]]), int(run_ends[end - 1])
             into = np.array([out.ctypes.data + at, upto - at], np.uint64)
-            got = _process_vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
+            got: int = _process_vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
             if got == upto - at:
                 continue
             if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
@@ -120,7 +120,8 @@ class Gatherer:
         first = _run_starts(shard, starts, sizes)
         last = np.append(first[1:], len(starts)) - 1
         ends = starts[last] + sizes[last]
-        for index, run in enumerate(first.tolist()):
+        runs: list[int] = first.tolist()
+        for index, run in enumerate(runs):
             begin = int(starts[run])
             os.posix_fadvise(
                 shards.descriptor(int(shard[run])), begin, int(ends[index]) - begin, os.POSIX_FADV_WILLNEED

@@ -60,8 +60,10 @@ class Lane:
         self.port = port
 
     def send(self, header: bytes, payload: npt.NDArray[np.uint8]) -> bool:
-        """Hand over a message, or return False when the lane is full. `payload` is not copied: it must not change
-        until nothing refers to it any more."""
+        """Hand over a message, or return False when the lane is full.
+
+        `payload` is not copied: it must not change until nothing refers to it any more.
+        """
         try:
             self.socket.send(header, zmq.SNDMORE | zmq.DONTWAIT)
         except zmq.Again:

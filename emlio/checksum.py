@@ -4,9 +4,8 @@ Covers: one-shot checksums with the CPU's own instruction. The library is import
 Does not cover: when a checksum is checked, or what follows from a bad one.
 """
 
-from typing_extensions import Buffer
-
 from crc32c import crc32c as _crc32c
+from typing_extensions import Buffer
 
 __all__ = ["crc32c", "mask", "masked_crc32c"]
 

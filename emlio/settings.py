@@ -32,7 +32,7 @@ def option(
         switch: a flag without a value.
     """
     metadata = {"text": text, "parse": parse, "metavar": metavar, "switch": switch}
-    return dataclasses.field(default=default, metadata=metadata)  # type: ignore[return-value,no-any-return]  # as dataclasses.field itself is typed
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def _options(settings: type) -> list[dataclasses.Field[Any]]:

@@ -18,9 +18,9 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
     """The samples stacked, element by element; what cannot be stacked stays a list."""
     first = samples[0]
     if isinstance(first, dict):
-        return {key: default_collate([sample[key] for sample in samples], to_tensor) for key in first}
+        return _collate_dicts(samples, to_tensor)
     if isinstance(first, tuple | list):
-        if any(len(sample) != len(first) for sample in samples):
+        if len({len(sample) for sample in samples}) != 1:
             raise ConfigError(
                 "samples that are tuples or lists must have equal lengths; give a collate_fn that pads them"
             )
@@ -40,6 +40,10 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
         stacked = np.stack(arrays)
         return to_tensor(stacked) if to_tensor is not None else stacked
     return list(samples)
+
+
+def _collate_dicts(samples: Sequence[dict[Any, Any]], to_tensor: Callable[[Any], Any] | None) -> dict[Any, Any]:
+    return {key: default_collate([sample[key] for sample in samples], to_tensor) for key in samples[0]}
 
 
 def _stack_tensors(samples: Sequence[Any]) -> Any:

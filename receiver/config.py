@@ -10,11 +10,16 @@ from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
 from emlio.receiver.address import Address
 
-__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig"]
+__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig", "is_whole"]
 
 ON_ERROR = ("raise", "skip", "replace")
 VERIFY = ("all", "none")
 _SMALLEST_WINDOW = 1 << 20
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is an integer, whatever the caller's annotations say; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ class LoaderConfig:
     verify: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+        if not is_whole(self.batch_size) or self.batch_size < 1:
             raise ConfigError(f"batch_size must be a whole number of at least 1, got {self.batch_size!r}")
         if not 0 <= self.rank < self.world_size:
             raise ConfigError(f"rank must be in [0, {self.world_size}), got {self.rank}")

@@ -15,13 +15,12 @@ from typing import Any, Self
 
 from emlio.clock import SystemClock
 from emlio.errors import ClosedError, ConfigError, PeerLostError
-from emlio.planner.epoch import EpochPlan
 from emlio.planner.order import Shuffle
 from emlio.planner.state import PlanState
 from emlio.progress import Progress
 from emlio.receiver.address import Address
 from emlio.receiver.assemble import Assembler
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.engine import Engine
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.stats import LoaderStats
@@ -198,7 +197,7 @@ class EmlioLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is of this epoch. Naming the one that comes anyway changes nothing, so a resume goes on."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+        if not is_whole(epoch) or epoch < 0:
             raise ConfigError(f"an epoch must be a whole number of at least 0, got {epoch!r}")
         self._check_usable()
         if self._iteration is not None:
@@ -241,7 +240,8 @@ class EmlioLoader:
         self._check_usable()
         if self._iteration is not None:
             self._leave_iteration()
-        self._iteration = _Iteration(self)
+        bar = Progress(f"epoch {self._epoch}", len(self), stream=sys.stderr) if self._show_progress else None
+        self._iteration = _Iteration(self._next, self._count_time, bar)
         if self._flows_at != (self._epoch, self._origin):
             self._generation = self._prefetch.restart()
             self._engine.go_to(self._epoch, self._origin, self._generation)
@@ -351,13 +351,14 @@ def _close(engine: Engine, prefetch: Prefetch, pid: int) -> None:
 class _Iteration(Iterator[Any]):
     """One pass over an epoch, or over its rest."""
 
-    def __init__(self, loader: EmlioLoader) -> None:
-        self._loader = loader
+    def __init__(
+        self, take: "Callable[[_Iteration], MadeBatch]", count_time: Callable[[int, int], None], bar: Progress | None
+    ) -> None:
+        self._take = take
+        self._count_time = count_time
+        self._bar = bar
         self._handed: set[int] = set()
         self._left_ns: int | None = None
-        self._bar: Progress | None = None
-        if loader._show_progress:  # noqa: SLF001  # the two classes are one thing in two parts
-            self._bar = Progress(f"epoch {loader.epoch}", len(loader), stream=sys.stderr)
 
     @property
     def is_prefix(self) -> bool:
@@ -367,13 +368,13 @@ class _Iteration(Iterator[Any]):
     def __next__(self) -> Any:
         came_ns = time.monotonic_ns()
         try:
-            made = self._loader._next(self)  # noqa: SLF001  # see above
+            made = self._take(self)
         except BaseException:
             if self._bar is not None:
                 self._bar.close()
             raise
         now_ns = time.monotonic_ns()
-        self._loader._count_time(now_ns - came_ns, came_ns - self._left_ns if self._left_ns is not None else 0)  # noqa: SLF001
+        self._count_time(now_ns - came_ns, came_ns - self._left_ns if self._left_ns is not None else 0)
         self._handed.add(made.step)
         if self._bar is not None:
             self._bar.add(1)

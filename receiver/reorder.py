@@ -7,6 +7,7 @@ clocks. Does not cover: how far ahead messages may be taken (emlio.receiver.wind
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +54,8 @@ class WholeBatch:
     step: int
     count: int
     ids: npt.NDArray[np.int64]
-    pieces: list[Piece] = field(default_factory=list)
-    bad: list[BadRecord] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    bad: list[BadRecord] = field(default_factory=list[BadRecord])
     size_bytes: int = 0
     seen: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     placed: int = 0
@@ -197,7 +198,8 @@ class Reorder:
         if not slots.size:
             return ()
         shards = self._plan.catalog.locate(epoch.ids_at(slots))[0]
-        return tuple(self._streams[stream] for stream in np.unique(self._owners[shards]).tolist())
+        owing: list[int] = np.unique(self._owners[shards]).tolist()
+        return tuple(self._streams[stream] for stream in owing)
 
     def place(
         self,
@@ -232,7 +234,7 @@ class Reorder:
         steps = slots // size
         edges = [0, *(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist(), len(slots)]
         bad = {fault.position: fault.reason for fault in faults}
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        for begin, end in pairwise(edges):
             step = int(steps[begin])
             key = (header.epoch, step)
             places = slots[begin:end] - step * size

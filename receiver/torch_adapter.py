@@ -4,6 +4,7 @@ Covers: whether it is installed, the process group's rank, arrays to tensors. to
 to find out something: its import takes seconds. Does not cover: moving tensors to a device.
 """
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -29,6 +30,6 @@ def distributed_world() -> tuple[int, int] | None:
 
 def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":
     """What turns an array into a tensor that shares its memory."""
-    import torch
-
-    return torch.from_numpy
+    torch: Any = importlib.import_module("torch")
+    make: Callable[[np.ndarray[Any, Any]], Any] = torch.from_numpy
+    return make

@@ -1,7 +1,7 @@
 """The command `emlio`: one sub-command per file of this package.
 
-Covers: finding the sub-command, errors as one line, exit codes. Does not cover: what a sub-command does. A sub-command's module is
-imported only when it is asked for, so that `emlio --help` is quick and a storage node needs no more than it uses.
+Covers: finding the sub-command, errors as one line, exit codes. Does not cover: what a sub-command does. A sub-command's module
+is imported only when it is asked for, so that `emlio --help` is quick and a storage node needs no more than it uses.
 """
 
 import argparse

@@ -3,7 +3,8 @@
 Covers: the two tables, and the one function that reads them. Does not cover: what a move causes (emlio.session.rank,
 emlio.session.daemon).
 
-    rank:    NEW ─hello→ GREETING ─welcome→ LISTING ─shards→ LISTED ─offer→ OFFERING ─agree→ READY ─open→ OPENING ─opened→ STREAMING
+    rank:    NEW ─hello→ GREETING ─welcome→ LISTING ─shards→ LISTED ─offer→ OFFERING ─agree→ READY
+             READY ─open→ OPENING ─opened→ STREAMING ─open→ OPENING
     daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING
     both:    any ─goodbye, refusal, silence→ OVER
 """

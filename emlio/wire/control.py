@@ -49,7 +49,10 @@ Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
-    """A control message; its tag is its lower-case name."""
+    """A control message; its tag is its lower-case name.
+
+    The classes repeat `frozen` and `kw_only`: msgspec inherits only the first, type checkers neither.
+    """
 
 
 class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -64,7 +67,7 @@ class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
-class Hello(_Message):
+class Hello(_Message, frozen=True, kw_only=True):
     """Rank: who I am and which dataset I want. Opens a session."""
 
     job: Name
@@ -77,7 +80,7 @@ class Hello(_Message):
     software: Name
 
 
-class Welcome(_Message):
+class Welcome(_Message, frozen=True, kw_only=True):
     """Daemon: the session, what is held here, and this side's limits."""
 
     session: Count
@@ -92,14 +95,14 @@ class Welcome(_Message):
     max_lanes: Count
 
 
-class ShardsRequest(_Message):
+class ShardsRequest(_Message, frozen=True, kw_only=True):
     """Rank: the shards you hold, from row `first`."""
 
     session: Count
     first: ShardCount
 
 
-class ShardsReply(_Message):
+class ShardsReply(_Message, frozen=True, kw_only=True):
     """Daemon: a part of the list of shards."""
 
     first: ShardCount
@@ -107,7 +110,7 @@ class ShardsReply(_Message):
     rows: Rows
 
 
-class PlanOffer(_Message):
+class PlanOffer(_Message, frozen=True, kw_only=True):
     """Rank: the plan I work by; agree or refuse."""
 
     session: Count
@@ -122,7 +125,7 @@ class PlanOffer(_Message):
     pad: bool
 
 
-class CatalogPart(_Message):
+class CatalogPart(_Message, frozen=True, kw_only=True):
     """Rank: a part of the list of all shards of the dataset, wherever they lie. The last part completes the offer."""
 
     session: Count
@@ -132,13 +135,13 @@ class CatalogPart(_Message):
     rows: Rows
 
 
-class PlanReply(_Message):
+class PlanReply(_Message, frozen=True, kw_only=True):
     """Daemon: the same digest came out here; or, with `need_catalog`, send the catalog first."""
 
     need_catalog: bool
 
 
-class Open(_Message):
+class Open(_Message, frozen=True, kw_only=True):
     """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, for ever.
 
     It replaces the session's stream, if there is one: opening again is how everything is recovered.
@@ -153,21 +156,21 @@ class Open(_Message):
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
 
 
-class Opened(_Message):
+class Opened(_Message, frozen=True, kw_only=True):
     """Daemon: connect a PULL to each of these ports."""
 
     stream: Count
     ports: Annotated[list[Port], msgspec.Meta(min_length=1, max_length=MAX_LANES)]
 
 
-class Ping(_Message):
+class Ping(_Message, frozen=True, kw_only=True):
     """Rank: I live. `session` may be 0 before there is one; then it measures the round trip only."""
 
     session: Count
     nonce: Count
 
 
-class Pong(_Message):
+class Pong(_Message, frozen=True, kw_only=True):
     """Daemon: so do I; and what held the stream up since it was opened."""
 
     nonce: Count
@@ -176,7 +179,7 @@ class Pong(_Message):
     starved_ns: Count = 0
 
 
-class Fault(_Message):
+class Fault(_Message, frozen=True, kw_only=True):
     """Daemon: the stream cannot go on, or not with this record."""
 
     stream: Count
@@ -187,14 +190,14 @@ class Fault(_Message):
     offset: int = -1
 
 
-class Refused(_Message):
+class Refused(_Message, frozen=True, kw_only=True):
     """Daemon: no, and why. The session, if there was one, is over."""
 
     code: Name
     text: Text
 
 
-class Goodbye(_Message):
+class Goodbye(_Message, frozen=True, kw_only=True):
     """Either side: this session ends here."""
 
     session: Count
