@@ -1,0 +1,231 @@
+"""A first run: make a dataset, start a daemon, train on what it pushes, see where the time went.
+
+Covers: the whole way once, with processes as in a real job, on one machine. Does not cover: training well. The model is small on
+purpose; look at `train` for the lines a training script needs.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from PIL import Image
+
+from emlio import EmlioLoader
+from emlio.units import format_duration, format_size
+
+CLASSES = 4
+THUMBNAIL = (40, 30)
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 15.0
+
+Sample = tuple[np.ndarray, int]
+Step = Callable[[Any, Any], float]
+
+
+@dataclass(frozen=True)
+class RunningDaemon:
+    """A daemon process and where it listens."""
+
+    process: "subprocess.Popen[bytes]"
+    address: str
+
+
+def program(name: str) -> str:
+    """A command of this environment, whatever the PATH says."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def make_dataset(directory: Path, records: int) -> None:
+    """Draw pictures; those of an earlier run are kept."""
+    command = [program("emlio"), "synth", str(directory), "--records", str(records), "--classes", str(CLASSES)]
+    done = subprocess.run([*command, "--shard-size", "8MiB"], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"quickstart: the dataset could not be made (emlio synth ended with {done.returncode})")
+    print(f"   {done.stdout.strip()}")
+
+
+@contextmanager
+def daemon(directory: Path, log: Path) -> Iterator[RunningDaemon]:
+    """A daemon that serves the directory as "pictures" while the context lasts."""
+    ready = directory.with_name("daemon.json")
+    ready.unlink(missing_ok=True)
+    command = [program("emlio-daemon"), "--data", f"pictures={directory}", "--bind", "tcp://127.0.0.1:0"]
+    command += ["--memory", "32MiB", "--ready-file", str(ready)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stderr=output)
+    try:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                sys.exit(f"quickstart: the daemon did not start:\n{log.read_text(errors='replace')}")
+            time.sleep(0.02)
+        endpoint: str = json.loads(ready.read_text())["endpoint"]
+        yield RunningDaemon(process=process, address=endpoint.replace("tcp://", "emlio://") + "/pictures")
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def decode(sample: dict[str, Any]) -> Sample:
+    """One record to a small picture and its label; runs in the loader's thread, ahead of the training."""
+    with Image.open(BytesIO(sample["image/encoded"])) as image:
+        image.draft("RGB", THUMBNAIL)
+        small = image.convert("RGB").resize(THUMBNAIL)
+    return np.asarray(small, np.float32).transpose(2, 0, 1) / 255.0, int(sample["image/class/label"])
+
+
+def softmax_model() -> Step:
+    """A linear softmax in NumPy: returns the function that makes one step and says the loss."""
+    width, height = THUMBNAIL
+    weights = np.zeros((3 * width * height + 1, CLASSES))
+
+    def step(images: np.ndarray, labels: np.ndarray) -> float:
+        rows = images.reshape(len(images), -1) - 0.5
+        inputs = np.hstack([rows, np.ones((len(rows), 1))])
+        scores = inputs @ weights
+        scores -= scores.max(axis=1, keepdims=True)
+        chances = np.exp(scores)
+        chances /= chances.sum(axis=1, keepdims=True)
+        right = chances[np.arange(len(rows)), labels]
+        chances[np.arange(len(rows)), labels] -= 1.0
+        weights[...] -= 0.003 * inputs.T @ chances
+        return float(-np.log(right + 1e-12).mean())
+
+    return step
+
+
+def torch_model() -> Step:
+    """A small convolutional network in PyTorch."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layers = [
+        nn.Conv2d(3, 16, 3, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+    ]
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, CLASSES)).to(device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+
+    def step(images: Any, labels: Any) -> float:
+        loss = nn.functional.cross_entropy(network(images.to(device)), labels.to(device))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return float(loss.item())
+
+    return step
+
+
+def train(address: str, step: Step, *, to: str, epochs: int, batch_size: int) -> tuple[EmlioLoader, list[float]]:
+    """These lines are what a training script needs of EMLIO."""
+    means: list[float] = []
+    loader = EmlioLoader(
+        address,
+        batch_size=batch_size,
+        shuffle=True,
+        seed=42,
+        fields=["image/encoded", "image/class/label"],
+        transform=decode,
+        to=to,
+        prefetch="16MiB",
+    )
+    with loader:
+        for epoch in range(epochs):
+            losses = [step(images, labels) for images, labels in loader]
+            means.append(sum(losses) / len(losses))
+            print(f"   epoch {epoch}  {len(losses)} steps  mean loss {means[-1]:.3f}")
+    return loader, means
+
+
+def report(loader: EmlioLoader, served: psutil.Process) -> None:
+    """Where the time went, on both sides."""
+    stats = loader.stats()
+    elapsed = max(stats.wait_ns + stats.busy_ns, 1)
+    cpu = served.cpu_times()
+    rows = [
+        ("this process, training thread", ""),
+        ("  waited for a batch", f"{format_duration(stats.wait_ns)} of {format_duration(elapsed)}"),
+        ("  trained", format_duration(stats.busy_ns)),
+        ("  first batch after", format_duration(stats.first_batch_ns or 0)),
+        ("this process, beside it", ""),
+        (
+            "  received and checked",
+            f"{format_duration(stats.receive_ns)} for {format_size(stats.received_bytes)}, read ahead included",
+        ),
+        ("  decoded and stacked", f"{format_duration(stats.assemble_ns)} for {stats.records:,} pictures"),
+        (f"the daemon, process {served.pid}", ""),
+        ("  processor time", f"{cpu.user + cpu.system:.2f} s"),
+        ("  memory in use", format_size(served.memory_info().rss)),
+    ]
+    for name, value in rows:
+        print(f"   {name:<32}{value}".rstrip())
+    print(f"\n   {stats}")
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="examples/quickstart.py", description="Train a few steps on what a daemon pushes."
+    )
+    parser.add_argument("--torch", action="store_true", help="train a small network with PyTorch instead of NumPy")
+    parser.add_argument("--directory", type=Path, default=Path("quickstart-data"), help="default: quickstart-data")
+    parser.add_argument("--records", type=int, default=300, help="pictures of about 100 kB (default: 300)")
+    parser.add_argument("--epochs", type=int, default=5, help="default: 5")
+    parser.add_argument("--batch-size", type=int, default=32, help="default: 32")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run; 0 when the model learned something from what came."""
+    chosen = arguments()
+    # A shell's kill must not leave the daemon behind: as an exception it passes the `finally` above.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    started = time.monotonic()
+    data: Path = chosen.directory / "pictures"
+    chosen.directory.mkdir(parents=True, exist_ok=True)
+
+    print("\n1  A dataset: TFRecord shards of JPEG pictures, drawn for this run")
+    make_dataset(data, chosen.records)
+
+    print("\n2  A daemon: it reads the shards, shuffles, and pushes batches")
+    log = chosen.directory / "daemon.log"
+    with daemon(data, log) as running:
+        print(f"   process {running.process.pid} serves {running.address}; its log is {log}")
+
+        name = "a small convolutional network in PyTorch" if chosen.torch else "a linear softmax in NumPy"
+        print(f"\n3  Training: {name} on {THUMBNAIL[0]}x{THUMBNAIL[1]} thumbnails, process {os.getpid()}")
+        step, to = (torch_model(), "torch") if chosen.torch else (softmax_model(), "numpy")
+        loader, means = train(running.address, step, to=to, epochs=chosen.epochs, batch_size=chosen.batch_size)
+
+        print("\n4  Where the time went")
+        report(loader, psutil.Process(running.process.pid))
+    print(f'\nDone in {time.monotonic() - started:.1f} s; the daemon has ended. Next: README.md, "Serving data".')
+    if not means[-1] < means[0]:
+        print("quickstart: the loss did not fall, which it should", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

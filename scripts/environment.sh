@@ -1,0 +1,56 @@
+# Sourced by the other scripts: a virtual environment of this checkout, made when it is missing or out of date.
+#
+# Covers: finding a Python, saying what is missing and how to get it, installing again only when pyproject.toml changed.
+# Does not cover: anything outside the folder it is given; nothing here needs root.
+
+# emlio_find_python: prints the name of a Python that is new enough.
+emlio_find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        if [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 &&
+            "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    {
+        echo "Python 3.11 or newer is needed and was not found on the PATH."
+        echo "On Debian 12 and newer, or Ubuntu 24.04 and newer:"
+        echo
+        echo "    sudo apt-get install python3 python3-venv"
+        echo
+        echo "A Python elsewhere can be named: PYTHON=/path/to/python3.11 $0"
+    } >&2
+    return 1
+}
+
+# emlio_environment FOLDER EXTRAS [REQUIREMENT...]: installs this checkout, editable, into the environment FOLDER.
+emlio_environment() {
+    local folder="$1" extras="$2"
+    shift 2
+    local python wanted
+    wanted="$(cksum <pyproject.toml) $PWD [$extras] $*"
+    if [ -x "$folder/bin/python" ] && [ "$(cat "$folder/installed" 2>/dev/null)" = "$wanted" ]; then
+        return
+    fi
+    if ! [ -x "$folder/bin/python" ] || ! [ -x "$folder/bin/pip" ]; then
+        python="$(emlio_find_python)" || return 1
+        echo "Making a virtual environment in $folder ($("$python" --version))" >&2
+        if ! "$python" -c 'import ensurepip, venv' 2>/dev/null || ! "$python" -m venv "$folder"; then
+            rm -rf "$folder"
+            {
+                echo
+                echo "This Python cannot make virtual environments: Debian and Ubuntu ship that part on its own. Install it:"
+                echo
+                echo "    sudo apt-get install python3-venv"
+            } >&2
+            return 1
+        fi
+    fi
+    echo "Installing emlio[$extras]${*:+ and $*} into $folder" >&2
+    if ! "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" "$@" >&2; then
+        echo "The installation failed; what pip says is above. It needs a way to a package index." >&2
+        return 1
+    fi
+    printf '%s\n' "$wanted" >"$folder/installed"
+}
