@@ -74,10 +74,14 @@ class Daemon:
         return self._control.endpoint
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Begin to serve. Where that fails, everything is freed."""
         self._thread.start()
         if self._config.ready_file is not None:
-            _write_ready(self._config.ready_file, self.endpoint, [source.name for source in self._config.data])
+            try:
+                _write_ready(self._config.ready_file, self.endpoint, [source.name for source in self._config.data])
+            except BaseException:
+                self.close()
+                raise
 
     def drain(self) -> None:
         """Let what was read leave, then end; returns at once. Harmless when already ending."""
@@ -117,7 +121,9 @@ class Daemon:
 
 def serve(config: DaemonConfig, *, progress: bool = False) -> None:
     """Run a daemon until SIGTERM or SIGINT; the first drains, the second stops."""
-    with Daemon(config, progress=progress) as daemon, _Signals(daemon):
+    daemon = Daemon(config, progress=progress)
+    # Before the ready file is there: who sees it may send a signal at once.
+    with _Signals(daemon), daemon:
         _LOG.info("serving at %s", daemon.endpoint)
         daemon.wait()
     _LOG.info("ended")

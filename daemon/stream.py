@@ -90,11 +90,16 @@ class Stream:
 
     def first(self) -> Outgoing | None:
         """The next message to send; it stays until `sent`."""
-        return self._ready[0] if self._ready else None
+        ready = self._ready  # `close` may put another one in its place at any moment
+        return ready[0] if ready else None
 
     def sent(self) -> None:
         """The first message was handed to a lane."""
-        self._ready.popleft()
+        with self._lock:
+            # Nothing is there when the stream was closed while it was handed over. The message itself gives its
+            # buffer back when it is dropped, which takes the lock again: the caller still refers to it.
+            if self._ready:
+                self._ready.popleft()
 
     def close(self) -> None:
         """Drop what is ready; what reads now finishes first. Closing again does nothing."""
