@@ -1,0 +1,268 @@
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import emlio
+from emlio import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FOLDERS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
+LINKED = sorted(name.partition(".")[2] for name in FOLDERS if name.count(".") == 1)
+MOST_LINES = 400
+READ_TOO = ("tests", "scripts", "docs", "examples", ".ci")
+
+
+def _files(folder: Path, suffix: str = "") -> Iterator[Path]:
+    """Real files; a link to a folder is not followed."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        yield from (Path(place) / name for name in sorted(names) if name.endswith(suffix))
+
+
+def _sources() -> list[Path]:
+    return [path for folder in ("emlio", *LINKED) for path in _files(ROOT / folder, ".py")]
+
+
+def _named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+SOURCES = _sources()
+
+
+# ---- the build table ------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_packages_is_what_lies_on_the_disk() -> None:
+    on_disk = {"emlio"}
+    for path in SOURCES:
+        place = path.parent.relative_to(ROOT)
+        on_disk.add(".".join(place.parts if place.parts[0] == "emlio" else ("emlio", *place.parts)))
+    assert sorted(on_disk) == PROJECT["tool"]["setuptools"]["packages"]
+
+
+def test_every_package_has_an_init_file_and_the_table_leads_to_it() -> None:
+    for package in PROJECT["tool"]["setuptools"]["packages"]:
+        known = package
+        while known not in FOLDERS:
+            known = known.rpartition(".")[0]
+        inside = package[len(known) :].replace(".", "/")
+        assert (ROOT / (FOLDERS[known] + inside) / "__init__.py").is_file(), package
+
+
+def test_the_links_for_editors_are_those_of_the_table_and_relative() -> None:
+    links = {path.name: os.readlink(path) for path in (ROOT / "emlio").iterdir() if path.is_symlink()}
+    assert links == {name: f"../{name}" for name in LINKED}
+    assert {name: FOLDERS[f"emlio.{name}"] for name in LINKED} == {name: name for name in LINKED}
+
+
+def test_pyright_is_told_of_every_link() -> None:
+    assert sorted(PROJECT["tool"]["pyright"]["include"]) == ["emlio", *(f"emlio/{name}" for name in LINKED)]
+
+
+def test_coverage_looks_at_the_real_folders() -> None:
+    sources = PROJECT["tool"]["coverage"]["run"]["source"]
+    assert sorted(sources) == sorted(["emlio", *LINKED])
+    assert not [name for name in sources if (ROOT / name).is_symlink()]
+
+
+def test_the_bare_names_of_the_folders_may_not_be_imported() -> None:
+    banned = PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
+    assert sorted(banned) == LINKED
+    assert "TID" in PROJECT["tool"]["ruff"]["lint"]["select"]
+
+
+def test_nothing_but_emlio_is_installed() -> None:
+    assert {name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]} == {"emlio"}
+    assert not PROJECT["tool"]["setuptools"].get("py-modules")
+
+
+@pytest.mark.slow
+def test_a_wheel_made_of_the_source_archive_holds_every_module(tmp_path: Path) -> None:
+    import tarfile
+    import zipfile
+
+    subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)], check=True, stdout=subprocess.DEVNULL
+    )
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        installed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    wanted = {_named(path) if _named(path).startswith("emlio/") else f"emlio/{_named(path)}" for path in SOURCES}
+    assert installed == {*wanted, "emlio/py.typed"}
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        assert any(name.endswith("/LICENSE") for name in archive.getnames())
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_of_code_is_longer_than_its_room() -> None:
+    code = [*SOURCES, *_files(ROOT / "tests", ".py"), *_files(ROOT / "examples", ".py"), *_files(ROOT / "scripts")]
+    lengths = {_named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in code}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_every_module_says_what_it_covers() -> None:
+    silent: list[str] = []
+    for path in SOURCES:
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if not said or (path.name != "__init__.py" and not re.search(r"\bCovers\b", said)):
+            silent.append(_named(path))
+    assert silent == []
+
+
+def _exported(path: Path) -> list[str] | None:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(one, ast.Name) and one.id == "__all__" for one in node.targets
+        ):
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions: as ruff sorts them."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+
+def test_every_module_says_in_order_what_it_offers() -> None:
+    amiss: list[str] = []
+    for path in SOURCES:
+        names = _exported(path)
+        if names is None:
+            if path.name != "__init__.py":
+                amiss.append(f"{_named(path)}: no __all__")
+        elif names != sorted(set(names), key=_place):
+            amiss.append(f"{_named(path)}: {names}")
+    assert amiss == []
+
+
+def test_no_module_is_a_drawer_for_everything() -> None:
+    drawers = {"utils", "util", "common", "helpers", "base", "manager", "misc"}
+    assert [_named(path) for path in SOURCES if path.stem in drawers or path.parent.name in drawers] == []
+
+
+# ---- what an import loads -------------------------------------------------------------------------------------------
+
+
+def _loaded_by(statement: str, *, path: Path | None = None) -> set[str]:
+    """The modules a fresh interpreter has after a statement."""
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    program = f"{statement}\nimport sys\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True, check=True, cwd="/"
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_emlio_loads_none_of_what_is_heavy() -> None:
+    heavy = {"zmq", "numpy", "msgspec", "torch", "psutil", "PIL", "emlio.receiver", "emlio.daemon"}
+    assert _loaded_by("import emlio; emlio.__version__") & heavy == set()
+    assert {"zmq", "numpy", "emlio.receiver"} <= _loaded_by("import emlio; emlio.EmlioLoader")
+
+
+@pytest.fixture(scope="module")
+def vendors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which torch, DALI and TensorFlow are installed, as far as an import can tell."""
+    folder: Path = tmp_path_factory.mktemp("vendors")
+    for name in ("torch", "nvidia", "tensorflow"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("module", ["emlio.daemon.cli", "emlio.cli", "emlio.cli.convert", "emlio.cli.plan"])
+def test_a_storage_node_loads_neither_the_training_side_nor_its_vendors(module: str, vendors: Path) -> None:
+    loaded = _loaded_by(f"import {module}", path=vendors)
+    assert module in loaded
+    assert loaded & {"torch", "nvidia", "tensorflow", "emlio.receiver"} == set()
+
+
+def test_the_loader_finds_torch_without_loading_it(vendors: Path) -> None:
+    statement = "from emlio.receiver.torch_adapter import torch_is_installed; assert torch_is_installed()"
+    assert "torch" not in _loaded_by(f"import emlio; emlio.EmlioLoader; {statement}", path=vendors)
+
+
+# ---- names and texts ------------------------------------------------------------------------------------------------
+
+
+def test_the_public_names_are_these() -> None:
+    assert emlio.__all__ == ["EmlioLoader", "__version__"]
+    assert emlio.EmlioLoader.__module__ == "emlio.receiver.loader"
+    with pytest.raises(AttributeError, match="no attribute 'EmlioLoder'"):
+        emlio.EmlioLoder  # type: ignore[attr-defined]  # noqa: B018  # a slip of the finger must be told
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert emlio.__version__ == PROJECT["project"]["version"]
+
+
+def _drawn_tree() -> dict[str, str]:
+    """Each drawn class and the one it hangs from."""
+    parents: dict[str, str] = {}
+    above: dict[int, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"([ │├└─]*)([A-Z]\w+Error)\b", line)
+        if match is not None:
+            depth = len(match[1])
+            nearest = max((place for place in above if place < depth), default=None)
+            parents[match[2]] = above[nearest] if nearest is not None else "Exception"
+            above = {place: name for place, name in above.items() if place < depth} | {depth: match[2]}
+    return parents
+
+
+def test_the_tree_of_errors_is_the_one_drawn() -> None:
+    real = {name: kind.__bases__[0].__name__ for name, kind in inspect.getmembers(errors, inspect.isclass)}
+    assert _drawn_tree() == real
+    assert sorted(real) == errors.__all__
+
+
+def test_every_name_a_script_installs_leads_to_a_function() -> None:
+    import importlib
+
+    for target in PROJECT["project"]["scripts"].values():
+        module, _, name = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), name)), target
+
+
+def test_the_changelog_has_a_place_for_what_comes() -> None:
+    assert re.search(r"^## Unreleased$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def _texts() -> Iterator[Path]:
+    yield from (path for path in ROOT.iterdir() if path.is_file() and path.name not in (".coverage", ".git", "LICENSE"))
+    for folder in ("emlio", *LINKED, *READ_TOO):
+        yield from _files(ROOT / folder)
+
+
+def test_no_file_speaks_of_the_place_it_was_written_at() -> None:
+    # Put together here, so that this file is not found itself.
+    words = ["/wo" + "rk/", "py" + "pi.", "python" + "hosted", "--index" + "-url", "TO" + "DO", "FIX" + "ME"]
+    found: list[str] = []
+    for path in _texts():
+        data = path.read_bytes()
+        found.extend(f"{_named(path)}: {word}" for word in words if word.encode() in data)
+    assert found == []
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    broken: list[str] = []
+    for path in _texts():
+        if path.suffix != ".md":
+            continue
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            if "://" not in target and not (path.parent / target).exists():
+                broken += [f"{_named(path)}: {target}"]
+    assert broken == []
