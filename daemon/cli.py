@@ -58,6 +58,9 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
     unknown = sorted(set(document) - {"daemon", "datasets"})
     if unknown:
         raise ConfigError(f"{arguments.config}: unknown tables {', '.join(unknown)}; known: daemon, datasets")
+    for name, table in document.items():
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{arguments.config}: {name} must be a table, like [{name}], got {table!r}")
     sources = [DatasetSource.parse(text) for text in arguments.data]
     for name, directory in document.get("datasets", {}).items():
         sources.append(DatasetSource(name=name, directory=Path(str(directory)).expanduser()))

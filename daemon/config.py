@@ -12,7 +12,7 @@ from typing import Any
 
 from emlio.errors import ConfigError
 from emlio.settings import option
-from emlio.units import parse_duration_ns, parse_size
+from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 
 __all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange"]
@@ -221,4 +221,6 @@ class DaemonConfig:
         if self.memory < 4 * self.message_size:
             raise ConfigError(f"--memory must hold four messages of {self.message_size} bytes, got {self.memory}")
         if self.heartbeat_timeout < 100_000_000:
-            raise ConfigError("--heartbeat-timeout must be at least 100ms")
+            raise ConfigError(
+                f"--heartbeat-timeout must be at least 100ms, got {format_duration(self.heartbeat_timeout)}"
+            )

@@ -5,6 +5,7 @@ Does not cover: threads, what is sent.
 """
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,11 @@ __all__ = ["ControlSocket", "Lane", "Network", "Waiter", "Waker", "send_buffer_b
 
 _CONTROL_QUEUE = 10_000
 """Answers waiting for one slow rank before they are dropped (it will be given up by its heartbeat anyway)."""
+
+_PORT_FREED_S = 0.25
+"""How long a lane waits for a port of a full range: one that opens its stream again gets those it just gave back."""
+
+_PORT_LOOK_S = 0.002
 
 
 class Waker:
@@ -146,11 +152,27 @@ class Network:
 
     def lane(self, high_water_mark: int) -> Lane:
         """Bind a lane on the next free data port."""
-        socket = self._context.socket(zmq.PUSH)
-        # The mark must be set before the socket is bound: on a live pair it changes nothing.
-        socket.setsockopt(zmq.SNDHWM, high_water_mark)
-        self._common(socket)
-        return Lane(socket, self._bind_one(socket, self._candidates()))
+        deadline = time.monotonic() + _PORT_FREED_S
+        while True:
+            socket = self._context.socket(zmq.PUSH)
+            # The mark must be set before the socket is bound: on a live pair it changes nothing.
+            socket.setsockopt(zmq.SNDHWM, high_water_mark)
+            self._common(socket)
+            try:
+                return Lane(socket, self._bind_one(socket, self._candidates()))
+            except TransportError as error:
+                if not self._ports.first:
+                    raise
+                if time.monotonic() >= deadline:
+                    raise self._exhausted() from error
+            # libzmq frees the port of a closed lane in a thread of its own and tells nobody when it has.
+            time.sleep(_PORT_LOOK_S)
+
+    def _exhausted(self) -> TransportError:
+        return TransportError(
+            f"each lane needs a port of the data ports {self._ports.first}-{self._ports.last}, none is free: "
+            "give more with --data-ports, or fewer connections with --lanes"
+        )
 
     def _candidates(self) -> Iterable[int]:
         first, last = self._ports.first, self._ports.last
@@ -183,8 +205,6 @@ class Network:
             bound: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment]  # pyzmq types all options as int or bytes
             return int(bound.rstrip(b"\0").rsplit(b":", 1)[1])
         socket.close(linger=0)
-        if self._ports.first:
-            reason += f" (data ports {self._ports.first}-{self._ports.last})"
         raise TransportError(f"an address must be free to listen on, got {reason}")
 
     def close(self) -> None:

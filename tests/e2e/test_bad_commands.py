@@ -1,0 +1,187 @@
+"""What `emlio-daemon` says to a user who asked for what cannot be: one line, exit code 2, no traceback.
+
+Covers: its command line, datasets that cannot be opened, addresses that cannot be taken. Does not cover: what happens under a
+running daemon.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import DaemonProcess
+
+DEADLINE_S = 15
+
+
+def refused(*arguments: str, bind: str = "tcp://127.0.0.1:0", environment: dict[str, str] | None = None) -> str:
+    """Run a daemon that must not come up, and return the one line it ends with."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "emlio.daemon.cli", "--bind", bind, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("emlio-daemon: error: "), ended.stderr
+    return last.removeprefix("emlio-daemon: error: ")
+
+
+def test_without_a_dataset_it_says_how_to_give_one() -> None:
+    assert refused() == "at least one dataset must be given: --data NAME=DIR"
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert refused("--data", f"x={tmp_path}/gone") == f"dataset directory {tmp_path}/gone: there is no such directory"
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert refused("--data", f"x={tmp_path}/file") == f"dataset directory {tmp_path}/file: must be a directory, is a file"
+
+
+def test_a_directory_without_shards_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").touch()
+    said = refused("--data", f"x={tmp_path}")
+    assert said.startswith(f"dataset directory {tmp_path}: holds no shard; looked for mapping_shard_*.json, *.tfrecord")
+    assert "among 1 files" in said
+
+
+def test_shards_without_a_single_record_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").touch()
+    assert refused("--data", f"x={tmp_path}") == (
+        f"dataset directory {tmp_path}: its 1 shards must hold records, hold none"
+    )
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["bare", "described"])
+def test_a_truncated_shard_is_named_with_the_place_where_it_ends(tmp_path: Path, mapped: bool) -> None:
+    make_dataset(tmp_path / "set", records=40, shards=2, mapped=mapped)
+    shard = tmp_path / "set" / "train-00001-of-00002.tfrecord"
+    size = shard.stat().st_size
+    os.truncate(shard, size - 10)
+    said = refused("--data", f"x={tmp_path}/set")
+    assert str(shard) in said
+    if mapped:
+        assert f"has {size - 10} bytes, its mapping says {size}" in said
+    else:
+        assert re.search(r"record 19 at offset \d+: its frame needs \d+ bytes, \d+ are left before the file's end", said)
+
+
+def test_a_flipped_bit_in_a_records_length_is_named_with_shard_record_and_offset(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "set", records=40, shards=2, payload=100, mapped=False)
+    shard = tmp_path / "set" / "train-00000-of-00002.tfrecord"
+    flip(shard, 3 * 116 + 1)
+    said = refused("--data", f"x={tmp_path}/set")
+    assert said.startswith(f"{shard}: record 3 at offset 348: the length 356 must carry the masked CRC32C")
+
+
+def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_path: Path) -> None:
+    directory = tmp_path / "set"
+    make_dataset(directory, records=40, shards=2)
+    index = directory / "train-00000-of-00002.tfrecord.index.npy"
+    flip(index, index.stat().st_size - 8 * 5)
+    said = refused("--data", f"x={directory}")
+    assert str(index) in said
+    match = re.search(r"Rebuild it: emlio (index --force .*)$", said)
+    assert match is not None, said
+    mended = subprocess.run(
+        [sys.executable, "-c", "import sys; from emlio.cli import main; sys.exit(main())", *match[1].split()],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert mended.returncode == 0, mended.stderr
+    with DaemonProcess({"x": directory}, folder=tmp_path) as daemon:
+        assert daemon.running
+
+
+def test_a_second_daemon_on_a_used_port_names_the_address(small: Path, tmp_path: Path) -> None:
+    with DaemonProcess({"small": small}, folder=tmp_path) as first:
+        said = refused("--data", f"small={small}", "--data-ports", "40000-40010", bind=first.endpoint)
+        assert said.startswith(f"an address must be free to listen on, got {first.endpoint}: Address already in use")
+        assert "data ports" not in said, "the control port is what is taken"
+        assert first.running
+
+
+def test_an_address_of_another_machine_is_named(small: Path) -> None:
+    said = refused("--data", f"small={small}", "--insecure", bind="tcp://192.0.2.7:0")
+    assert "tcp://192.0.2.7:0: Cannot assign requested address" in said
+
+
+def test_an_address_others_can_reach_needs_insecure(small: Path) -> None:
+    said = refused("--data", f"small={small}", bind="tcp://0.0.0.0:0")
+    assert said.startswith("tcp://0.0.0.0:0 can be reached from other machines")
+    assert "127.0.0.1" in said
+    assert "--insecure" in said
+
+
+def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(small: Path, tmp_path: Path) -> None:
+    said = refused("--data", f"small={small}", "--ready-file", f"{tmp_path}/gone/ready")
+    assert said.startswith(f"--ready-file must be in a folder that can be written: {tmp_path}/gone/ready: No such file")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--bind", "tcp://127.0.0.1:99999"], "--bind: a port must be in [0, 65535], got 99999"),
+        (["--bind", "nonsense"], "--bind: must be tcp://HOST:PORT (IPv6 in brackets), got 'nonsense'"),
+        (["--workers", "0"], "--workers: must be a whole number in [1, 64], got '0'"),
+        (["--readers", "many"], "--readers: must be a whole number in [1, 256], got 'many'"),
+        (["--data-ports", "9-5"], "--data-ports: must be FIRST-LAST within 1..65535, got 9-5"),
+        (["--message-size", "1"], "--message-size must be in [4 KiB, 64 MiB], got 1"),
+        (["--memory", "1MiB"], "--memory must hold four messages of 1048576 bytes, got 1048576"),
+        (["--heartbeat-timeout", "soon"], "--heartbeat-timeout: must be a number with a unit, like '30ms', got 'soon'"),
+        (["--heartbeat-timeout", "1ms"], "--heartbeat-timeout must be at least 100ms, got 1 ms"),
+        (["--log", "loud"], "--log: must be text or json, got 'loud'"),
+    ],
+    ids=lambda value: value[0].removeprefix("--") + "=" + value[1] if isinstance(value, list) else "",
+)
+def test_a_bad_value_of_a_flag_says_what_must_hold_what_came_and_where(
+    small: Path, arguments: list[str], said: str
+) -> None:
+    assert refused("--data", f"small={small}", *arguments) == said
+
+
+def test_a_bad_value_of_an_environment_variable_names_the_variable(small: Path) -> None:
+    said = refused("--data", f"small={small}", environment={"EMLIO_DAEMON_WORKERS": "-1"})
+    assert said == "environment variable EMLIO_DAEMON_WORKERS: must be a whole number in [1, 64], got '-1'"
+
+
+def test_a_bad_configuration_file_is_named(tmp_path: Path, small: Path) -> None:
+    file = tmp_path / "emlio.toml"
+    assert str(file) in refused("--config", str(file))
+    file.write_text("[daemon\n")
+    assert refused("--config", str(file)).startswith(f"a configuration file must be TOML: {file}: ")
+    file.write_text('[daemon]\nworker = 2\n[datasets]\nsmall = "x"\n')
+    assert refused("--config", str(file)).startswith(f"{file} [daemon]: unknown keys worker; known: bind, ")
+    file.write_text("datasets = 3\n")
+    assert str(file) in refused("--config", str(file))
+    file.write_text("daemon = 3\n")
+    assert str(file) in refused("--config", str(file), "--data", f"small={small}")
+
+
+def test_names_of_datasets_must_differ_and_be_plain(small: Path) -> None:
+    assert refused("--data", f"a={small}", "--data", f"a={small}") == "dataset names must differ, given twice: a"
+    assert "got '../a'" in refused("--data", f"../a={small}")
+
+
+def flip(path: Path, offset: int) -> None:
+    """Turn one bit of a file, and leave its time as it was: a disk does not tell either."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes((byte ^ 1,)))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
