@@ -91,9 +91,11 @@ class Assembler:
         if self._on_error == "raise" or not good.any():
             first = bad[0]
             more = f" ({len(bad) - 1} more in the same batch)" if len(bad) > 1 else ""
+            way = 'batches without it need on_error="skip" or "replace"'
+            if self._on_error != "raise":
+                way = f"all {batch.count} records of the batch are bad, so there is nothing left to hand out"
             raise CorruptRecordError(
-                f"record {first.record} of shard {first.shard}: {first.reason}{more}; "
-                'batches without it need on_error="skip" or "replace"',
+                f"record {first.record} of shard {first.shard}: {first.reason}{more}; {way}",
                 shard=first.shard,
                 record=first.record,
                 offset=-1,
