@@ -126,13 +126,13 @@ class RankSession:
         """Time has passed: ping, or give the daemon up."""
         if self.state in (RankState.OVER, RankState.NEW):
             return []
-        waited = now_ns - max(self._heard_ns, self._asked_ns or 0)
+        waited = now_ns - self._since_ns()
         if waited >= self._timeout_ns:
-            what = "answer" if self.state is RankState.GREETING else "say anything"
+            what, none = ("say anything", "nothing") if self._asked_ns is None else ("answer", "no answer")
             return self._fail(
                 PeerLostError(
                     f"the daemon at {self.peer} must {what} within {format_duration(self._timeout_ns)}, "
-                    f"nothing came for {format_duration(waited)} (state: {self.state.value}); "
+                    f"{none} came for {format_duration(waited)} (state: {self.state.value}); "
                     "is emlio-daemon running there, and is the port reachable?"
                 )
             )
@@ -144,12 +144,16 @@ class RankSession:
         """When `tick` must be called at the latest."""
         if self.state in (RankState.OVER, RankState.NEW):
             return None
-        lost = max(self._heard_ns, self._asked_ns or 0) + self._timeout_ns
+        lost = self._since_ns() + self._timeout_ns
         return lost if self._next_ping_ns is None else min(lost, self._next_ping_ns)
 
     def silence_ns(self, now_ns: int) -> int:
         """How long the daemon has said nothing."""
         return now_ns - self._heard_ns
+
+    def _since_ns(self) -> int:
+        """What the timeout counts from: a question that is open, whatever else is said meanwhile, or the last word."""
+        return self._heard_ns if self._asked_ns is None else self._asked_ns
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 

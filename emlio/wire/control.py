@@ -247,7 +247,7 @@ def decode_control(data: bytes | memoryview) -> ControlMessage:
             # A refusal can be read whatever the version; it says more than the number alone.
             try:
                 return _REFUSAL.decode(body)
-            except msgspec.ValidationError:
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 pass
             raise RemoteProtocolError(
                 f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: "

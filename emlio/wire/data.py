@@ -87,4 +87,9 @@ def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHead
         raise RemoteProtocolError(
             f"a header of {header.count} records must hold {4 * header.count} bytes of sizes, got {len(header.sizes)}"
         )
+    total = int(np.frombuffer(header.sizes, dtype="<u4").sum(dtype=np.int64))
+    if total != payload_bytes:
+        raise RemoteProtocolError(
+            f"the sizes of {header.count} records must add up to the payload's {payload_bytes} bytes, got {total}"
+        )
     return header

@@ -1,0 +1,27 @@
+"""A clock that moves when it is told to.
+
+Covers: the fake of `emlio.clock.Clock`. Does not cover: threads that wait; they need something to wake them.
+"""
+
+__all__ = ["ManualClock"]
+
+
+class ManualClock:
+    """Stands still between calls of `advance`. One thread moves it, any may read it."""
+
+    def __init__(self, start_ns: int = 1_000_000_000) -> None:
+        self._now_ns = start_ns
+
+    def monotonic_ns(self) -> int:
+        """See `emlio.clock.Clock`."""
+        return self._now_ns
+
+    def advance(self, duration_ns: int) -> None:
+        """Let time pass; it never goes back."""
+        if duration_ns < 0:
+            raise ValueError(f"time must not go back, got {duration_ns} ns")
+        self._now_ns += duration_ns
+
+    def advance_to(self, now_ns: int) -> None:
+        """Let time pass until `now_ns`, which may be over already."""
+        self._now_ns = max(self._now_ns, now_ns)

@@ -1,0 +1,93 @@
+"""A connection for control messages that can be as bad as wished, and is the same at every run.
+
+Covers: delay, loss, repetition, changed order, a cut; one direction. Does not cover: what travels, which is only bytes to it.
+"""
+
+import heapq
+import random
+from dataclasses import dataclass
+
+from emlio.clock import Clock
+
+__all__ = ["Link", "LinkFaults"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFaults:
+    """How bad a link is.
+
+    Attributes:
+        delay_ns: the least a message takes.
+        jitter_ns: the most it takes longer.
+        loss: the share of messages that never arrive.
+        repetition: the share that arrives twice.
+        keeps_order: messages never overtake each other, as over TCP.
+    """
+
+    delay_ns: int = 0
+    jitter_ns: int = 0
+    loss: float = 0.0
+    repetition: float = 0.0
+    keeps_order: bool = True
+
+    def __post_init__(self) -> None:
+        if self.delay_ns < 0 or self.jitter_ns < 0:
+            raise ValueError(f"delays must be at least 0, got {self.delay_ns} and {self.jitter_ns}")
+        for name, share in (("loss", self.loss), ("repetition", self.repetition)):
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"{name} must be in [0, 1], got {share}")
+
+
+class Link:
+    """One direction. `send` takes a message, `arrived` gives those whose time has come."""
+
+    def __init__(self, clock: Clock, faults: LinkFaults | None = None, *, seed: int = 0) -> None:
+        """See the class.
+
+        Args:
+            clock: when messages arrive is told by it.
+            faults: none by default.
+            seed: draws which messages meet which fault.
+        """
+        self.sent = 0
+        self.lost = 0
+        self._clock = clock
+        self._faults = faults if faults is not None else LinkFaults()
+        self._random = random.Random(seed)
+        self._under_way: list[tuple[int, int, bytes]] = []
+        self._number = 0
+        self._last_ns = 0
+        self._cut = False
+
+    def send(self, data: bytes) -> None:
+        """Put a message on its way."""
+        self.sent += 1
+        faults, draw = self._faults, self._random
+        # All draws are made for each message, so that one fault's share does not move another's.
+        loses, repeats = draw.random() < faults.loss, draw.random() < faults.repetition
+        if self._cut or loses:
+            self.lost += 1
+            return
+        for _ in range(2 if repeats else 1):
+            due_ns = self._clock.monotonic_ns() + faults.delay_ns + draw.randint(0, faults.jitter_ns)
+            if faults.keeps_order:
+                due_ns = self._last_ns = max(due_ns, self._last_ns)
+            self._number += 1
+            heapq.heappush(self._under_way, (due_ns, self._number, data))
+
+    def arrived(self) -> list[bytes]:
+        """The messages whose time has come, in the order they arrive."""
+        found: list[bytes] = []
+        while self._under_way and self._under_way[0][0] <= self._clock.monotonic_ns():
+            found.append(heapq.heappop(self._under_way)[2])
+        return found
+
+    def next_ns(self) -> int | None:
+        """When the next message arrives, or None when none is under way."""
+        return self._under_way[0][0] if self._under_way else None
+
+    def cut(self) -> None:
+        """Lose what is under way and everything after."""
+        self.lost += len(self._under_way)
+        self._under_way.clear()
+        self._cut = True

@@ -1,0 +1,240 @@
+"""The two sides of a session joined by two links, without sockets, threads or files.
+
+Covers: carrying instructions out as the real shells do, with answers given beforehand in place of plans and lanes. Does not
+cover: data messages.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emlio.errors import RemoteProtocolError
+from emlio.session.daemon import DaemonSession
+from emlio.session.instructions import (
+    Agreed,
+    DaemonInstruction,
+    Ended,
+    Failed,
+    Judge,
+    Listed,
+    RankInstruction,
+    Send,
+    StartStream,
+    StopStream,
+    StreamOpened,
+)
+from emlio.session.rank import RankSession
+from emlio.testing.clock import ManualClock
+from emlio.testing.link import Link
+from emlio.wire.control import (
+    ControlMessage,
+    Hello,
+    Open,
+    PlanOffer,
+    Refused,
+    ShardRow,
+    Welcome,
+    decode_control,
+    encode_control,
+)
+
+__all__ = ["SessionPair", "SessionSettings", "example_hello", "example_offer", "example_rows"]
+
+
+def example_hello() -> Hello:
+    """A rank that is alone."""
+    return Hello(
+        job="job", client="client", rank=0, world_size=1, dataset="numbers", host="gpu1", pid=4711, software="0.1.0"
+    )
+
+
+def example_rows(count: int) -> tuple[ShardRow, ...]:
+    """A list of shards."""
+    return tuple(
+        ShardRow(name=f"train-{number:06d}", records=100, size_bytes=5000 + number, digest=f"{number:032x}")
+        for number in range(count)
+    )
+
+
+def example_offer(session: int) -> PlanOffer:
+    """A plan for `example_rows`."""
+    return PlanOffer(
+        session=session,
+        fingerprint="f" * 32,
+        digest="d" * 64,
+        seed=42,
+        shuffle="global",
+        block_records=256,
+        window_blocks=64,
+        batch_size=32,
+        drop_last=False,
+        pad=False,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What the two sides are told.
+
+    Attributes:
+        rows: what the daemon holds.
+        knows_catalog: whether the daemon knows the catalog that is offered, or must be sent it.
+        refusal: why the daemon refuses every plan; "" where it agrees.
+        timeout_ns: the rank's.
+        heartbeat_timeout_ns: the daemon's.
+        ports: the lanes of every stream.
+    """
+
+    rows: tuple[ShardRow, ...] = example_rows(3)
+    knows_catalog: bool = True
+    refusal: str = ""
+    timeout_ns: int = 10_000_000_000
+    heartbeat_timeout_ns: int = 5_000_000_000
+    ports: tuple[int, ...] = (6001, 6002)
+
+
+class SessionPair:
+    """A rank and a daemon that talk.
+
+    Attributes:
+        rank: the rank's machine.
+        daemon: the daemon's, once a hello has arrived.
+        log: every instruction that is not a message, of both sides, in the order they came.
+        error: why the rank's session failed.
+        ended: why the daemon's session ended.
+        running: the order of the stream the daemon pushes, if any.
+        catalog: the rows the daemon was sent.
+    """
+
+    def __init__(self, clock: ManualClock, settings: SessionSettings, *, up: Link, down: Link) -> None:
+        self.rank = RankSession(peer="store1:5555", timeout_ns=settings.timeout_ns)
+        self.daemon: DaemonSession | None = None
+        self.log: list[RankInstruction | DaemonInstruction] = []
+        self.error: Failed | None = None
+        self.ended: Ended | None = None
+        self.running: Open | None = None
+        self.catalog: tuple[ShardRow, ...] | None = None
+        self._clock = clock
+        self._settings = settings
+        self._up = up
+        self._down = down
+
+    # ---- what the rank's user asks for ----------------------------------------------------------------------------
+
+    def greet(self) -> None:
+        """Say hello."""
+        self._at_rank(self.rank.greet(example_hello(), self._clock.monotonic_ns()))
+
+    def offer(self, catalog: Sequence[ShardRow]) -> None:
+        """Propose a plan for this catalog."""
+        offer = example_offer(self.rank.session)
+        self._at_rank(self.rank.offer(offer, catalog, self._clock.monotonic_ns()))
+
+    def open(self, *, epoch: int = 0, origin: int = 0, slot: int = 0) -> None:
+        """Ask for a stream from a position on."""
+        now_ns = self._clock.monotonic_ns()
+        self._at_rank(self.rank.open(epoch=epoch, origin=origin, slot=slot, owned=b"\x07", lanes=2, now_ns=now_ns))
+
+    def leave(self) -> None:
+        """Say goodbye."""
+        self._at_rank(self.rank.leave())
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Deliver what has arrived, and what follows from it at this moment; then both sides learn the time."""
+        while True:
+            up, down = self._up.arrived(), self._down.arrived()
+            for data in up:
+                self._daemon_hears(decode_control(data))
+            for data in down:
+                self._at_rank(self.rank.receive(decode_control(data), self._clock.monotonic_ns()))
+            if not up and not down:
+                break
+        now_ns = self._clock.monotonic_ns()
+        self._at_rank(self.rank.tick(now_ns))
+        if self.daemon is not None:
+            self._at_daemon(self.daemon, self.daemon.tick(now_ns))
+
+    def run_until(self, end_ns: int) -> None:
+        """Let time pass from one event to the next, until `end_ns`."""
+        self.settle()
+        while (following_ns := self._next_ns()) is not None and following_ns <= end_ns:
+            # A deadline that has been reached and dealt with lies in the past; time goes on all the same.
+            self._clock.advance_to(max(following_ns, self._clock.monotonic_ns() + 1))
+            self.settle()
+        self._clock.advance_to(end_ns)
+
+    def _next_ns(self) -> int | None:
+        ends = self.daemon.deadline_ns() if self.daemon is not None and self.ended is None else None
+        known = [when for when in (self._up.next_ns(), self._down.next_ns(), self.rank.deadline_ns(), ends) if when]
+        return min(known) if known else None
+
+    # ---- the shells -----------------------------------------------------------------------------------------------
+
+    def _at_rank(self, instructions: Sequence[RankInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Send(message=message):
+                    self._up.send(encode_control(message))
+                case Failed():
+                    self.error = instruction
+                    self.log.append(instruction)
+                case Listed() | Agreed() | StreamOpened():
+                    self.log.append(instruction)
+
+    def _daemon_hears(self, message: ControlMessage) -> None:
+        if isinstance(message, Hello) and self.daemon is None:
+            self.daemon = self._welcome(message)
+            self._at_daemon(self.daemon, self.daemon.begin())
+        elif self.daemon is None or self.ended is not None:
+            self._down.send(encode_control(Refused(code="no-session", text="there is no such session here")))
+        else:
+            self._at_daemon(self.daemon, self.daemon.receive(message, self._clock.monotonic_ns()))
+
+    def _welcome(self, hello: Hello) -> DaemonSession:
+        settings = self._settings
+        welcome = Welcome(
+            session=7,
+            daemon="store1",
+            software="0.1.0",
+            shards=len(settings.rows),
+            records=sum(row.records for row in settings.rows),
+            missing=[],
+            missing_count=0,
+            heartbeat_timeout_ns=settings.heartbeat_timeout_ns,
+            send_buffer_bytes=4 << 20,
+            max_lanes=64,
+        )
+        return DaemonSession(
+            hello=hello,
+            welcome=welcome,
+            rows=settings.rows,
+            heartbeat_timeout_ns=settings.heartbeat_timeout_ns,
+            now_ns=self._clock.monotonic_ns(),
+        )
+
+    def _at_daemon(self, daemon: DaemonSession, instructions: Sequence[DaemonInstruction]) -> None:
+        for instruction in instructions:
+            if not isinstance(instruction, Send):
+                self.log.append(instruction)
+            match instruction:
+                case Send(message=message):
+                    self._down.send(encode_control(message))
+                case Judge(rows=rows):
+                    self._at_daemon(daemon, self._judge(daemon, rows))
+                case StartStream(order=order):
+                    if self.running is not None:
+                        raise RemoteProtocolError("a stream must be stopped before another is started")
+                    self.running = order
+                    self._at_daemon(daemon, daemon.opened(order.stream, self._settings.ports))
+                case StopStream():
+                    self.running = None
+                case Ended():
+                    self.ended = instruction
+
+    def _judge(self, daemon: DaemonSession, rows: tuple[ShardRow, ...] | None) -> list[DaemonInstruction]:
+        if self._settings.refusal:
+            return daemon.refuse("plan-refused", self._settings.refusal)
+        if rows is not None:
+            self.catalog = rows
+        return daemon.agree() if rows is not None or self._settings.knows_catalog else daemon.ask_catalog()

@@ -1,0 +1,76 @@
+"""What holds for every test: nothing it started is left when it ends.
+
+Covers: threads, descriptors (sockets, files, pipes, eventfds) and child processes, compared before and after. Does not cover:
+what a fixture of a wider scope holds; that was there before the test began.
+"""
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_ENDING_S = 5.0
+"""A thread that was told to end may take this long, on a machine whose cores are busy with other things."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Holdings:
+    """What this process holds at one moment."""
+
+    threads: frozenset[threading.Thread]
+    descriptors: frozenset[tuple[str, str]]
+    children: frozenset[str]
+
+
+def _descriptors() -> frozenset[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+        except OSError:
+            continue  # the one that listed the folder
+    return frozenset(found)
+
+
+def _children() -> frozenset[str]:
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found.update((task / "children").read_text(encoding="ascii").split())
+        except OSError:
+            continue  # a thread that ended meanwhile
+    return frozenset(found)
+
+
+def _look() -> _Holdings:
+    return _Holdings(threads=frozenset(threading.enumerate()), descriptors=_descriptors(), children=_children())
+
+
+def _left(before: _Holdings) -> list[str]:
+    now = _look()
+    threads = sorted(f"thread {thread.name}" for thread in now.threads - before.threads)
+    descriptors = sorted(f"descriptor {number} -> {target}" for number, target in now.descriptors - before.descriptors)
+    children = sorted(f"process {child}" for child in now.children - before.children)
+    return threads + descriptors + children
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fail the test that leaves a thread, a descriptor or a process."""
+    before = _look()
+    yield
+    if not _left(before):
+        return
+    deadline = time.monotonic() + _ENDING_S
+    for thread in set(threading.enumerate()) - before.threads:
+        thread.join(max(deadline - time.monotonic(), 0))
+    if _left(before):
+        gc.collect()  # an error's trace may still refer to what was closed
+    left = _left(before)
+    if left:
+        pytest.fail("left behind: " + "; ".join(left), pytrace=False)

@@ -1,0 +1,133 @@
+"""Whatever can be said survives the way, and whatever comes is understood or refused, never anything else."""
+
+from contextlib import suppress
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from emlio.errors import RemoteProtocolError
+from emlio.wire.control import ControlMessage, decode_control, encode_control
+from emlio.wire.data import DATA_VERSION, DataHeader, decode_data_header, encode_data_header
+
+_KINDS: tuple[type[Any], ...] = get_args(ControlMessage)
+
+
+def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    """Values within the limits that a field's type says."""
+    match kind:
+        case inspect.IntType(ge=low, lt=below, le=high):
+            return st.integers(-(2**63) if low is None else low, high if high is not None else (below or 2**63) - 1)
+        case inspect.StrType(min_length=least, max_length=most):
+            return st.text(min_size=least or 0, max_size=min(most or 40, 40))
+        case inspect.BytesType(max_length=most):
+            return st.binary(max_size=min(most or 40, 40))
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.ListType(item_type=item, min_length=least, max_length=most):
+            return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5))
+        case inspect.StructType(cls=made, fields=fields):
+            return st.builds(made, **{field.name: _values(field.type) for field in fields})
+        case _:
+            raise AssertionError(f"no values are known for {kind}")
+
+
+def _messages() -> st.SearchStrategy[ControlMessage]:
+    return st.one_of([_values(inspect.type_info(kind)) for kind in _KINDS])
+
+
+@given(_messages())
+def test_every_control_message_survives_the_way(message: ControlMessage) -> None:
+    assert decode_control(encode_control(message)) == message
+    assert decode_control(memoryview(encode_control(message))) == message
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\xe3M", b"\xe3M\x01", b"\xe3M\x02"]))
+def test_random_bytes_are_refused_and_nothing_worse(data: bytes, opening: bytes) -> None:
+    with suppress(RemoteProtocolError):
+        assert isinstance(decode_control(opening + data), _KINDS)
+
+
+_TREES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.data(), _TREES)
+@settings(max_examples=200)
+def test_a_message_with_foreign_fields_is_refused_or_another_message(data: st.DataObject, tree: Any) -> None:
+    fields = msgspec.to_builtins(data.draw(_messages()), builtin_types=(bytes,))
+    fields[data.draw(st.sampled_from(sorted(fields)))] = tree
+    with suppress(RemoteProtocolError):
+        decoded = decode_control(b"\xe3M\x01" + msgspec.msgpack.encode(fields))
+        assert decode_control(encode_control(decoded)) == decoded
+
+
+@given(st.data(), _messages())
+@settings(max_examples=200)
+def test_a_message_with_changed_bytes_is_refused_or_another_message(
+    data: st.DataObject, message: ControlMessage
+) -> None:
+    body = bytearray(encode_control(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(RemoteProtocolError):
+        decoded = decode_control(bytes(body))
+        assert decode_control(encode_control(decoded)) == decoded
+
+
+_COUNTS = st.integers(0, 2**62 - 1)
+
+
+@given(
+    _COUNTS,
+    _COUNTS,
+    _COUNTS,
+    _COUNTS,
+    _COUNTS,
+    _COUNTS,
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(0, 2**20), min_size=1, max_size=50),
+)
+def test_every_data_header_survives_the_way(
+    session: int, stream: int, epoch: int, lane: int, sequence: int, slot: int, ids_crc: int, sizes: list[int]
+) -> None:
+    header = DataHeader(
+        version=DATA_VERSION,
+        session=session,
+        stream=stream,
+        epoch=epoch,
+        lane=lane,
+        lane_sequence=sequence,
+        slot=slot,
+        count=len(sizes),
+        ids_crc=ids_crc,
+        sizes=np.array(sizes, "<u4").tobytes(),
+    )
+    decoded = decode_data_header(encode_data_header(header), sum(sizes))
+    assert decoded == header
+    assert decoded.record_sizes().tolist() == sizes
+
+
+@given(st.binary(max_size=100), st.integers(0, 2**31))
+def test_random_bytes_are_no_data_header(data: bytes, payload_bytes: int) -> None:
+    with suppress(RemoteProtocolError):
+        header = decode_data_header(data, payload_bytes)
+        assert int(header.record_sizes().sum()) == payload_bytes
+
+
+@given(st.lists(_TREES, max_size=12), st.integers(0, 100))
+def test_an_array_of_anything_is_no_data_header(fields: list[Any], payload_bytes: int) -> None:
+    with suppress(RemoteProtocolError):
+        header = decode_data_header(msgspec.msgpack.encode(fields), payload_bytes)
+        assert int(header.record_sizes().sum()) == payload_bytes

@@ -1,0 +1,203 @@
+"""Limits of control messages: what is too long, too deep, cut off or foreign is refused before it costs anything."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from emlio.errors import RemoteProtocolError
+from emlio.wire.control import (
+    PROTOCOL_VERSION,
+    CatalogPart,
+    ControlMessage,
+    Hello,
+    Open,
+    Opened,
+    Ping,
+    PlanReply,
+    Refused,
+    ShardRow,
+    ShardsReply,
+    Welcome,
+    decode_control,
+    encode_control,
+)
+from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANES, MAX_NAME_LENGTH, MAX_SHARDS, ROWS_PER_PART
+
+_ENVELOPE = b"\xe3M" + bytes((PROTOCOL_VERSION,))
+_ROW = ShardRow("train", 1, 1, "d")
+
+
+def _hello(**changes: Any) -> Hello:
+    fields: dict[str, Any] = {
+        "job": "j",
+        "client": "c",
+        "rank": 0,
+        "world_size": 1,
+        "dataset": "d",
+        "host": "h",
+        "pid": 1,
+        "software": "0",
+    }
+    return Hello(**(fields | changes))
+
+
+def _open(**changes: Any) -> Open:
+    fields: dict[str, Any] = {
+        "session": 1,
+        "stream": 1,
+        "epoch": 0,
+        "origin": 0,
+        "slot": 0,
+        "owned": b"\x01",
+        "lanes": 1,
+    }
+    return Open(**(fields | changes))
+
+
+def _part(rows: list[ShardRow], first: int = 0) -> CatalogPart:
+    return CatalogPart(session=1, fingerprint="f", first=first, total=1, rows=rows)
+
+
+def _welcome(**changes: Any) -> Welcome:
+    fields: dict[str, Any] = {
+        "session": 1,
+        "daemon": "d",
+        "software": "0",
+        "shards": 1,
+        "records": 1,
+        "missing": [],
+        "missing_count": 0,
+        "heartbeat_timeout_ns": 1,
+        "send_buffer_bytes": 1,
+        "max_lanes": 1,
+    }
+    return Welcome(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("largest", "too_large"),
+    [
+        pytest.param(_hello(dataset="x" * MAX_NAME_LENGTH), _hello(dataset="x" * (MAX_NAME_LENGTH + 1)), id="name"),
+        pytest.param(_hello(rank=2**62 - 1), _hello(rank=2**62), id="count"),
+        pytest.param(_hello(rank=0), _hello(rank=-1), id="negative"),
+        pytest.param(_open(lanes=MAX_LANES), _open(lanes=MAX_LANES + 1), id="lanes"),
+        pytest.param(_open(lanes=1), _open(lanes=0), id="no lane"),
+        pytest.param(
+            _open(owned=bytes(MAX_SHARDS // 8 + 1)), _open(owned=bytes(MAX_SHARDS // 8 + 2)), id="bits of shards"
+        ),
+        pytest.param(_part([_ROW] * ROWS_PER_PART), _part([_ROW] * (ROWS_PER_PART + 1)), id="rows"),
+        pytest.param(_part([_ROW], MAX_SHARDS), _part([_ROW], MAX_SHARDS + 1), id="shards"),
+        pytest.param(
+            _part([ShardRow("x" * MAX_NAME_LENGTH, 1, 1, "d")]),
+            _part([ShardRow("x" * (MAX_NAME_LENGTH + 1), 1, 1, "d")]),
+            id="shard name",
+        ),
+        pytest.param(_part([ShardRow("x", 1, 1, "d")]), _part([ShardRow("", 1, 1, "d")]), id="no shard name"),
+        pytest.param(
+            _part([ShardRow("x", 2**62 - 1, 1, "d")]), _part([ShardRow("x", 2**62, 1, "d")]), id="huge number"
+        ),
+        pytest.param(_part([ShardRow("x", 1, 2**62 - 1, "d")]), _part([ShardRow("x", 1, 2**62, "d")]), id="huge size"),
+        pytest.param(_welcome(missing=["x"] * 64), _welcome(missing=["x"] * 65), id="missing names"),
+        pytest.param(
+            Opened(stream=1, ports=[65535] * MAX_LANES), Opened(stream=1, ports=[1] * (MAX_LANES + 1)), id="ports"
+        ),
+        pytest.param(Opened(stream=1, ports=[1]), Opened(stream=1, ports=[]), id="no ports"),
+        pytest.param(Opened(stream=1, ports=[65535]), Opened(stream=1, ports=[65536]), id="port"),
+        pytest.param(Opened(stream=1, ports=[1]), Opened(stream=1, ports=[0]), id="port 0"),
+        pytest.param(Refused(code="c", text="x" * 16384), Refused(code="c", text="x" * 16385), id="text"),
+    ],
+)
+def test_a_limit_is_reached_but_not_passed(largest: ControlMessage, too_large: ControlMessage) -> None:
+    assert decode_control(encode_control(largest)) == largest
+    with pytest.raises(RemoteProtocolError, match="must be a msgpack map of a known type"):
+        decode_control(encode_control(too_large))
+
+
+def test_the_largest_list_of_shards_with_the_longest_names_fits_one_message() -> None:
+    row = ShardRow("x" * MAX_NAME_LENGTH, 2**62 - 1, 2**62 - 1, "d" * 128)
+    message = ShardsReply(first=MAX_SHARDS, total=MAX_SHARDS, rows=[row] * ROWS_PER_PART)
+    assert decode_control(encode_control(message)) == message
+
+
+def test_a_message_longer_than_the_limit_is_not_even_looked_at() -> None:
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_CONTROL_BYTES} bytes, got {MAX_CONTROL_BYTES + 1}"):
+        decode_control(b"\0" * (MAX_CONTROL_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    "opening", [b"\x91", b"\x81\xa1a", b"\x84\xa4type\xa4ping\xa1x" + b"\x91"], ids=["array", "map", "unknown"]
+)
+def test_a_message_nested_ten_thousand_deep_is_refused(opening: bytes) -> None:
+    body = opening + opening[-1:] * 10_000 if opening[-1:] == b"\x91" else opening * 10_000
+    with pytest.raises(RemoteProtocolError):
+        decode_control(_ENVELOPE + body)
+
+
+def test_a_list_announced_as_four_thousand_million_items_is_refused_at_once() -> None:
+    body = b"\x82\xa4type\xabshardsreply\xa4rows\xdd\xff\xff\xff\xff"
+    with pytest.raises(RemoteProtocolError, match=r"length <= 4096 - at `\$.rows`"):
+        decode_control(_ENVELOPE + body)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xe3", b"\xe3M", b"GET / HTTP/1.1\r\n\r\n", b"\xe3N\x01\x80", b"\0" * 64])
+def test_what_does_not_begin_with_the_magic_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="must begin with e34d and a version"):
+        decode_control(data)
+
+
+def test_every_cut_of_a_message_is_refused() -> None:
+    data = encode_control(_welcome(missing=["train-00001", "train-00002"]))
+    assert decode_control(data) == _welcome(missing=["train-00001", "train-00002"])
+    for length in range(len(data)):
+        with pytest.raises(RemoteProtocolError):
+            decode_control(data[:length])
+
+
+def test_bytes_behind_a_message_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="trailing"):
+        decode_control(encode_control(Ping(session=1, nonce=1)) + b"\xc0")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(msgspec.msgpack.encode({"type": "hello", "job": 5}), id="a message"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xc1\xff", id="no msgpack"),
+        pytest.param(b"\x91" * 10_000, id="deep"),
+        pytest.param(b"\x81\xa4type\xa3\xff\xfe\xfd", id="no text"),
+    ],
+)
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_another_version_is_named_whatever_it_says(version: int, body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 1: install the same release"):
+        decode_control(b"\xe3M" + bytes((version,)) + body)
+
+
+def test_a_refusal_of_another_version_can_be_read_even_with_more_fields() -> None:
+    body = msgspec.msgpack.encode({"type": "refused", "code": "version", "text": "too old", "since": [1, {"a": 2}]})
+    assert decode_control(b"\xe3M\x07" + body) == Refused(code="version", text="too old")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "ping", "session": 1},
+        {"type": "ping", "session": 1, "nonce": "1"},
+        {"type": "ping", "session": 1, "nonce": None},
+        {"type": "ping", "session": 1, "nonce": 1.5},
+        {"type": "pong"},
+        {"type": "unknown", "session": 1},
+        {"session": 1, "nonce": 1},
+        {"type": "planreply", "need_catalog": 1},
+    ],
+)
+def test_fields_that_are_missing_or_of_another_type_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_control(_ENVELOPE + msgspec.msgpack.encode(fields))
+
+
+def test_a_field_of_a_later_release_is_passed_over() -> None:
+    body = msgspec.msgpack.encode({"type": "planreply", "need_catalog": True, "hint": "later"})
+    assert decode_control(_ENVELOPE + body) == PlanReply(need_catalog=True)

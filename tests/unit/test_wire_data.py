@@ -1,0 +1,99 @@
+"""Data headers: limits, and agreement with the payload they travel with."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from emlio.checksum import crc32c
+from emlio.errors import RemoteProtocolError
+from emlio.wire.data import DATA_VERSION, DataHeader, decode_data_header, encode_data_header, ids_checksum
+from emlio.wire.limits import MAX_DATA_HEADER_BYTES, MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
+
+
+def _header(numbers: list[int], **changes: Any) -> DataHeader:
+    fields: dict[str, Any] = {
+        "version": DATA_VERSION,
+        "session": 1,
+        "stream": 2,
+        "epoch": 3,
+        "lane": 4,
+        "lane_sequence": 5,
+        "slot": 6,
+        "count": len(numbers),
+        "ids_crc": 7,
+        "sizes": np.array(numbers, "<u4").tobytes(),
+    }
+    return DataHeader(**(fields | changes))
+
+
+def test_sizes_survive_the_way() -> None:
+    header = decode_data_header(encode_data_header(_header([17, 2**31 - 49, 16])), 2**31 - 16)
+    assert header.record_sizes().tolist() == [17, 2**31 - 49, 16]
+    assert header.record_sizes().dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("header", "payload_bytes", "what"),
+    [
+        pytest.param(_header([16, 16], count=3), 32, "3 records must hold 12 bytes of sizes, got 8", id="fewer sizes"),
+        pytest.param(_header([16, 16], count=1), 32, "1 records must hold 4 bytes of sizes, got 8", id="more sizes"),
+        pytest.param(_header([16], sizes=b"\0" * 3), 16, "must hold 4 bytes of sizes, got 3", id="cut sizes"),
+        pytest.param(_header([16, 17]), 32, "must add up to the payload's 32 bytes, got 33", id="payload too short"),
+        pytest.param(_header([16, 17]), 34, "must add up to the payload's 34 bytes, got 33", id="payload too long"),
+        pytest.param(_header([2**32 - 1] * 3), 3, "got 12884901885", id="sum beyond 32 bits"),
+        pytest.param(_header([16], version=2), 16, "must be of version 1, got 2", id="version"),
+        pytest.param(_header([]), 0, "count", id="no records"),
+        pytest.param(_header([16], count=MAX_MESSAGE_RECORDS + 1), 16, "count", id="too many records"),
+        pytest.param(_header([16], session=-1), 16, "session", id="negative"),
+        pytest.param(_header([16], slot=2**62), 16, "slot", id="huge"),
+        pytest.param(_header([16], ids_crc=2**32), 16, "ids_crc", id="checksum"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused_and_says_why(header: DataHeader, payload_bytes: int, what: str) -> None:
+    if what in ("count", "session", "slot", "ids_crc"):
+        # Positions, because the header is an array.
+        what = rf"\$\[{DataHeader.__struct_fields__.index(what)}\]"
+    with pytest.raises(RemoteProtocolError, match=what):
+        decode_data_header(encode_data_header(header), payload_bytes)
+
+
+def test_the_most_records_a_message_may_hold_fit_the_largest_header() -> None:
+    header = _header([16] * MAX_MESSAGE_RECORDS, session=2**62 - 1, slot=2**62 - 1)
+    data = encode_data_header(header)
+    assert len(data) <= MAX_DATA_HEADER_BYTES
+    assert decode_data_header(data, 16 * MAX_MESSAGE_RECORDS) == header
+
+
+def test_limits_of_both_frames_are_checked_before_anything_is_decoded() -> None:
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_DATA_HEADER_BYTES} bytes"):
+        decode_data_header(b"\0" * (MAX_DATA_HEADER_BYTES + 1), 1)
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_PAYLOAD_BYTES} bytes"):
+        decode_data_header(b"", MAX_PAYLOAD_BYTES + 1)
+
+
+def test_every_cut_of_a_header_is_refused() -> None:
+    data = encode_data_header(_header([16, 32, 300]))
+    assert decode_data_header(memoryview(data), 348).count == 3
+    for length in range(len(data)):
+        with pytest.raises(RemoteProtocolError):
+            decode_data_header(data[:length], 348)
+
+
+@pytest.mark.parametrize("body", [b"\x91" * 10_000, b"\x9a" + b"\xa2\xff\xfe" * 10, b"\xc1", b"\xdd\xff\xff\xff\xff"])
+def test_what_is_no_header_is_refused(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="must be the msgpack array of version 1"):
+        decode_data_header(body, 0)
+
+
+def test_the_version_stays_the_first_field_for_ever() -> None:
+    assert msgspec.msgpack.decode(encode_data_header(_header([16])))[0] == DATA_VERSION
+
+
+def test_the_ids_checksum_is_that_of_little_endian_64_bit_numbers() -> None:
+    ids = np.array([1, 2, 2**40], np.int64)
+    spelled = b"".join(number.to_bytes(8, "little") for number in (1, 2, 2**40))
+    assert ids_checksum(ids) == crc32c(spelled)
+    assert ids_checksum(ids[::-1]) != ids_checksum(ids)
+    assert ids_checksum(np.repeat(ids, 2)[::2]) == ids_checksum(ids)  # of any layout in memory
