@@ -13,7 +13,7 @@ import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ _FILE = "file"
 _LABEL = "label"
 _OURS = frozenset({"data", "filename", "image/encoded", "image/format", "image/class/label"})
 
-_Cell: TypeAlias = str | int | float | list[str] | list[int] | list[float]
+_Cell: TypeAlias = str | int | float | list[str | int | float]
 
 
 class Manifest:
@@ -66,7 +66,7 @@ class Manifest:
         path = self._root / self._files[place]
         content = read_stamped(path, self._stamps[place])
         features: dict[str, FeatureValue] = {
-            name: column[place] for name, column in self._columns.items() if column[place] != []
+            name: cast("FeatureValue", column[place]) for name, column in self._columns.items() if column[place] != []
         }
         if is_image_name(path.name):
             features.update(image_features(content, path.name))

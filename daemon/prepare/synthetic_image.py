@@ -8,6 +8,7 @@ cost of one. Does not cover: encoding, anything to recognise.
 
 import hashlib
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,44 @@ _MARGIN = 128
 _THINGS = 240
 _LARGE_THINGS = 26
 """Of a picture that is neither busy nor calm. The power law alone would leave most of the background bare."""
+
+
+_GROUPS = 7
+_TEXTURES = 3
+
+
+class _Thing(NamedTuple):
+    """An ellipse or box with a soft edge, a texture and a shade.
+
+    Attributes:
+        down: where its middle is, from above, in pixels; the next is from the left.
+        across: see above.
+        radius: half its length in pixels.
+        flat: its width as a part of its length.
+        angle: by which it is turned.
+        boxy: whether it is a box.
+        softness: pixels over which its edge fades: what is out of focus has a soft one.
+        colour: red, green, blue.
+        texture: which one lies on it.
+        contrast: of the texture.
+        shade: how much lighter one end is than the middle.
+        wobble: how ragged the outline is.
+        shift: where on the texture it lies.
+    """
+
+    down: float
+    across: float
+    radius: float
+    flat: float
+    angle: float
+    boxy: bool
+    softness: float
+    colour: npt.NDArray[np.float32]
+    texture: int
+    contrast: float
+    shade: float
+    wobble: float
+    shift: list[int]
 
 
 class Picture:
@@ -50,19 +89,8 @@ def draw_picture(width: int, height: int, seed: int, number: int) -> Picture:
     textures = [_spectrum_field(rng, height + _MARGIN, width + _MARGIN, slope) for slope in (1.4, 1.05, 0.8)]
     palette = _palette(rng)
     canvas = _background(rng, width, height, palette, textures[0])
-    side = min(width, height)
-    for part in rng.random(int(_LARGE_THINGS * busy)).tolist():
-        place = rng.random(2) * (height, width)
-        _paint(rng, canvas, side * (0.05 + 0.35 * part * part), place, palette, textures, busy)
-    # Radii by a power law of exponent 3: as many things at one scale as at another, each hiding what was drawn before.
-    # They come in groups of about one colour, as leaves and stones do.
-    smallest, largest = max(side / 110, 2.0), 0.3 * side
-    groups = rng.random((7, 2)) * (height, width)
-    share = rng.random(int(_THINGS * busy))
-    for radius in (1.0 / np.sqrt(share / smallest**2 + (1 - share) / largest**2)).tolist():
-        group = int(rng.integers(len(groups)))
-        place = groups[group] + rng.normal(0, 0.13 * side, 2)
-        _paint(rng, canvas, radius, place, palette[group : group + 2], textures, busy)
+    for thing in _things(rng, width, height, palette, busy):
+        _paint(canvas, thing, textures)
     canvas += _light(rng, width, height)
     canvas += rng.standard_normal((height, width, 1), dtype=np.float32) * np.float32(rng.uniform(1.5, 5.0) * busy)
     return Picture(np.clip(canvas, 0, 255).astype(np.uint8), int(rng.integers(91, 99)))
@@ -119,40 +147,79 @@ def _light(rng: np.random.Generator, width: int, height: int) -> npt.NDArray[np.
     return light
 
 
-def _paint(
-    rng: np.random.Generator,
-    canvas: npt.NDArray[np.float32],
-    radius: float,
-    place: npt.NDArray[np.float64],
-    palette: npt.NDArray[np.float32],
-    textures: list[_Plane],
-    busy: float,
-) -> None:
-    """One thing in front of what is there: a rotated ellipse or box with a soft edge, a texture and a shade."""
-    height, width = canvas.shape[:2]
-    down, across = place.tolist()
-    flat, angle = rng.uniform(0.25, 1.0), rng.uniform(0, math.pi)
-    boxy, softness = rng.random() < 0.15, rng.choice([0.8, 1.2, 2.0, 5.0])
-    colour = palette[rng.integers(len(palette))] + rng.normal(0, 9, 3).astype(np.float32)
-    texture, contrast = textures[rng.integers(len(textures))], rng.gamma(2.0, 8.5) * busy
-    shift_down, shift_across = rng.integers(0, _MARGIN, 2)
-    shade, wobble = rng.normal(0, 18), rng.uniform(0.05, 0.3)
+def _things(
+    rng: np.random.Generator, width: int, height: int, palette: npt.NDArray[np.float32], busy: float
+) -> list[_Thing]:
+    """What is painted, in order: a few large things everywhere, then groups of ever so many small ones."""
+    side = min(width, height)
+    many = busy * min(max(side / 375, 0.15), 2.0)
+    large, small = max(int(_LARGE_THINGS * many), 3), max(int(_THINGS * many), 10)
+    count = large + small
+    # Radii by a power law of exponent 3: as many things at one scale as at another, each hiding what was drawn before.
+    smallest, largest = max(side / 110, 2.0), 0.3 * side
+    share = rng.random(small)
+    radii = np.concatenate(
+        (side * (0.05 + 0.35 * rng.random(large) ** 2), 1 / np.sqrt(share / smallest**2 + (1 - share) / largest**2))
+    )
+    # Small things come in groups of about one colour, as leaves and stones do.
+    groups = rng.random((_GROUPS, 2)) * (height, width)
+    group = rng.integers(_GROUPS, size=small)
+    places = np.concatenate(
+        (rng.random((large, 2)) * (height, width), groups[group] + rng.normal(0, 0.13 * side, (small, 2)))
+    )
+    tone = np.concatenate((rng.integers(len(palette), size=large), group + rng.integers(2, size=small)))
+    colours = palette[tone] + rng.normal(0, 9, (count, 3))
+    return [
+        _Thing(*values)
+        for values in zip(
+            places[:, 0].tolist(),
+            places[:, 1].tolist(),
+            radii.tolist(),
+            rng.uniform(0.25, 1.0, count).tolist(),
+            rng.uniform(0, math.pi, count).tolist(),
+            (rng.random(count) < 0.15).tolist(),
+            rng.choice([0.8, 1.2, 2.0, 5.0], count).tolist(),
+            colours.astype(np.float32),
+            rng.integers(_TEXTURES, size=count).tolist(),
+            (rng.gamma(2.0, 8.5, count) * busy).tolist(),
+            rng.normal(0, 18, count).tolist(),
+            rng.uniform(0.05, 0.3, count).tolist(),
+            rng.integers(0, _MARGIN, (count, 2)).tolist(),
+            strict=True,
+        )
+    ]
 
-    reach = radius * (1.45 if boxy else 1.0) * (1 + 2 * wobble) + 2 * softness
-    top, bottom = max(int(down - reach), 0), min(int(down + reach) + 1, height)
-    left, right = max(int(across - reach), 0), min(int(across + reach) + 1, width)
+
+def _paint(canvas: npt.NDArray[np.float32], thing: _Thing, textures: list[_Plane]) -> None:
+    """One thing in front of what is there. NumPy calls on small planes are what drawing costs: there are few."""
+    height, width = canvas.shape[:2]
+    reach = thing.radius * (1.45 if thing.boxy else 1.0) * (1 + 2 * thing.wobble) + 2 * thing.softness
+    top, bottom = max(int(thing.down - reach), 0), min(int(thing.down + reach) + 1, height)
+    left, right = max(int(thing.across - reach), 0), min(int(thing.across + reach) + 1, width)
     if top >= bottom or left >= right:
         return
-    rows = np.arange(top, bottom, dtype=np.float32)[:, np.newaxis] - np.float32(down)
-    columns = np.arange(left, right, dtype=np.float32)[np.newaxis, :] - np.float32(across)
-    cosine, sine = np.float32(math.cos(angle)), np.float32(math.sin(angle))
-    along = (columns * cosine + rows * sine) / np.float32(radius)
-    beside = (rows * cosine - columns * sine) / np.float32(radius * flat)
-    outline = np.maximum(np.abs(along), np.abs(beside)) if boxy else np.sqrt(along**2 + beside**2)
-    if not boxy:  # an outline that follows a slow noise looks grown rather than drawn
-        outline = outline + np.float32(wobble) * textures[0][top:bottom, left:right]
-    cover = np.clip((1 - outline) * np.float32(radius * flat / softness) + np.float32(0.5), 0, 1)[:, :, np.newaxis]
-    grain = texture[top + shift_down : bottom + shift_down, left + shift_across : right + shift_across]
-    surface = (grain * np.float32(contrast) + along * np.float32(shade))[:, :, np.newaxis] + colour
+    rows = (np.arange(top, bottom, dtype=np.float32) - np.float32(thing.down))[:, np.newaxis]
+    columns = np.arange(left, right, dtype=np.float32) - np.float32(thing.across)
+    cosine, sine = math.cos(thing.angle) / thing.radius, math.sin(thing.angle) / thing.radius
+    along = columns * np.float32(cosine) + rows * np.float32(sine)
+    beside = rows * np.float32(cosine / thing.flat) - columns * np.float32(sine / thing.flat)
+    if thing.boxy:
+        outline = np.maximum(np.abs(along), np.abs(beside))
+    else:  # an outline that follows a slow noise looks grown rather than drawn
+        outline = np.sqrt(along * along + beside * beside)
+        outline += textures[0][top:bottom, left:right] * np.float32(thing.wobble)
+    cover = np.subtract(np.float32(1), outline, out=outline)
+    cover *= np.float32(thing.radius * thing.flat / thing.softness)
+    cover += np.float32(0.5)
+    np.minimum(np.maximum(cover, 0, out=cover), 1, out=cover)
+    down, across = thing.shift
+    surface = textures[thing.texture][top + down : bottom + down, left + across : right + across] * np.float32(
+        thing.contrast
+    )
+    along *= np.float32(thing.shade)
+    surface += along
     under = canvas[top:bottom, left:right]
-    under += (surface - under) * cover
+    over = surface[:, :, np.newaxis] + thing.colour
+    over -= under
+    over *= cover[:, :, np.newaxis]
+    under += over

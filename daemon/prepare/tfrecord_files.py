@@ -33,11 +33,22 @@ _PASSED_OVER = (".index.npy", ".idx", ".index", ".json", ".txt", ".md", ".tmp")
 
 def looks_like_tfrecord(path: Path) -> bool:
     """Whether the file begins like a TFRecord file, or like a compressed one and is called so."""
+    head = _head(path)
+    return _is_header(head) or (_is_packed(head) and "tfrec" in path.name)
+
+
+def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        head = file.read(HEADER_BYTES)
-    if head[:2] == _GZIP_MAGIC or head[:2] in _ZLIB_MAGICS:
-        return "tfrec" in path.name
+        return file.read(HEADER_BYTES)
+
+
+def _is_header(head: bytes) -> bool:
     return len(head) == HEADER_BYTES and masked_crc32c(head[:8]).to_bytes(4, "little") == head[8:]
+
+
+def _is_packed(head: bytes) -> bool:
+    # A record of 376 bytes begins like a zlib stream: only the checksum behind its length tells.
+    return (head[:2] == _GZIP_MAGIC or head[:2] in _ZLIB_MAGICS) and not _is_header(head)
 
 
 class TfrecordFiles:
@@ -85,9 +96,7 @@ class TfrecordFiles:
         for number, path in enumerate(files):
             stamp = stamp_of(path)
             fingerprint.add(path.name, stamp.size_bytes, stamp.mtime_ns)
-            with path.open("rb") as file:
-                magic = file.read(2)
-            if magic == _GZIP_MAGIC or magic in _ZLIB_MAGICS:
+            if _is_packed(_head(path)):
                 path = self._unpack(path, number, unpack_in)
                 stamp = stamp_of(path)
             framing = scan(path)
@@ -108,17 +117,23 @@ class TfrecordFiles:
             unpack_in.mkdir(exist_ok=True)
             with path.open("rb") as packed, target.open("wb") as plain:
                 inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
+                whole = False
                 while block := packed.read(_BLOCK_BYTES):
-                    while block:
+                    content = b""
+                    while block or len(content) == _BLOCK_BYTES:  # the inflater may hold more than it gave
                         content = inflater.decompress(block, _BLOCK_BYTES)
                         written += len(content)
                         plain.write(content)
                         block = inflater.unconsumed_tail
-                        if inflater.eof:  # gzip files may be several put one after the other
+                        whole = inflater.eof
+                        if whole:  # gzip files may be several put one after the other
                             block = inflater.unused_data
+                            content = b""
                             inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
-                            if not block:
-                                break
+            if not whole:  # it may still end between two records, where nothing else would notice
+                raise DatasetError(
+                    f"{path}: must be decompressed to its end, is cut short after {format_size(written)}"
+                )
         except zlib.error as error:
             raise DatasetError(
                 f"{path}: cannot be decompressed, it is broken after {format_size(written)}: {error}"

@@ -1,0 +1,96 @@
+"""Conversions that are interrupted, or whose disk fills up, in processes of their own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emlio.daemon.prepare.convert import ConvertOptions, convert
+from emlio.daemon.shards.tfrecord import scan, verify_records
+from emlio.testing.datasets import write_tfrecord
+
+# Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.
+_INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+from emlio.cli import main
+out = Path(sys.argv[1])
+def watch():
+    while not list(out.glob("mapping_shard_*.json")):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(main(sys.argv[2:]))
+"""
+
+_LITTLE_ROOM = """
+import resource, sys
+from emlio.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def _files(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+@pytest.mark.parametrize("command", ["convert", "synth"])
+def test_an_interrupt_leaves_whole_shards_only_and_the_same_command_goes_on(tmp_path: Path, command: str) -> None:
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    if command == "convert":
+        write_tfrecord(tmp_path / "in.tfrecord", (bytes([number % 256]) * 2000 for number in range(4000)))
+        words = ["convert", str(tmp_path / "in.tfrecord"), "OUT", "--shards", "400"]
+    else:
+        words = [
+            "synth",
+            "OUT",
+            "--kind",
+            "opaque",
+            "--records",
+            "4000",
+            "--record-size",
+            "2kB",
+            "--shard-size",
+            "20kB",
+        ]
+    there = [str(out) if word == "OUT" else word for word in words]
+    stopped = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, str(out), *there], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert stopped.returncode == 130, stopped.stderr
+    assert f"shards are finished in {out}. Run the same command again to go on" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    mapped = len(list(out.glob("mapping_shard_*.json")))
+    assert 1 <= mapped < 400
+    assert not list(out.glob(".*"))
+    for shard in out.glob("*.tfrecord"):
+        verify_records(shard, scan(shard).offsets)
+
+    program = "import sys; from emlio.cli import main; sys.exit(main(sys.argv[1:]))"
+    subprocess.run([sys.executable, "-c", program, *there], check=True, capture_output=True)
+    clean = [str(reference) if word == "OUT" else word for word in words]
+    subprocess.run([sys.executable, "-c", program, *clean], check=True, capture_output=True)
+    assert _files(out) == _files(reference)
+
+
+def test_a_disk_that_fills_up_names_the_shard_and_the_bytes_and_leaves_no_temporary_file(tmp_path: Path) -> None:
+    write_tfrecord(tmp_path / "in.tfrecord", (bytes(1000) for _ in range(1000)))
+    out = tmp_path / "out"
+    words = ["convert", str(tmp_path / "in.tfrecord"), str(out), "--shards", "2"]
+    done = subprocess.run(
+        [sys.executable, "-c", _LITTLE_ROOM, *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("emlio convert: error: ")
+    assert "shard-0000" in done.stderr
+    assert "File too large" in done.stderr
+    assert "needs about 508000 bytes" in done.stderr
+    assert " free" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["prepared.json"]
+
+    report = convert(ConvertOptions(source=tmp_path / "in.tfrecord", out=out, shards=2))
+    assert report.records == 1000
+    assert report.shards_found == 0

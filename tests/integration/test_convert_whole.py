@@ -1,0 +1,313 @@
+"""Conversions from a source on the disk to a dataset that can be opened."""
+
+import io
+import shutil
+import tarfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from emlio.cli import main
+from emlio.daemon.prepare.convert import ConvertOptions, convert
+from emlio.daemon.prepare.shard_set import Recipe, write_shards
+from emlio.daemon.prepare.source import Record
+from emlio.daemon.prepare.target import sole_writer
+from emlio.daemon.shards.dataset import open_dataset
+from emlio.daemon.shards.mapping import read_mapping
+from emlio.daemon.shards.tfrecord import scan, verify_records
+from emlio.errors import ConfigError, DatasetError
+from emlio.example import parse_example
+from emlio.testing.datasets import write_tfrecord
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+
+_CLASSES, _IMAGES = 5, 40
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    for number in range(_CLASSES):
+        folder = root / f"class{number}"
+        folder.mkdir()
+        for image in range(_IMAGES):
+            buffer = io.BytesIO()
+            Image.new("RGB", (16 + image, 16), (number * 40, image, 0)).save(buffer, "JPEG")
+            (folder / f"{image:03d}.jpg").write_bytes(buffer.getvalue())
+    return root
+
+
+def _records(out: Path) -> list[bytes]:
+    found: list[bytes] = []
+    for path in sorted(out.glob("*.tfrecord")):
+        offsets = scan(path).offsets
+        verify_records(path, offsets)
+        content = path.read_bytes()
+        bounds = offsets.tolist()
+        found += [content[a + HEADER_BYTES : b - FOOTER_BYTES] for a, b in pairwise(bounds)]
+    return found
+
+
+def _labels(out: Path) -> list[int]:
+    return [int(parse_example(record)["image/class/label"][0]) for record in _records(out)]
+
+
+def _files(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def test_a_converted_folder_opens_as_a_dataset_with_all_its_images(images: Path, tmp_path: Path) -> None:
+    report = convert(ConvertOptions(source=images, out=tmp_path / "out", shards=4))
+    assert (report.source_kind, report.records, report.shards, report.classes) == ("image-folder", 200, 4, _CLASSES)
+    encoded = {bytes(parse_example(record)["image/encoded"][0]) for record in _records(tmp_path / "out")}
+    assert encoded == {path.read_bytes() for path in images.glob("*/*.jpg")}
+    with open_dataset("out", tmp_path / "out") as dataset:
+        assert sum(shard.records for shard in dataset.shards) == 200
+        assert not dataset.missing
+    assert (tmp_path / "out" / "labels.txt").read_text().split() == [f"class{number}" for number in range(_CLASSES)]
+
+
+def test_mappings_carry_the_schema_and_count_the_labels(images: Path, tmp_path: Path) -> None:
+    convert(ConvertOptions(source=images, out=tmp_path / "out", shards=3))
+    total = dict.fromkeys(map(str, range(_CLASSES)), 0)
+    for shard in range(3):
+        mapping = read_mapping(tmp_path / "out" / f"mapping_shard_{shard:05d}.json")
+        assert mapping.features["image/encoded"].kind == "bytes"
+        assert mapping.features["image/class/label"].kind == "int64"
+        assert mapping.features["image/class/label"].shape == (1,)
+        assert mapping.label_counts is not None
+        assert sum(mapping.label_counts.values()) == mapping.records
+        assert mapping.label_names is not None
+        assert mapping.label_names["0"] == "class0"
+        for label, count in mapping.label_counts.items():
+            total[label] += count
+    assert total == dict.fromkeys(map(str, range(_CLASSES)), _IMAGES)
+
+
+def test_records_are_mixed_by_default_and_not_when_told_so(images: Path, tmp_path: Path) -> None:
+    convert(ConvertOptions(source=images, out=tmp_path / "mixed", shards=2))
+    convert(ConvertOptions(source=images, out=tmp_path / "plain", shards=2, shuffle=False))
+    plain, mixed = _labels(tmp_path / "plain"), _labels(tmp_path / "mixed")
+    assert plain == sorted(plain)
+    assert sorted(mixed) == plain
+    assert all(set(mixed[start : start + 40]) == set(range(_CLASSES)) for start in range(0, 200, 40))
+
+
+def test_the_same_options_make_the_same_bytes_whatever_the_workers(images: Path, tmp_path: Path) -> None:
+    for name, workers in (("one", 1), ("many", 5)):
+        convert(ConvertOptions(source=images, out=tmp_path / name, shards=6, workers=workers))
+    convert(ConvertOptions(source=images, out=tmp_path / "other", shards=6, seed=1))
+    assert _files(tmp_path / "one") == _files(tmp_path / "many")
+    assert _records(tmp_path / "one") != _records(tmp_path / "other")
+    assert sorted(_records(tmp_path / "one")) == sorted(_records(tmp_path / "other"))
+
+
+def test_tars_manifests_arrays_and_records_end_as_datasets_too(tmp_path: Path) -> None:
+    (tmp_path / "npy").mkdir()
+    np.save(tmp_path / "npy" / "a.npy", np.arange(3))
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for name in ("0.txt", "0.cls", "1.txt", "1.cls"):
+            info = tarfile.TarInfo(name)
+            info.size = 1
+            archive.addfile(info, io.BytesIO(b"4"))
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "list.csv").write_text("file,label\nfile,dog\nfile,cat\n")
+    write_tfrecord(tmp_path / "raw.tfrecord", [b"no Example", b"at all"])
+    found = {}
+    for source in ("npy", "x.tar", "list.csv", "raw.tfrecord"):
+        out = tmp_path / f"out-{source}"
+        report = convert(ConvertOptions(source=tmp_path / source, out=out))
+        mapping = read_mapping(out / "mapping_shard_00000.json")
+        found[report.source_kind] = (report.records, sorted(mapping.features), mapping.label_counts)
+    assert found == {
+        "npy": (1, ["array/data", "array/dtype", "array/filename", "array/shape"], None),
+        "webdataset": (2, ["__key__", "image/class/label", "txt"], {"4": 2}),
+        "manifest": (2, ["data", "filename", "image/class/label", "image/class/text"], {"0": 1, "1": 1}),
+        "tfrecord": (2, [], None),
+    }
+
+
+def test_records_of_other_tfrecords_have_their_labels_counted(images: Path, tmp_path: Path) -> None:
+    convert(ConvertOptions(source=images, out=tmp_path / "first", shards=2))
+    report = convert(ConvertOptions(source=tmp_path / "first", out=tmp_path / "second", shards=3))
+    assert (report.source_kind, report.records, report.classes) == ("tfrecord", 200, _CLASSES)
+    assert sorted(_records(tmp_path / "second")) == sorted(_records(tmp_path / "first"))
+
+
+def test_features_that_differ_from_record_to_record_have_no_shape(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_bytes(b"1")
+    (tmp_path / "list.jsonl").write_text(
+        '{"file": "a", "box": [1], "mixed": 1}\n{"file": "b", "box": [1, 2], "mixed": 2}\n'
+        '{"file": "c", "box": [1], "mixed": "text"}\n'
+    )
+    convert(ConvertOptions(source=tmp_path / "list.jsonl", out=tmp_path / "out"))
+    features = read_mapping(tmp_path / "out" / "mapping_shard_00000.json").features
+    assert features["box"].shape is None
+    assert features["data"].shape == (1,)
+    assert "mixed" not in features
+
+
+class TestGoingOn:
+    def test_finished_shards_are_kept_and_the_rest_is_made_the_same(self, images: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        options = ConvertOptions(source=images, out=out, shards=6)
+        convert(options)
+        whole = _files(out)
+        kept = (out / "shard-00000-of-00006.tfrecord").stat().st_mtime_ns
+        # What a killed process leaves: a shard without its mapping, one cut short, one without its index, temporaries.
+        (out / "mapping_shard_00002.json").unlink()
+        cut_short = out / "shard-00003-of-00006.tfrecord"
+        cut_short.write_bytes(cut_short.read_bytes()[:-100])
+        (out / "shard-00004-of-00006.tfrecord.index.npy").unlink()
+        (out / ".shard-00005-of-00006.tfrecord.0123456789ab.tmp").write_bytes(b"left over")
+        (out / ".mapping_shard_00005.json.0123456789ab.tmp").write_bytes(b"left over")
+        (out / ".unpacked").mkdir()
+        (out / ".unpacked" / "x").write_bytes(b"left over")
+        report = convert(options)
+        assert report.shards_found == 3
+        assert _files(out) == whole
+        assert (out / "shard-00000-of-00006.tfrecord").stat().st_mtime_ns == kept
+
+    @pytest.mark.parametrize("change", ["seed", "shards", "shuffle", "source"])
+    def test_shards_of_another_conversion_are_refused_and_left_alone(
+        self, images: Path, tmp_path: Path, change: str
+    ) -> None:
+        source = tmp_path / "images"
+        shutil.copytree(images, source)
+        out = tmp_path / "out"
+        convert(ConvertOptions(source=source, out=out, shards=2))
+        before = _files(out)
+        if change == "source":
+            (source / "class0" / "new.jpg").write_bytes((source / "class1" / "000.jpg").read_bytes())
+        other = ConvertOptions(
+            source=source,
+            out=out,
+            shards=3 if change == "shards" else 2,
+            seed=1 if change == "seed" else 0,
+            shuffle=change != "shuffle",
+        )
+        with pytest.raises(ConfigError, match=r"other options, see prepared\.json.*--force"):
+            convert(other)
+        assert _files(out) == before
+
+    def test_force_replaces_the_dataset_and_nothing_else(self, images: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        convert(ConvertOptions(source=images, out=out, shards=5))
+        (out / "notes.md").write_text("mine")
+        convert(ConvertOptions(source=images, out=out, shards=2, force=True))
+        assert len(list(out.glob("*.tfrecord"))) == 2
+        assert len(list(out.glob("mapping_shard_*.json"))) == 2
+        assert (out / "notes.md").read_text() == "mine"
+
+    def test_a_directory_with_other_files_is_refused(self, images: Path, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("x")
+        with pytest.raises(ConfigError, match=r"must be empty .* holds 'thesis\.tex'"):
+            convert(ConvertOptions(source=images, out=tmp_path))
+
+    def test_a_second_process_in_the_same_directory_is_refused(self, images: Path, tmp_path: Path) -> None:
+        with sole_writer(tmp_path), pytest.raises(ConfigError, match="another process"):
+            convert(ConvertOptions(source=images, out=tmp_path))
+
+
+class TestBadItems:
+    @pytest.fixture
+    def broken(self, images: Path, tmp_path: Path) -> Path:
+        source = tmp_path / "images"
+        shutil.copytree(images, source)
+        (source / "class1" / "007.jpg").write_bytes(b"this is no image")
+        (source / "class3" / "009.jpg").write_bytes(b"")
+        return source
+
+    def test_an_unreadable_item_is_named_with_the_way_out(self, broken: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        with pytest.raises(DatasetError, match=r"class[13]/00[79]\.jpg: .*--on-error skip"):
+            convert(ConvertOptions(source=broken, out=out, shards=4))
+        assert not list(out.glob(".*"))
+
+    def test_skipped_items_are_counted_and_listed_even_by_a_later_run(self, broken: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        with pytest.raises(DatasetError):
+            convert(ConvertOptions(source=broken, out=out, shards=4))
+        options = ConvertOptions(source=broken, out=out, shards=4, on_error="skip")
+        for found in (None, 4):
+            report = convert(options)
+            assert found is None or report.shards_found == found
+            assert report.records == 198
+            assert {
+                name for line in report.skipped for name in ("class1/007.jpg", "class3/009.jpg") if name in line
+            } == {
+                "class1/007.jpg",
+                "class3/009.jpg",
+            }
+            assert len(report.skipped) == 2
+
+    def test_the_command_lists_what_was_left_out(
+        self, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["convert", str(broken), str(tmp_path / "out"), "--on-error", "skip"]) == 0
+        printed = capsys.readouterr().out
+        assert "looks like image-folder" in printed
+        assert "198 records of 5 classes" in printed
+        assert "left out: 2 items" in printed
+        assert "class1/007.jpg" in printed
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--shard-size", "large"], "--shard-size must be a number with a unit"),
+            (["--shard-size", "10"], "at least 1024 bytes, got 10"),
+            (["--shards", "0"], r"must be in [1, 99999], got 0"),
+            (["--shards", "201"], "at most that of the records, 200, got 201"),
+            (["--workers", "0"], "workers must be at least 1, got 0"),
+            (["--labels", "/nowhere/labels.txt"], "labels /nowhere/labels.txt: cannot be read"),
+            (["--from", "webdataset"], "must hold .tar files, holds none"),
+        ],
+    )
+    def test_options_that_cannot_be_are_refused_in_one_line(
+        self, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    ) -> None:
+        assert main(["convert", str(images), str(tmp_path / "out"), *words]) == 2
+        printed = capsys.readouterr().err
+        assert printed.startswith("emlio convert: error: ")
+        assert message in printed
+        assert printed.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+    def test_size_and_number_of_shards_exclude_each_other(self, images: Path, tmp_path: Path) -> None:
+        with pytest.raises(SystemExit) as stopped:
+            main(["convert", str(images), str(tmp_path / "out"), "--shards", "2", "--shard-size", "1MB"])
+        assert stopped.value.code == 2
+
+    def test_a_source_that_is_not_there_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["convert", str(tmp_path / "nowhere"), str(tmp_path / "out")]) == 2
+        assert "nowhere: there is no such file or directory" in capsys.readouterr().err
+
+    def test_an_empty_directory_is_no_source(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "in").mkdir()
+        assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
+        assert "its form is not known" in capsys.readouterr().err
+
+    def test_source_and_target_must_not_contain_each_other(self, images: Path) -> None:
+        for out in (images, images.parent, images / "out"):
+            with pytest.raises(ConfigError, match="out must not"):
+                ConvertOptions(source=images, out=out)
+
+    def test_a_disk_with_too_little_room_is_refused_before_anything_is_written(self, tmp_path: Path) -> None:
+        recipe = Recipe(
+            digest="0" * 32,
+            description={},
+            bounds=np.array([0, 1], dtype=np.int64),
+            shard_bytes=np.array([1 << 60], dtype=np.int64),
+            records=lambda _: iter([Record(parts=(b"x",))]),
+        )
+        with (
+            sole_writer(tmp_path / "out"),
+            pytest.raises(DatasetError, match=rf"needs about {1 << 60} bytes .* free"),
+        ):
+            write_shards(tmp_path / "out", recipe, workers=1, verify=True, force=False, progress=False)
+        assert not list((tmp_path / "out").glob("*.tfrecord"))

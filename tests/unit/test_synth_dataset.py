@@ -1,0 +1,217 @@
+import hashlib
+import io
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from emlio.cli import main
+from emlio.daemon.prepare.draws import draw, random_bytes
+from emlio.daemon.prepare.synth import SynthOptions, synthesise
+from emlio.daemon.shards.mapping import read_mapping
+from emlio.daemon.shards.tfrecord import scan, verify_records
+from emlio.errors import ConfigError
+from emlio.example import parse_example
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+
+
+def _records(out: Path) -> list[bytes]:
+    found: list[bytes] = []
+    for path in sorted(out.glob("*.tfrecord")):
+        offsets = scan(path).offsets
+        verify_records(path, offsets)
+        content = path.read_bytes()
+        bounds = offsets.tolist()
+        found += [content[a + HEADER_BYTES : b - FOOTER_BYTES] for a, b in pairwise(bounds)]
+    return found
+
+
+def _files(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("synth") / "images"
+    synthesise(SynthOptions(records=60, classes=4, shard_bytes=2_000_000), out)
+    return out
+
+
+class TestImages:
+    def test_every_record_is_a_jpeg_of_the_size_it_says(self, images: Path) -> None:
+        records = _records(images)
+        assert len(records) == 60
+        for number, record in enumerate(records):
+            features = parse_example(record)
+            with Image.open(io.BytesIO(features["image/encoded"][0])) as image:  # type: ignore[arg-type]
+                image.load()
+                assert image.size == (500, 375)
+                assert image.info["comment"] == b"emlio synthetic record %012d" % number
+            assert bytes(features["image/filename"][0]) == b"synthetic_%012d.JPEG" % number  # type: ignore[arg-type]
+            assert features["image/width"] == [500]
+
+    def test_no_two_records_are_equal(self, images: Path) -> None:
+        encoded = [bytes(parse_example(record)["image/encoded"][0]) for record in _records(images)]  # type: ignore[arg-type]
+        assert len(set(encoded)) == 60
+
+    def test_sizes_are_like_those_of_photographs(self, images: Path) -> None:
+        sizes = np.array([len(record) for record in _records(images)])
+        assert 75_000 < sizes.mean() < 130_000
+        assert 0.15 < sizes.std() / sizes.mean() < 0.6
+
+    def test_the_spectrum_falls_like_that_of_photographs(self, images: Path) -> None:
+        slopes = []
+        for record in _records(images)[:12]:
+            with Image.open(io.BytesIO(parse_example(record)["image/encoded"][0])) as image:  # type: ignore[arg-type]
+                grey = np.asarray(image.convert("L"), dtype=float)
+            window = np.outer(np.hanning(grey.shape[0]), np.hanning(grey.shape[1]))
+            power = np.abs(np.fft.fft2((grey - grey.mean()) * window)) ** 2
+            frequency = np.hypot(np.fft.fftfreq(grey.shape[0])[:, None], np.fft.fftfreq(grey.shape[1])[None])
+            edges = np.geomspace(0.01, 0.45, 10)
+            means = [power[(frequency >= low) & (frequency < high)].mean() for low, high in pairwise(edges)]
+            slopes.append(np.polyfit(np.log(edges[:-1]), np.log(means), 1)[0])
+        assert -3.2 < np.mean(slopes) < -1.8
+
+    def test_each_picture_belongs_to_one_class_as_long_as_there_are_enough(self, images: Path) -> None:
+        classes: dict[bytes, set[int]] = {}
+        for record in _records(images):
+            features = parse_example(record)
+            pixels = bytes(features["image/encoded"][0])[-500:]  # type: ignore[arg-type]
+            classes.setdefault(pixels, set()).add(int(features["image/class/label"][0]))
+        assert set(map(len, classes.values())) == {1}
+        assert set.union(*classes.values()) == {0, 1, 2, 3}
+
+    def test_mappings_carry_schema_and_labels(self, images: Path) -> None:
+        mapping = read_mapping(images / "mapping_shard_00000.json")
+        assert mapping.features["image/encoded"].kind == "bytes"
+        assert mapping.features["image/class/label"].shape == (1,)
+        assert mapping.label_counts is not None
+        assert sum(mapping.label_counts.values()) == mapping.records
+        assert mapping.label_names == {str(label): f"class {label}" for label in range(4)}
+        assert mapping.features.keys() == parse_example(_records(images)[0]).keys()
+
+    def test_without_pillow_the_extra_is_named(self, tmp_path: Path) -> None:
+        program = "import sys; sys.modules['PIL'] = None; from emlio.cli import main; sys.exit(main(sys.argv[1:]))"
+        words = ["synth", str(tmp_path / "out"), "--records", "3"]
+        done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "pip install 'emlio[images]'" in done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+class TestOpaqueAndExample:
+    def test_opaque_records_begin_with_their_number_and_have_the_size_asked_for(self, tmp_path: Path) -> None:
+        synthesise(SynthOptions(kind="opaque", records=500, record_bytes=3000, shard_bytes=300_000), tmp_path / "out")
+        records = _records(tmp_path / "out")
+        assert [int.from_bytes(record[:8], "little") for record in records] == list(range(500))
+        assert set(map(len, records)) == {3000}
+        assert len({record[8:] for record in records}) == 500
+        assert read_mapping(tmp_path / "out" / "mapping_shard_00000.json").features == {}
+
+    def test_spread_sizes_lie_evenly_around_the_mean(self, tmp_path: Path) -> None:
+        synthesise(SynthOptions(kind="opaque", records=2000, record_bytes=1000, spread=0.5), tmp_path / "out")
+        sizes = np.array([len(record) for record in _records(tmp_path / "out")])
+        assert 500 <= sizes.min() < 520
+        assert 1480 < sizes.max() <= 1500
+        assert abs(sizes.mean() - 1000) < 25
+
+    def test_examples_carry_number_and_label(self, tmp_path: Path) -> None:
+        synthesise(SynthOptions(kind="example", records=400, classes=300, spread=0.2), tmp_path / "out")
+        labels = []
+        for number, record in enumerate(_records(tmp_path / "out")):
+            features = parse_example(record)
+            assert features.keys() == {"image/class/label", "image/encoded"}
+            encoded = bytes(features["image/encoded"][0])  # type: ignore[arg-type]
+            assert int.from_bytes(encoded[:8], "little") == number
+            assert 2400 <= len(encoded) <= 3600
+            labels.append(int(features["image/class/label"][0]))
+        mapping = read_mapping(tmp_path / "out" / "mapping_shard_00000.json")
+        assert mapping.label_counts == {str(label): labels.count(label) for label in sorted(set(labels))}
+        assert max(labels) > 127  # whose number takes two bytes
+
+    @pytest.mark.parametrize("record_bytes", [8, 9, 17_000_000])
+    def test_records_smaller_and_larger_than_the_pool_are_made(self, tmp_path: Path, record_bytes: int) -> None:
+        synthesise(SynthOptions(kind="opaque", records=2, record_bytes=record_bytes), tmp_path / "out")
+        assert [len(record) for record in _records(tmp_path / "out")] == [record_bytes] * 2
+
+    @pytest.mark.parametrize("kind", ["opaque", "example", "images"])
+    def test_a_size_is_met_closely(self, tmp_path: Path, kind: str) -> None:
+        words = ["synth", str(tmp_path / "out"), "--kind", kind, "--size", "3MB", "--image-size", "200x150"]
+        assert main(words) == 0
+        total = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.tfrecord"))
+        assert 2_700_000 < total < 3_300_000
+
+
+class TestDeterminism:
+    @pytest.mark.parametrize("kind", ["opaque", "example", "images"])
+    def test_the_bytes_do_not_depend_on_the_workers(self, tmp_path: Path, kind: str) -> None:
+        for name, workers in (("one", 1), ("many", 4)):
+            synthesise(
+                SynthOptions(kind=kind, records=40, image_size=(64, 48), shard_bytes=20_000, workers=workers),  # type: ignore[arg-type]
+                tmp_path / name,
+            )
+        assert _files(tmp_path / "one") == _files(tmp_path / "many")
+        assert len(list((tmp_path / "one").glob("*.tfrecord"))) > 1
+
+    def test_another_seed_makes_other_bytes(self, tmp_path: Path) -> None:
+        for seed in (0, 1):
+            synthesise(SynthOptions(kind="example", records=40, seed=seed), tmp_path / str(seed))
+        first, second = _records(tmp_path / "0"), _records(tmp_path / "1")
+        assert not set(first) & set(second)
+
+    def test_the_bytes_are_those_of_every_release(self, tmp_path: Path) -> None:
+        digests = {}
+        for kind in ("opaque", "example"):
+            synthesise(SynthOptions(kind=kind, records=100, record_bytes=500, spread=0.3, seed=5), tmp_path / kind)  # type: ignore[arg-type]
+            digests[kind] = hashlib.blake2b(b"".join(_records(tmp_path / kind)), digest_size=8).hexdigest()
+        assert digests == {"opaque": "f89ab1f5f8aa6216", "example": "9b82d19e7745947a"}
+
+    def test_draws_for_different_seeds_and_purposes_have_nothing_in_common(self) -> None:
+        numbers = np.arange(10_000, dtype=np.int64)
+        words = [draw(purpose, seed, numbers) for purpose in ("a", "b") for seed in (0, 1, 2)]
+        assert len(np.unique(np.concatenate(words))) == 60_000
+        bits = np.unpackbits(words[0].view(np.uint8)).reshape(-1, 64).mean(axis=0)
+        assert 0.47 < bits.min() <= bits.max() < 0.53
+        assert random_bytes("a", 0, 16) != random_bytes("a", 1, 16)
+
+    def test_finished_shards_are_kept_and_missing_ones_made_again(self, tmp_path: Path) -> None:
+        options = SynthOptions(kind="opaque", records=100, record_bytes=1000, shard_bytes=10_000)
+        synthesise(options, tmp_path)
+        whole = _files(tmp_path)
+        kept = (tmp_path / "mapping_shard_00000.json").stat().st_mtime_ns
+        (tmp_path / "mapping_shard_00003.json").unlink()
+        synthesise(options, tmp_path)
+        assert _files(tmp_path) == whole
+        assert (tmp_path / "mapping_shard_00000.json").stat().st_mtime_ns == kept
+        with pytest.raises(ConfigError, match="--force"):
+            synthesise(SynthOptions(kind="opaque", records=101, record_bytes=1000, shard_bytes=10_000), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--records", "0"], r"records must be in [1, 1000000000], got 0"),
+        (["--size", "much"], "--size must be a number with a unit"),
+        (["--records", "1", "--image-size", "500"], "--image-size must be width and height"),
+        (["--records", "1", "--image-size", "500x7"], "both sides of image_size"),
+        (["--records", "1", "--record-size", "1kB"], "images have that of a JPEG"),
+        (["--records", "1", "--kind", "opaque", "--record-size", "7"], "record_bytes must be in [8, "),
+        (["--records", "1", "--kind", "opaque", "--spread", "1.5"], "spread must be in [0, 1], got 1.5"),
+        (["--records", "1", "--classes", "0"], "classes must be in"),
+        (["--records", "1", "--workers", "0"], "workers must be at least 1"),
+        (["--records", "1", "--kind", "opaque", "--shard-size", "1"], "at least 1024 bytes"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["synth", str(tmp_path / "out"), *words]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("emlio synth: error: ")
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "out").exists()
