@@ -12,9 +12,9 @@ import zmq
 from emlio.errors import ConfigError
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_HEADER_BYTES, MAX_PAYLOAD_BYTES
 
-__all__ = ["ControlLink", "Lane", "Network", "Waker", "receive_buffer_bytes"]
+__all__ = ["LANE_QUEUE", "ControlLink", "Lane", "Network", "Waker", "receive_buffer_bytes"]
 
-_LANE_QUEUE = 4
+LANE_QUEUE = 4
 """Messages libzmq may hold per lane besides those in the window: enough that its thread and ours never wait for each other."""
 
 
@@ -111,7 +111,7 @@ class Network:
 
     def lane(self, endpoint: str) -> Lane:
         """Connect to a lane."""
-        lane = Lane(self._socket(zmq.PULL, endpoint, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES), _LANE_QUEUE))
+        lane = Lane(self._socket(zmq.PULL, endpoint, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES), LANE_QUEUE))
         self._poller.register(lane.socket, zmq.POLLIN)
         return lane
 
