@@ -46,6 +46,12 @@ __all__ = ["Control"]
 _LOG = logging.getLogger("emlio.daemon")
 _MISSING_NAMED = 16
 
+_MESSAGES_A_TURN = 256
+"""Messages taken before deadlines and other threads have their turn, however many a peer sends."""
+
+_COMPLAIN_EVERY_NS = 1_000_000_000
+"""A peer that talks nonsense must not fill the log."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Client:
@@ -82,6 +88,8 @@ class Control:
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
+        self._nonsense = 0
+        self._complained_ns: int | None = None
         self._name = f"{socket.gethostname()}-{os.getpid()}"
 
     @property
@@ -104,7 +112,10 @@ class Control:
                 waiter.wait(self._timeout_ms(), control=self._socket)
                 while self._calls:
                     self._calls.popleft()()
-                while (received := self._socket.receive()) is not None:
+                for _ in range(_MESSAGES_A_TURN):
+                    received = self._socket.receive()
+                    if received is None:
+                        break
                     self._on_message(*received)
                 now_ns = self._clock.monotonic_ns()
                 for client in list(self._clients.values()):
@@ -155,9 +166,7 @@ class Control:
         try:
             message = decode_control(data)
         except RemoteProtocolError as error:
-            _LOG.warning(
-                "a control message from %s was not understood: %s", client.label if client else "a stranger", error
-            )
+            self._complain(client.label if client else "a stranger", error)
             if client is not None:
                 self._carry_out(client, client.machine.refuse("protocol", str(error)))
             else:
@@ -184,6 +193,15 @@ class Control:
                 self._send(identity, Refused(code="no-session", text="there is no such session here: say hello first"))
             case _:
                 self._carry_out(client, client.machine.receive(message, self._clock.monotonic_ns()))
+
+    def _complain(self, who: str, error: RemoteProtocolError) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if self._complained_ns is not None and now_ns - self._complained_ns < _COMPLAIN_EVERY_NS:
+            self._nonsense += 1
+            return
+        more = f" ({self._nonsense} more since the last such line)" if self._nonsense else ""
+        self._nonsense, self._complained_ns = 0, now_ns
+        _LOG.warning("a control message from %s was not understood: %s%s", who, error, more)
 
     def _greet(self, identity: bytes, hello: Hello) -> None:
         if identity in self._clients:

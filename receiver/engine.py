@@ -273,7 +273,11 @@ class Engine:
     def _receive_control(self, daemon: _Daemon) -> None:
         while (data := daemon.link.receive()) is not None:
             now_ns = self._clock.monotonic_ns()
-            self._carry_out(daemon, daemon.machine.receive(decode_control(data), now_ns))
+            try:
+                message = decode_control(data)
+            except RemoteProtocolError as error:
+                raise RemoteProtocolError(f"the daemon at {daemon.machine.peer}: {error}") from error
+            self._carry_out(daemon, daemon.machine.receive(message, now_ns))
 
     def _carry_out(self, daemon: _Daemon, instructions: list[RankInstruction]) -> None:
         for instruction in instructions:
@@ -309,10 +313,16 @@ class Engine:
         catalog = holdings.catalog
         present = {entry.name for entry in catalog.shards}
         absent = sorted({name for daemon in self._daemons for name in daemon.missing} - present)
-        if absent:
+        # A daemon names only the first of those it lacks, but counts them all.
+        welcomes = [daemon.machine.welcome for daemon in self._daemons if daemon.machine.welcome is not None]
+        known = max((welcome.shards + welcome.missing_count for welcome in welcomes), default=0)
+        lacking = max(known - len(present), len(absent))
+        if lacking:
+            named = ", ".join(absent) or "none of them is named"
+            more = f" and {lacking - len(absent)} more" if 0 < len(absent) < lacking else ""
             raise DatasetError(
                 f"every shard of {config.address.dataset!r} must be held by one of the daemons "
-                f"{', '.join(str(peer) for peer in config.address.peers)}; missing: {', '.join(absent)}"
+                f"{', '.join(str(peer) for peer in config.address.peers)}; {lacking} missing: {named}{more}"
             )
         spec = PlanSpec(
             seed=config.seed,

@@ -1,0 +1,342 @@
+"""Loaders that ask for what cannot be, daemons that do not fit together, and strangers on the control port.
+
+Covers: what a rank is told and that it never hangs; a daemon that goes on whatever it is sent. Does not cover: damaged data
+(test_bad_data), daemons and ranks that die (test_daemon_life, test_loader_life).
+"""
+
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import msgspec
+import pytest
+import zmq
+
+from emlio import EmlioLoader
+from emlio.errors import ConfigError, DatasetError, PeerLostError, RefusedError, RemoteProtocolError
+from emlio.testing.datasets import make_dataset, numbered_payload
+from emlio.testing.processes import DaemonProcess
+from emlio.wire.control import Hello, encode_control
+
+SOON_S = 5.0
+
+
+def load(address: str, **options: object) -> EmlioLoader:
+    arguments: dict[str, object] = {"batch_size": 10, "raw": True, "to": "numpy", "timeout": "10s", **options}
+    return EmlioLoader(address, **arguments)  # type: ignore[arg-type]  # options of several kinds
+
+
+def records_of(loader: EmlioLoader) -> list[int]:
+    return [int.from_bytes(record[:8], "little") for batch in loader for record in batch["record"]]
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def soon(limit_s: float = SOON_S) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < limit_s
+
+
+# ---- a rank that asks for what cannot be --------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_is_not_there_is_named_within_the_timeout() -> None:
+    port = unused_port()
+    with (
+        soon(),
+        pytest.raises(PeerLostError, match=rf"the daemon at 127\.0\.0\.1:{port} must answer within 500 ms") as got,
+    ):
+        load(f"emlio://127.0.0.1:{port}/x", timeout="500ms")
+    assert "is emlio-daemon running there" in str(got.value)
+
+
+def test_one_of_two_daemons_that_is_not_there_is_the_one_named(daemon: DaemonProcess) -> None:
+    port = unused_port()
+    with soon(), pytest.raises(PeerLostError, match=rf"the daemon at 127\.0\.0\.1:{port} must answer"):
+        load(f"emlio://{daemon.peer},127.0.0.1:{port}/small", timeout="500ms")
+
+
+def test_something_else_on_the_port_is_no_hang() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with soon(), pytest.raises(PeerLostError, match="must answer within 500 ms"):
+            load(f"emlio://127.0.0.1:{port}/x", timeout="500ms")
+
+
+def test_a_wrong_name_of_a_dataset_is_answered_with_the_names_there_are(small: Path, tmp_path: Path) -> None:
+    with (
+        DaemonProcess({"small": small, "another": small}, folder=tmp_path) as daemon,
+        soon(),
+        pytest.raises(RefusedError, match="there is no dataset 'smal' here; there is: another, small") as got,
+    ):
+        load(daemon.address("smal"))
+    assert got.value.code == "unknown-dataset"
+    assert daemon.peer in str(got.value)
+
+
+@pytest.mark.parametrize("name", ["../small", "small/..", ".", "%2e%2e", "a" * 300, "small\0"])
+def test_a_name_never_becomes_a_path(daemon: DaemonProcess, name: str) -> None:
+    with soon(), pytest.raises((ConfigError, RefusedError)):
+        load(f"emlio://{daemon.peer}/{name}")
+    assert daemon.running
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"batch_size": -4}, "batch_size must be a whole number of at least 1, got -4"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
+        ({"rank": 4, "world_size": 4}, r"rank must be in \[0, 4\), got 4"),
+        ({"rank": -1, "world_size": 4}, r"rank must be in \[0, 4\), got -1"),
+        ({"rank": 0}, "rank and world_size must be given together"),
+        ({"batch_size": 501, "drop_last": True}, "501 with 500 records: there would be zero steps"),
+        ({"seed": -1}, r"seed must be in \[0, 2\*\*63\), got -1"),
+        ({"drop_last": True, "pad": True}, "drop_last and pad must not both be true"),
+        ({"prefetch": "1kB"}, "prefetch must be at least 1 MiB, got 1000 bytes"),
+    ],
+    ids=str,
+)
+def test_a_bad_argument_says_what_must_hold_and_what_came(
+    daemon: DaemonProcess, options: dict[str, object], said: str
+) -> None:
+    with soon(), pytest.raises(ConfigError, match=said):
+        load(daemon.address("small"), **options)
+
+
+def test_a_batch_larger_than_the_dataset_is_one_batch_of_all(daemon: DaemonProcess) -> None:
+    with load(daemon.address("small"), batch_size=100_000) as loader:
+        assert len(loader) == 1
+        assert sorted(records_of(loader)) == list(range(500))
+
+
+def test_a_rank_the_daemon_hears_of_must_be_in_the_world(daemon: DaemonProcess) -> None:
+    hello = Hello(job="j", client="c", rank=4, world_size=4, dataset="small", host="h", pid=1, software="0")
+    with dealer(daemon) as peer:
+        peer.send(encode_control(hello))
+        assert refusal(peer) == ("rank-out-of-range", "rank must be in [0, 4), got 4")
+
+
+# ---- daemons that do not fit together -----------------------------------------------------------------------------------
+
+
+def test_two_daemons_with_different_copies_of_a_shard_are_both_named(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "one", records=40, shards=2, payload=50)
+    make_dataset(tmp_path / "two", records=40, shards=2, payload=lambda record: numbered_payload(record + 1, 50))
+    with (
+        DaemonProcess({"x": tmp_path / "one"}, folder=tmp_path) as one,
+        DaemonProcess({"x": tmp_path / "two"}, folder=tmp_path) as two,
+        soon(),
+        pytest.raises(DatasetError, match="must be the same wherever it is held") as got,
+    ):
+        load(one.address("x", two))
+    assert one.peer in str(got.value)
+    assert two.peer in str(got.value)
+    assert "train-00000-of-00002.tfrecord" in str(got.value)
+
+
+def split(whole: Path, made: Path, shards: set[int]) -> Path:
+    """A folder with some of a dataset's shards."""
+    made.mkdir()
+    for shard in shards:
+        for path in whole.glob(f"train-{shard:05d}-*"):
+            os.link(path, made / path.name)
+        os.link(whole / f"mapping_shard_{shard:05d}.json", made / f"mapping_shard_{shard:05d}.json")
+    return made
+
+
+def test_an_incomplete_set_of_shards_is_refused_with_their_names(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "whole", records=80, shards=8)
+    one, two = split(tmp_path / "whole", tmp_path / "one", {0, 1, 2}), split(tmp_path / "whole", tmp_path / "two", {4, 5, 6})
+    with DaemonProcess({"x": one}, folder=tmp_path) as first, DaemonProcess({"x": two}, folder=tmp_path) as second:
+        with soon(), pytest.raises(DatasetError, match="every shard of 'x' must be held by one of the daemons") as got:
+            load(first.address("x", second))
+        assert str(got.value).endswith("2 missing: train-00003-of-00008.tfrecord, train-00007-of-00008.tfrecord")
+        assert "5 shards are not here" in first.log
+
+
+def test_a_missing_shard_is_noticed_though_it_is_beyond_those_each_daemon_names(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "whole", records=80, shards=40)
+    one = split(tmp_path / "whole", tmp_path / "one", set(range(20)))
+    two = split(tmp_path / "whole", tmp_path / "two", set(range(20, 39)))
+    with (
+        DaemonProcess({"x": one}, folder=tmp_path) as first,
+        DaemonProcess({"x": two}, folder=tmp_path) as second,
+        soon(),
+        pytest.raises(DatasetError, match="1 missing"),
+    ):
+        load(first.address("x", second))
+
+
+# ---- ports --------------------------------------------------------------------------------------------------------------
+
+
+def test_when_the_data_ports_run_out_the_rank_is_told_and_the_others_go_on(small: Path, tmp_path: Path) -> None:
+    port = unused_port()
+    options = ("--data-ports", f"{port}-{port}", "--lanes", "1")
+    with DaemonProcess({"small": small}, *options, folder=tmp_path) as daemon:
+        with load(daemon.address("small")) as first:
+            batches = iter(first)
+            next(batches)
+            with (
+                load(daemon.address("small")) as second,
+                soon(),
+                pytest.raises(RefusedError, match=f"the data ports {port}-{port}, none is free") as got,
+            ):
+                next(iter(second))
+            assert got.value.code == "no-lane"
+            assert "--data-ports" in str(got.value)
+            assert sum(len(batch["record"]) for batch in batches) == 490
+        with load(daemon.address("small")) as third:
+            assert len(records_of(third)) == 500, "the port is free again"
+
+
+def test_one_port_is_enough_for_a_rank_that_jumps_from_epoch_to_epoch(small: Path, tmp_path: Path) -> None:
+    port = unused_port()
+    options = ("--data-ports", f"{port}-{port}", "--lanes", "1")
+    with (
+        DaemonProcess({"small": small}, *options, folder=tmp_path) as daemon,
+        load(daemon.address("small")) as loader,
+    ):
+        for epoch in (7, 3, 12, 0):
+            loader.set_epoch(epoch)
+            assert sorted(records_of(loader)) == list(range(500))
+
+
+# ---- strangers on the control port --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def dealer(daemon: DaemonProcess) -> Iterator["zmq.Socket[bytes]"]:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+        peer.setsockopt(zmq.LINGER, 0)
+        peer.setsockopt(zmq.RCVTIMEO, 5000)
+        peer.setsockopt(zmq.SNDTIMEO, 5000)
+        peer.connect(daemon.endpoint)
+        yield peer
+
+
+def refusal(peer: "zmq.Socket[bytes]") -> tuple[str, str]:
+    """What every version can read: two bytes of magic, one of version, a map with code and text."""
+    data = peer.recv()
+    assert data[:2] == b"\xe3M"
+    body = msgspec.msgpack.decode(data[3:])
+    assert body["type"] == "refused"
+    return body["code"], body["text"]
+
+
+def test_a_rank_of_another_protocol_version_gets_a_refusal_it_can_read(daemon: DaemonProcess) -> None:
+    hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="small", host="h", pid=1, software="9")
+    theirs = bytearray(encode_control(hello))
+    theirs[2] = 2
+    with dealer(daemon) as peer:
+        peer.send(bytes(theirs))
+        code, text = refusal(peer)
+    assert code == "protocol"
+    assert "the peer speaks protocol version 2, this side version 1" in text
+    assert "install the same release of emlio on both sides" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        ({"type": "refused", "code": "protocol", "text": "speak version 2"}, RefusedError, "refuses: speak version 2"),
+        ({"type": "welcome2", "session": 1}, RemoteProtocolError, "the peer speaks protocol version 2, this side"),
+    ],
+    ids=["refusal", "another answer"],
+)
+def test_a_daemon_of_another_protocol_version_is_named_by_the_rank(
+    body: dict[str, object], kind: type[Exception], said: str
+) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        router.setsockopt(zmq.RCVTIMEO, 5000)
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+
+        def answer() -> None:
+            identity, _ = router.recv_multipart()
+            router.send_multipart([identity, b"\xe3M\x02" + msgspec.msgpack.encode(body)])
+
+        other = Thread(target=answer)
+        other.start()
+        try:
+            with soon(), pytest.raises(kind, match=said) as got:
+                load(f"emlio://127.0.0.1:{port}/x")
+        finally:
+            other.join(SOON_S)
+        assert f"127.0.0.1:{port}" in str(got.value)
+
+
+def nonsense(draw: random.Random) -> list[bytes]:
+    """Frames no rank sends: noise, nothing, several, a right beginning with a wrong end, depths, sizes."""
+    envelope = b"\xe3M\x01"
+    return draw.choice(
+        [
+            [draw.randbytes(draw.randrange(1, 200))],
+            [b""],
+            [b"", b"a"],
+            [b"a", b"b", b"c"],
+            [envelope],
+            [envelope + draw.randbytes(50)],
+            [envelope + b"\x91" * 5000],
+            [envelope + b"\xdf\xff\xff\xff\xff"],
+            [envelope + msgspec.msgpack.encode({"type": "open", "session": 1, "lanes": 1 << 60})],
+            [envelope + msgspec.msgpack.encode({"type": "goodbye", "session": 1})],
+            [envelope + msgspec.msgpack.encode({"type": "hello", "dataset": "x" * 100_000})],
+        ]
+    )
+
+
+def raw_noise(daemon: DaemonProcess, draw: random.Random) -> None:
+    host, _, port = daemon.peer.rpartition(":")
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
+    for beginning in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", greeting, greeting[:11]):
+        with socket.create_connection((host, int(port)), timeout=SOON_S) as stranger:
+            stranger.sendall(beginning + draw.randbytes(300))
+
+
+def test_nonsense_on_the_control_port_disturbs_no_rank_and_does_not_fill_the_log(daemon: DaemonProcess) -> None:
+    draw = random.Random(20240607)
+    enough = Event()
+    sent = 0
+
+    def flood() -> None:
+        nonlocal sent
+        with dealer(daemon) as stranger:
+            while not enough.is_set():
+                stranger.send_multipart(nonsense(draw))
+                sent += 1
+            stranger.send(bytes(5 << 20))  # larger than anything legitimate: the connection is cut
+
+    flooding = Thread(target=flood)
+    flooding.start()
+    try:
+        with load(daemon.address("small"), timeout="5s") as loader:
+            begun = time.monotonic()
+            # Longer than the heartbeat timeout, so that pings must have come through.
+            while time.monotonic() - begun < 2.0 or sent < 5000:
+                raw_noise(daemon, draw)
+                assert sorted(records_of(loader)) == list(range(500))
+                with load(daemon.address("small"), timeout="5s") as late:
+                    assert len(late) == 50
+    finally:
+        enough.set()
+        flooding.join(SOON_S)
+    assert daemon.running
+    complaints = [line for line in daemon.log.splitlines() if "was not understood" in line]
+    assert 1 <= len(complaints) < 30, f"{sent} messages"
+    assert any("more since the last such line" in line for line in complaints)
+    assert "Traceback" not in daemon.log
