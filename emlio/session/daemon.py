@@ -47,6 +47,7 @@ class DaemonSession:
         self._timeout_ns = heartbeat_timeout_ns
         self._heard_ns = now_ns
         self._parts: list[ShardRow] = []
+        self._total = 0
 
     def begin(self) -> list[DaemonInstruction]:
         """What to answer to the hello."""
@@ -100,6 +101,9 @@ class DaemonSession:
                 f"a catalog must go on at row {len(self._parts)} of {part.total}, "
                 f"got row {part.first} with {len(part.rows)} rows"
             )
+        if self._parts and part.total != self._total:
+            raise RemoteProtocolError(f"a catalog's total must stay {self._total} in all its parts, got {part.total}")
+        self._total = part.total
         self._parts.extend(part.rows)
         if len(self._parts) < part.total:
             return []

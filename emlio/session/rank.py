@@ -209,7 +209,13 @@ class RankSession:
                 f"got row {message.first} with {len(message.rows)}"
             )
         self._rows.extend(message.rows)
-        if len(self._rows) < message.total:
+        total = self.welcome.shards if self.welcome else 0
+        if message.total != total or len(self._rows) > total:
+            raise RemoteProtocolError(
+                f"a list of shards must have the {total} rows of the welcome in total, "
+                f"got a total of {message.total} and {len(self._rows)} rows so far"
+            )
+        if len(self._rows) < total:
             return [self._ask(ShardsRequest(session=self.session, first=len(self._rows)), now_ns)]
         self._move("listed", RemoteProtocolError)
         missing = self.welcome.missing if self.welcome else []

@@ -118,6 +118,11 @@ class SessionPair:
         self._up = up
         self._down = down
 
+    @property
+    def failed(self) -> bool:
+        """Whether the rank's session failed."""
+        return self.error is not None
+
     # ---- what the rank's user asks for ----------------------------------------------------------------------------
 
     def greet(self) -> None:
@@ -137,6 +142,12 @@ class SessionPair:
     def leave(self) -> None:
         """Say goodbye."""
         self._at_rank(self.rank.leave())
+
+    def daemon_does(self, instructions: Sequence[DaemonInstruction]) -> None:
+        """Carry out what the daemon's machine asked for."""
+        if self.daemon is None:
+            raise ValueError("there is a daemon only after a hello has arrived")
+        self._at_daemon(self.daemon, instructions)
 
     # ---- time -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,384 @@
+"""Each side alone: messages that break the rules end the session, with the blame at the right side."""
+
+from typing import Any
+
+import pytest
+
+from emlio.errors import (
+    CorruptRecordError,
+    DatasetError,
+    EmlioError,
+    LocalProtocolError,
+    PeerLostError,
+    RefusedError,
+    RemoteProtocolError,
+)
+from emlio.session.daemon import DaemonSession
+from emlio.session.instructions import Agreed, DaemonInstruction, Ended, Failed, Judge, Listed, RankInstruction, Send
+from emlio.session.rank import PeerReport, RankSession
+from emlio.session.states import DaemonState, RankState
+from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.wire.control import (
+    CatalogPart,
+    ControlMessage,
+    Fault,
+    Goodbye,
+    Open,
+    Opened,
+    Ping,
+    PlanReply,
+    Pong,
+    Refused,
+    ShardRow,
+    ShardsReply,
+    ShardsRequest,
+    Welcome,
+)
+
+_ROWS = example_rows(5)
+
+
+def _welcome(session: int = 7) -> Welcome:
+    return Welcome(
+        session=session,
+        daemon="store1",
+        software="0.1.0",
+        shards=5,
+        records=500,
+        missing=["train-000009"],
+        missing_count=1,
+        heartbeat_timeout_ns=5_000_000_000,
+        send_buffer_bytes=4 << 20,
+        max_lanes=64,
+    )
+
+
+def _rank(state: RankState) -> RankSession:
+    """A rank's session that has come to `state`."""
+    rank = RankSession(peer="store1:5555", timeout_ns=10_000_000_000)
+    if state is RankState.NEW:
+        return rank
+    rank.greet(example_hello(), 0)
+    if state is RankState.GREETING:
+        return rank
+    rank.receive(_welcome(), 0)
+    if state is RankState.LISTING:
+        return rank
+    rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS)), 0)
+    if state is RankState.LISTED:
+        return rank
+    rank.offer(example_offer(7), _ROWS, 0)
+    if state is RankState.OFFERING:
+        return rank
+    rank.receive(PlanReply(need_catalog=False), 0)
+    if state is RankState.READY:
+        return rank
+    rank.open(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1, now_ns=0)
+    if state is RankState.OPENING:
+        return rank
+    rank.receive(Opened(stream=1, ports=[6001]), 0)
+    if state is RankState.STREAMING:
+        return rank
+    rank.leave()
+    return rank
+
+
+def _daemon(state: DaemonState) -> DaemonSession:
+    """A daemon's session that has come to `state`."""
+    daemon = DaemonSession(
+        hello=example_hello(), welcome=_welcome(), rows=_ROWS, heartbeat_timeout_ns=5_000_000_000, now_ns=0
+    )
+    if state is DaemonState.GREETED:
+        return daemon
+    daemon.receive(example_offer(7), 0)
+    if state is DaemonState.JUDGING:
+        return daemon
+    if state is DaemonState.COLLECTING:
+        daemon.ask_catalog()
+        return daemon
+    daemon.agree()
+    if state is DaemonState.AGREED:
+        return daemon
+    daemon.receive(_OPEN, 0)
+    if state is DaemonState.STREAMING:
+        return daemon
+    daemon.drain()
+    return daemon
+
+
+_OPEN = Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1)
+
+
+def _failure(instructions: list[RankInstruction]) -> EmlioError:
+    """The error of a session that failed, which also says goodbye."""
+    goodbye, failed = instructions
+    assert goodbye == Send(message=Goodbye(session=7))
+    assert isinstance(failed, Failed)
+    return failed.error
+
+
+def _refusal(instructions: list[DaemonInstruction]) -> str:
+    """Why a daemon ended a session that broke the rules."""
+    assert isinstance(instructions[0], Send)
+    assert isinstance(instructions[0].message, Refused)
+    assert instructions[0].message.code == "protocol"
+    assert isinstance(instructions[-1], Ended)
+    return instructions[0].message.text
+
+
+@pytest.mark.parametrize("state", list(RankState))
+def test_each_state_of_the_rank_can_be_reached(state: RankState) -> None:
+    assert _rank(state).state is state
+
+
+@pytest.mark.parametrize("state", list(DaemonState))
+def test_each_state_of_the_daemon_can_be_reached(state: DaemonState) -> None:
+    assert _daemon(state).state is state
+
+
+@pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
+@pytest.mark.parametrize(
+    ("message", "allowed_in"),
+    [
+        (_welcome(), RankState.GREETING),
+        (ShardsReply(first=0, total=5, rows=list(_ROWS)), RankState.LISTING),
+        (PlanReply(need_catalog=False), RankState.OFFERING),
+        (Opened(stream=1, ports=[6001]), RankState.OPENING),
+    ],
+)
+def test_an_answer_nobody_asked_for_is_the_daemons_fault(
+    state: RankState, message: ControlMessage, allowed_in: RankState
+) -> None:
+    rank = _rank(state)
+    instructions = rank.receive(message, 0)
+    if state is allowed_in:
+        assert rank.state is not RankState.OVER
+        return
+    assert isinstance(instructions[-1], Failed)
+    assert isinstance(instructions[-1].error, RemoteProtocolError)
+    assert f"not allowed in state '{state.value}'" in str(instructions[-1].error)
+    assert rank.state is RankState.OVER
+
+
+@pytest.mark.parametrize("state", [RankState.NEW, RankState.OVER])
+def test_a_session_that_is_not_says_and_hears_nothing(state: RankState) -> None:
+    rank = _rank(state)
+    assert rank.receive(Refused(code="x", text="x"), 10**12) == []
+    assert rank.tick(10**12) == []
+    assert rank.deadline_ns() is None
+    assert rank.state is state
+
+
+@pytest.mark.parametrize("message", [_OPEN, Ping(session=7, nonce=1), ShardsRequest(session=7, first=0)])
+def test_a_daemon_must_not_speak_as_a_rank(message: ControlMessage) -> None:
+    error = _failure(_rank(RankState.STREAMING).receive(message, 0))
+    assert str(error) == f"a daemon must not send {type(message).__name__}"
+
+
+@pytest.mark.parametrize("message", [_welcome(), Pong(nonce=1), Opened(stream=1, ports=[1]), example_hello()])
+def test_a_rank_must_not_speak_as_a_daemon_nor_say_hello_twice(message: ControlMessage) -> None:
+    daemon = _daemon(DaemonState.STREAMING)
+    assert _refusal(daemon.receive(message, 0)) == f"a rank must not send {type(message).__name__}"
+    assert daemon.state is DaemonState.OVER
+    assert daemon.receive(Ping(session=7, nonce=1), 0) == []
+
+
+@pytest.mark.parametrize("state", [state for state in DaemonState if state is not DaemonState.OVER])
+@pytest.mark.parametrize(
+    ("message", "allowed_in"),
+    [
+        (ShardsRequest(session=7, first=0), {DaemonState.GREETED}),
+        (example_offer(7), {DaemonState.GREETED, DaemonState.AGREED}),
+        (CatalogPart(session=7, fingerprint="f" * 32, first=0, total=5, rows=list(_ROWS)), {DaemonState.COLLECTING}),
+        (_OPEN, {DaemonState.AGREED, DaemonState.STREAMING}),
+    ],
+)
+def test_what_a_rank_asks_too_early_or_too_late_is_refused(
+    state: DaemonState, message: ControlMessage, allowed_in: set[DaemonState]
+) -> None:
+    daemon = _daemon(state)
+    instructions = daemon.receive(message, 0)
+    if state in allowed_in:
+        assert daemon.state is not DaemonState.OVER
+    else:
+        assert f"not allowed in state '{state.value}'" in _refusal(instructions)
+
+
+@pytest.mark.parametrize(
+    ("state", "call"),
+    [
+        (RankState.NEW, "offer"),
+        (RankState.NEW, "open"),
+        (RankState.GREETING, "greet"),
+        (RankState.LISTED, "open"),
+        (RankState.READY, "offer"),
+        (RankState.OVER, "open"),
+    ],
+)
+def test_asking_out_of_turn_is_a_defect_of_this_side(state: RankState, call: str) -> None:
+    rank = _rank(state)
+    with pytest.raises(LocalProtocolError, match=f"'{call}' is not allowed in state '{state.value}'"):
+        _ask(rank, call)
+    assert rank.state is state
+
+
+def _ask(rank: RankSession, call: str) -> None:
+    if call == "greet":
+        rank.greet(example_hello(), 0)
+    elif call == "offer":
+        rank.offer(example_offer(7), _ROWS, 0)
+    else:
+        rank.open(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1, now_ns=0)
+
+
+def test_the_shell_may_agree_only_to_what_it_judges() -> None:
+    with pytest.raises(LocalProtocolError, match="'agree' is not allowed in state 'greeted'"):
+        _daemon(DaemonState.GREETED).agree()
+    with pytest.raises(LocalProtocolError, match="'needcatalog' is not allowed in state 'streaming'"):
+        _daemon(DaemonState.STREAMING).ask_catalog()
+
+
+# ---- lists of shards ----------------------------------------------------------------------------------------------
+
+
+def _shards(first: int, total: int, count: int) -> ShardsReply:
+    return ShardsReply(first=first, total=total, rows=list(_ROWS[:count]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "what"),
+    [
+        (_shards(1, 5, 2), "must go on at row 0 and hold rows, got row 1 with 2"),
+        (_shards(0, 5, 0), "must go on at row 0 and hold rows, got row 0 with 0"),
+        (_shards(0, 4, 5), "must have the 5 rows of the welcome in total, got a total of 4"),
+    ],
+)
+def test_a_list_of_shards_that_does_not_go_on_is_the_daemons_fault(reply: ShardsReply, what: str) -> None:
+    error = _failure(_rank(RankState.LISTING).receive(reply, 0))
+    assert isinstance(error, RemoteProtocolError)
+    assert what in str(error)
+
+
+def test_a_list_that_goes_on_is_asked_for_from_where_it_ended() -> None:
+    rank = _rank(RankState.LISTING)
+    assert rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS[:2])), 0) == [
+        Send(message=ShardsRequest(session=7, first=2))
+    ]
+    assert rank.receive(ShardsReply(first=2, total=5, rows=list(_ROWS[2:])), 0) == [
+        Listed(rows=_ROWS, missing=("train-000009",))
+    ]
+
+
+def test_a_list_whose_length_changes_on_the_way_is_the_daemons_fault() -> None:
+    rank = _rank(RankState.LISTING)
+    rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS[:2])), 0)
+    error = _failure(rank.receive(ShardsReply(first=2, total=6, rows=list(_ROWS[2:])), 0))
+    assert "must have the 5 rows of the welcome in total, got a total of 6" in str(error)
+
+
+def test_rows_beyond_the_list_cannot_be_asked_for() -> None:
+    text = _refusal(_daemon(DaemonState.GREETED).receive(ShardsRequest(session=7, first=5), 0))
+    assert "must be in [0, 5), got 5" in text
+
+
+def _part(first: int, rows: tuple[ShardRow, ...], **changes: Any) -> CatalogPart:
+    fields: dict[str, Any] = {"session": 7, "fingerprint": "f" * 32, "first": first, "total": 5, "rows": list(rows)}
+    return CatalogPart(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ([_part(2, _ROWS[2:])], "must go on at row 0 of 5, got row 2 with 3 rows"),
+        ([_part(0, _ROWS[:2]), _part(0, _ROWS[:2])], "must go on at row 2 of 5, got row 0 with 2 rows"),
+        ([_part(0, ())], "must go on at row 0 of 5, got row 0 with 0 rows"),
+        ([_part(0, _ROWS[:3]), _part(3, _ROWS[2:])], "must go on at row 3 of 5, got row 3 with 3 rows"),
+        ([_part(0, _ROWS, fingerprint="e" * 32)], "must be that of the plan offered"),
+        ([_part(0, _ROWS[:2]), _part(2, _ROWS[2:], fingerprint="e" * 32)], "must be that of the plan offered"),
+        ([_part(0, _ROWS[:2]), _part(2, _ROWS[2:4], total=4)], "total must stay 5 in all its parts, got 4"),
+    ],
+)
+def test_a_catalog_whose_parts_do_not_fit_is_refused(parts: list[CatalogPart], what: str) -> None:
+    daemon = _daemon(DaemonState.COLLECTING)
+    for part in parts[:-1]:
+        assert daemon.receive(part, 0) == []
+    assert what in _refusal(daemon.receive(parts[-1], 0))
+
+
+def test_a_catalog_in_parts_is_judged_when_the_last_has_come() -> None:
+    daemon = _daemon(DaemonState.COLLECTING)
+    assert daemon.receive(_part(0, _ROWS[:4]), 0) == []
+    assert daemon.receive(_part(4, _ROWS[4:]), 0) == [Judge(offer=example_offer(7), rows=_ROWS)]
+    assert daemon.agree() == [Send(message=PlanReply(need_catalog=False))]
+
+
+def test_a_catalog_is_sent_once_even_if_asked_for_again() -> None:
+    rank = _rank(RankState.OFFERING)
+    parts = rank.receive(PlanReply(need_catalog=True), 0)
+    assert parts == [Send(message=_part(0, _ROWS))]
+    assert rank.receive(PlanReply(need_catalog=False), 0) == [Agreed()]
+
+
+# ---- what ends a session ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault(stream=1, code="corrupt-record", text="t", shard="a", record=3, offset=99), CorruptRecordError),
+        (Fault(stream=1, code="dataset", text="t"), DatasetError),
+        (Fault(stream=0, code="internal", text="t"), RefusedError),
+    ],
+)
+def test_a_fault_becomes_the_error_it_is(fault: Fault, kind: type[EmlioError]) -> None:
+    error = _failure(_rank(RankState.STREAMING).receive(fault, 0))
+    assert type(error) is kind
+    assert str(error) == "the daemon at store1:5555 cannot go on: t"
+    if isinstance(error, CorruptRecordError):
+        assert (error.shard, error.record, error.offset) == ("a", 3, 99)
+    if isinstance(error, RefusedError):
+        assert error.code == "internal"
+
+
+def test_a_fault_of_a_stream_that_was_replaced_is_ignored() -> None:
+    rank = _rank(RankState.STREAMING)
+    rank.open(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1, now_ns=0)
+    assert rank.receive(Fault(stream=1, code="dataset", text="t"), 0) == []
+    assert rank.state is RankState.OPENING
+
+
+@pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
+def test_goodbye_and_refusal_end_the_session_in_every_state(state: RankState) -> None:
+    rank = _rank(state)
+    failed = rank.receive(Goodbye(session=7, reason="maintenance"), 0)[-1]
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, PeerLostError)
+    assert "maintenance" in str(failed.error)
+    other = _rank(state)
+    failed = other.receive(Refused(code="full", text="no room"), 0)[-1]
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, RefusedError)
+    assert failed.error.code == "full"
+    assert (rank.state, other.state) == (RankState.OVER, RankState.OVER)
+
+
+def test_a_pong_carries_the_report_and_one_that_was_never_asked_for_measures_nothing() -> None:
+    rank = _rank(RankState.STREAMING)
+    rank.receive(Pong(nonce=999, sent_bytes=5, blocked_ns=6, starved_ns=7), 10**9)
+    assert rank.report == PeerReport(sent_bytes=5, blocked_ns=6, starved_ns=7)
+    assert rank.round_trip_ns == 0
+
+
+def test_pings_without_answers_are_not_kept_for_ever() -> None:
+    rank = _rank(RankState.STREAMING)
+    nonces: list[int] = []
+    for second in range(1, 100):
+        rank.receive(Pong(nonce=10**9), second * 10**9)  # it lives, but answers none of them
+        for instruction in rank.tick(second * 10**9):
+            assert isinstance(instruction, Send)
+            assert isinstance(instruction.message, Ping)
+            nonces.append(instruction.message.nonce)
+    assert len(nonces) == 99
+    before = rank.round_trip_ns
+    rank.receive(Pong(nonce=nonces[0]), 100 * 10**9)
+    assert rank.round_trip_ns == before
