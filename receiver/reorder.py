@@ -132,7 +132,9 @@ class _Epoch:
             found.append(part)
             count -= len(part)
             number += 1
-        return np.concatenate(found) if len(found) != 1 else found[0]
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
 
     def ids_at(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The records at these places."""
