@@ -46,6 +46,11 @@ __all__ = ["Control"]
 _LOG = logging.getLogger("emlio.daemon")
 _MISSING_NAMED = 16
 
+_MESSAGES_READY = 8
+_MESSAGES_PER_LANE = 8
+"""What a stream reads ahead: some for its lanes together, some for each; 16 MiB with one lane. It has to outlast a pause of the
+reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
+
 _MESSAGES_A_TURN = 256
 """Messages taken before deadlines and other threads have their turn, however many a peer sends."""
 
@@ -301,7 +306,15 @@ class Control:
             message_bytes=self._config.message_size,
             clock=self._clock,
         )
-        stream = Stream(session=machine.session, stream=order.stream, feed=feed, pool=self._pool, label=client.label)
+        lanes = self._lanes(order.lanes, machine.hello.world_size)
+        stream = Stream(
+            session=machine.session,
+            stream=order.stream,
+            feed=feed,
+            pool=self._pool,
+            limit_bytes=self._config.message_size * (_MESSAGES_READY + _MESSAGES_PER_LANE * lanes),
+            label=client.label,
+        )
         client.stream = stream
 
         def on_bound(ports: Sequence[int]) -> None:
@@ -310,7 +323,7 @@ class Control:
         def on_failure(error: EmlioError) -> None:
             self.call(lambda: self._carry_out(client, machine.refuse("no-lane", str(error))))
 
-        self._sender.attach(stream, self._lanes(order.lanes, machine.hello.world_size), on_bound, on_failure)
+        self._sender.attach(stream, lanes, on_bound, on_failure)
         self._readers.add(stream)
 
     def _lanes(self, asked: int, world_size: int) -> int:

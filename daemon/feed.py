@@ -16,6 +16,7 @@ from emlio.clock import Clock
 from emlio.daemon.files import OpenShards
 from emlio.daemon.gather import Gatherer, ShortReadError
 from emlio.errors import CorruptRecordError
+from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, walk
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
@@ -101,15 +102,19 @@ class Feed:
         self._shards = shards
         self._message_bytes = message_bytes
         self._clock = clock
+        self._records = int(np.diff(plan.catalog.bases)[owned].sum())
         self._coming = self._messages()
         self._planned: deque[MessagePlan] = deque()
         self._advised = 0
 
-    def next(self, gatherer: Gatherer) -> MessagePlan:
-        """Plan the next message; while the disk is what is waited for, ask for those behind it."""
+    def next(self, gatherer: Gatherer) -> MessagePlan | None:
+        """Plan the next message; while the disk is what is waited for, ask for those behind it. None: there is none."""
         wanted = 1 + (_AHEAD if gatherer.cold else 0)
         while len(self._planned) < wanted:
-            self._planned.append(next(self._coming))
+            message = next(self._coming, None)
+            if message is None:
+                return None
+            self._planned.append(message)
         if gatherer.cold:
             for message in list(self._planned)[self._advised :]:
                 gatherer.advise(self._shards, message.shard, message.starts, message.sizes)
@@ -139,9 +144,15 @@ class Feed:
     def _messages(self) -> Iterator[MessagePlan]:
         position = self._position
         epoch, origin, slot = position.epoch, position.origin, position.slot
+        # An order that never changes and an epoch without a record for this rank mean that none will ever come.
+        fixed = self._plan.spec.shuffle.mode is ShuffleMode.NONE
         while True:
+            found = bool(origin or slot)
             for slots, shard, record in walk(self._plan.epoch(epoch, origin), self._rank, slot, self._owned, _CHUNK):
+                found = True
                 yield from self._cut(epoch, slots, shard, record)
+            if (fixed and not found) or not self._records:
+                return
             epoch, origin, slot = epoch + 1, 0, 0
 
     def _cut(

@@ -7,7 +7,7 @@ Does not cover: what is read (emlio.daemon.feed), sending (emlio.daemon.sender).
 import logging
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 
 from emlio.daemon.gather import Gatherer
 from emlio.daemon.stream import Stream, StreamFailure
@@ -35,7 +35,9 @@ class Readers:
         self._turn: deque[Stream] = deque()
         self._streams: set[Stream] = set()
         self._reading: set[Stream] = set()
-        self._changed = Condition()
+        # One lock, two reasons to wait: a thread for work, `remove` for a thread that still reads.
+        lock = Lock()
+        self._work, self._rested = Condition(lock), Condition(lock)
         self._closing = False
         self._threads = [Thread(target=self._run, name=f"emlio-read-{n}", daemon=True) for n in range(threads)]
 
@@ -46,70 +48,75 @@ class Readers:
 
     def add(self, stream: Stream) -> None:
         """Read for this stream from now on."""
-        with self._changed:
+        with self._work:
             self._streams.add(stream)
         self._enqueue(stream)
 
     def remove(self, stream: Stream) -> None:
         """Stop reading for this stream; returns once no thread does."""
         stream.close()
-        with self._changed:
+        with self._rested:
             self._streams.discard(stream)
-            self._changed.wait_for(lambda: stream not in self._reading)
+            self._rested.wait_for(lambda: stream not in self._reading)
 
     def finish(self, stream: Stream) -> None:
         """Read nothing more for this stream; what was read still leaves."""
-        with self._changed:
+        with self._work:
             self._streams.discard(stream)
 
     def _enqueue(self, stream: Stream) -> None:
-        with self._changed:
+        with self._work:
             self._turn.append(stream)
-            self._changed.notify()
-
-    def _budget(self) -> int:
-        return self._memory_bytes // max(len(self._streams), 1)
+            self._work.notify()
 
     def _run(self) -> None:
         gatherer = Gatherer()
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._turn or self._closing)
+            with self._work:
+                self._work.wait_for(lambda: self._turn or self._closing)
                 if self._closing:
                     return
                 stream = self._turn.popleft()
                 if stream not in self._streams:
                     continue
                 self._reading.add(stream)
-                budget = self._budget()
-            again = False
             try:
-                again = stream.produce(gatherer, budget, self._enqueue)
-            except EmlioError as error:
-                self._on_failure(StreamFailure(stream=stream, error=error))
-            except OSError as error:
-                unreadable = DatasetError(f"a shard could not be read: {error.filename or ''} {error.strerror}")
-                self._on_failure(StreamFailure(stream=stream, error=unreadable))
-            except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
-                _LOG.exception("%s: reading failed", stream.label)
-                self._on_failure(
-                    StreamFailure(stream=stream, error=EmlioError(f"internal error while reading: {error!r}"))
-                )
+                again = self._read_some(stream, gatherer)
             finally:
-                with self._changed:
+                with self._rested:
                     self._reading.discard(stream)
-                    self._changed.notify_all()
+                    self._rested.notify_all()
             if again:
-                self._on_ready(stream)
                 self._enqueue(stream)
+
+    def _read_some(self, stream: Stream, gatherer: Gatherer) -> bool:
+        """Read for one stream until another waits for its turn; whether it has room for more."""
+        try:
+            while stream in self._streams and not self._closing:
+                if not stream.produce(gatherer, self._memory_bytes // max(len(self._streams), 1), self._enqueue):
+                    return False
+                self._on_ready(stream)
+                if self._turn:
+                    return True
+        except EmlioError as error:
+            self._on_failure(StreamFailure(stream=stream, error=error))
+        except OSError as error:
+            unreadable = DatasetError(f"a shard could not be read: {error.filename or ''} {error.strerror}")
+            self._on_failure(StreamFailure(stream=stream, error=unreadable))
+        except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
+            _LOG.exception("%s: reading failed", stream.label)
+            self._on_failure(
+                StreamFailure(stream=stream, error=EmlioError(f"internal error while reading: {error!r}"))
+            )
+        return False
 
     def close(self) -> None:
         """Stop all threads."""
-        with self._changed:
+        with self._work:
             self._closing = True
             for stream in self._streams:
                 stream.close()
-            self._changed.notify_all()
+            self._work.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()

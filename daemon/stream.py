@@ -36,13 +36,28 @@ class Stream:
     count from before they are read until libzmq has given the buffer back.
     """
 
-    def __init__(self, *, session: int, stream: int, feed: Feed, pool: BufferPool, label: str) -> None:
+    def __init__(
+        self, *, session: int, stream: int, feed: Feed, pool: BufferPool, limit_bytes: int, label: str
+    ) -> None:
+        """See the class.
+
+        Args:
+            session: the session it belongs to.
+            stream: which opening of the session's stream.
+            feed: where its messages come from.
+            pool: where their memory comes from.
+            limit_bytes: the most that may be in flight, whatever the daemon's memory allows: more than hides a pause of
+                a thread only drives the buffers out of the cache.
+            label: whose it is, for the log.
+        """
         self.session = session
         self.stream = stream
         self.label = label
         self.closed = False
         self._feed = feed
         self._pool = pool
+        self._limit_bytes = limit_bytes
+        self._resume_bytes = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight_bytes = 0
         self._lock = Lock()
@@ -58,12 +73,17 @@ class Stream:
     def produce(self, gatherer: Gatherer, budget_bytes: int, on_room: "Callable[[Stream], None]") -> bool:
         """Read one message if `budget_bytes` allow it; else return False, and `on_room` is called when they may again."""
         message = self._planned or self._feed.next(gatherer)
+        if message is None:
+            return False  # the rank gets nothing from here, now or later
         self._planned = message
+        budget_bytes = min(budget_bytes, self._limit_bytes)
         with self._lock:
             if self.closed:
                 return False
             # One message always fits, however large: a bound below a record's length must not stop the stream.
             if self._in_flight_bytes and self._in_flight_bytes + message.size_bytes > budget_bytes:
+                # Going on only when there is room for several saves waking a thread for each message.
+                self._resume_bytes = budget_bytes - budget_bytes // 4 - message.size_bytes
                 self._parked, self._on_room = True, on_room
                 return False
             self._in_flight_bytes += message.size_bytes
@@ -83,8 +103,10 @@ class Stream:
     def _released(self, size_bytes: int) -> None:
         with self._lock:
             self._in_flight_bytes -= size_bytes
-            wake = self._on_room if self._parked and not self.closed else None
-            self._parked = False
+            roomy = self._in_flight_bytes <= max(self._resume_bytes, 0)
+            wake = self._on_room if self._parked and roomy and not self.closed else None
+            if wake is not None:
+                self._parked = False
         if wake is not None:
             wake(self)
 
