@@ -1,0 +1,132 @@
+"""The command `emlio-bench`.
+
+Covers: argv into a command's settings, tables and pictures out of its results, exit codes. Does not cover: measuring. The only
+file of the benchmarks that prints.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+from emlio import __version__
+from emlio.benchmarks.delivery import run_delivery
+from emlio.benchmarks.examples import run_examples
+from emlio.benchmarks.memory import run_memory
+from emlio.benchmarks.plan_cost import run_plan
+from emlio.benchmarks.plot import check_plotting, plot_delivery
+from emlio.benchmarks.report import missed_bounds, render
+from emlio.benchmarks.results import Results, merge, read_results, write_results
+from emlio.benchmarks.settings import (
+    CommonSettings,
+    DeliverySettings,
+    ExamplesSettings,
+    MemorySettings,
+    PlanSettings,
+    StartSettings,
+)
+from emlio.benchmarks.start import run_start
+from emlio.errors import EmlioError
+from emlio.settings import add_flags, read_settings
+
+__all__ = ["COMMANDS", "main"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A benchmark as the command line sees it."""
+
+    settings: type[CommonSettings]
+    run: Callable[[Any], Results]
+    text: str
+
+
+COMMANDS: Final = {
+    "delivery": Command(
+        settings=DeliverySettings, run=run_delivery, text="throughput against the machine's limits and the paper's way"
+    ),
+    "examples": Command(
+        settings=ExamplesSettings, run=run_examples, text="small Examples a second, decoded, for one rank"
+    ),
+    "memory": Command(
+        settings=MemorySettings, run=run_memory, text="memory of both sides while the consumer pauses, and its bounds"
+    ),
+    "plan": Command(settings=PlanSettings, run=run_plan, text="cost of a plan of 10^9 records"),
+    "start": Command(
+        settings=StartSettings, run=run_start, text="time from the loader's constructor to its first batch"
+    ),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="emlio-bench", description="How fast, against what limit, on this machine and over loopback."
+    )
+    parser.add_argument("--version", action="version", version=f"emlio {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        add_flags(commands.add_parser(name, help=command.text, description=command.text), command.settings)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a benchmark. 0: done; 1: a figure missed its bound; 2: it could not be done; 130: interrupted."""
+    arguments = _parser().parse_args(argv)
+    command = COMMANDS[arguments.command]
+    # Told to end, it must end its children first, as after Ctrl-C.
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        settings = read_settings(
+            command.settings,
+            flags=vars(arguments),
+            environment=os.environ,
+            prefix="EMLIO_BENCH_",
+            table={},
+            table_name="",
+            others={},
+        )
+        return _carry_out(command, settings)
+    except EmlioError as error:
+        print(f"emlio-bench {arguments.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"emlio-bench {arguments.command}: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _carry_out(command: Command, settings: CommonSettings) -> int:
+    plot = settings.plot if isinstance(settings, DeliverySettings) else None
+    if plot is not None:
+        check_plotting()
+    # Read before hours of measuring, so that a file that cannot be read costs none of them.
+    older = (
+        read_results(settings.json)
+        if settings.append and settings.json is not None and settings.json.exists()
+        else None
+    )
+    results = command.run(settings)
+    if older is not None:
+        results = merge(older, results)
+    if settings.json is not None:
+        write_results(results, settings.json)
+    if plot is not None:
+        plot_delivery(results, plot)
+    print(render(results))
+    missed = missed_bounds(results.figures)
+    if missed:
+        print(f"emlio-bench: out of bounds: {'; '.join(missed)}", file=sys.stderr)
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

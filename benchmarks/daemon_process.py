@@ -1,0 +1,69 @@
+"""A real daemon for a benchmark.
+
+Covers: starting `emlio-daemon` as its own process and waiting until ranks may come. Does not cover: ranks.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from emlio.benchmarks.processes import Child
+from emlio.errors import TransportError
+
+__all__ = ["RunningDaemon", "running_daemon"]
+
+_START_S = 60.0
+_LOOK_S = 0.005
+_DATASET = "bench"
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningDaemon:
+    """What a rank must know.
+
+    Attributes:
+        address: emlio://HOST:PORT/DATASET.
+        pid: of the daemon.
+    """
+
+    address: str
+    pid: int
+
+
+@contextmanager
+def running_daemon(directory: Path, flags: Sequence[str] = ()) -> Generator[RunningDaemon, None, None]:
+    """Serve one dataset on a free port of this machine while the block lasts.
+
+    Args:
+        directory: the dataset's.
+        flags: more for `emlio-daemon`.
+    """
+    with tempfile.TemporaryDirectory(prefix="emlio-bench-") as folder:
+        ready = Path(folder) / "ready.json"
+        command = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={directory}"]
+        command += ["--bind", "tcp://127.0.0.1:0", "--ready-file", str(ready), *flags]
+        with Child("emlio-daemon", command) as child:
+            endpoint = _wait(child, ready).endpoint
+            address = endpoint.replace("tcp://", "emlio://") + "/" + _DATASET
+            yield RunningDaemon(address=address, pid=child.pid)
+
+
+def _wait(child: Child, ready: Path) -> _Ready:
+    deadline = time.monotonic() + _START_S
+    # The file comes by a rename, for which there is no event; nothing is measured meanwhile. A daemon that dies ends the
+    # wait, for reading its output raises.
+    while not ready.exists():
+        child.line(_LOOK_S)
+        if time.monotonic() > deadline:
+            raise TransportError(f"emlio-daemon must be ready within {_START_S:g} s, it was not")
+    return msgspec.json.decode(ready.read_bytes(), type=_Ready)

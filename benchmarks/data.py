@@ -1,0 +1,83 @@
+"""The data of a benchmark: made once, then kept in the page cache.
+
+Covers: making or finding a dataset, bringing its files into memory, giving it more shards by links. Does not cover: what the
+records hold (emlio.daemon.prepare.synth).
+"""
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.scenario import DataSpec
+from emlio.daemon.prepare.synth import SynthOptions, synthesise
+from emlio.daemon.shards.dataset import open_dataset
+from emlio.errors import DatasetError
+
+__all__ = ["data_root", "link_copies", "make_data", "shard_paths", "warm_cache"]
+
+_SHARDS: Final = 16
+"""Enough that an order of shards is one, few enough that each is read for a while."""
+
+_READ_BYTES = 8 << 20
+
+
+@contextmanager
+def data_root(chosen: Path | None) -> Generator[Path, None, None]:
+    """The folder datasets lie in: the one chosen, which keeps them, or a temporary one."""
+    if chosen is not None:
+        yield chosen
+        return
+    with tempfile.TemporaryDirectory(prefix="emlio-bench-data-") as folder:
+        yield Path(folder)
+
+
+def make_data(spec: DataSpec, root: Path, *, progress: bool) -> Path:
+    """Make the dataset below `root`, or find it there from an earlier run; index it; return its directory."""
+    directory = root / spec.folder
+    options = SynthOptions(
+        kind="example" if spec.kind == "example" else "opaque",
+        records=spec.records,
+        record_bytes=spec.record_bytes,
+        shard_bytes=max(spec.payload_bytes // _SHARDS, 1 << 20),
+        seed=1,
+    )
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatasetError(f"the benchmark's data must have a folder: {root}: {error.strerror or error}") from error
+    synthesise(options, directory, progress)
+    shard_paths(directory)
+    return directory
+
+
+def shard_paths(directory: Path) -> tuple[Path, ...]:
+    """The shards' files, in the dataset's order; indexes them where they are not."""
+    with open_dataset(directory.name, directory) as dataset:
+        return tuple(shard.path for shard in dataset.shards)
+
+
+def warm_cache(directory: Path) -> int:
+    """Read all shards once, so that they lie in the page cache as far as it has room; returns their size."""
+    buffer = bytearray(_READ_BYTES)
+    size_bytes = 0
+    for path in shard_paths(directory):
+        with path.open("rb", buffering=0) as file:
+            while got := file.readinto(buffer):
+                size_bytes += got
+    return size_bytes
+
+
+def link_copies(directory: Path, copies: int) -> Path:
+    """A dataset that names each of the shards `copies` times, by symbolic links: large, and yet no larger in memory."""
+    shards = shard_paths(directory)
+    linked = directory.with_name(f"{directory.name}-times{copies}")
+    linked.mkdir(exist_ok=True)
+    count = copies * len(shards)
+    for number in range(count):
+        link = linked / f"linked-{number:05d}-of-{count:05d}.tfrecord"
+        if not link.is_symlink():
+            link.symlink_to(shards[number % len(shards)].resolve())
+    shard_paths(linked)
+    return linked

@@ -1,0 +1,151 @@
+"""The processes of a benchmark: started, listened to, ended.
+
+Each side of a measurement is a process of its own, so that nothing the driver does is counted. A child says what the driver must
+know as one JSON object a line.
+
+Covers: both ends of that talk, and that no child outlives its owner. Does not cover: what children do (emlio.benchmarks.worker).
+"""
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from emlio.errors import TransportError
+
+__all__ = ["Child", "say", "start_worker"]
+
+_Value = TypeVar("_Value")
+_END_S = 5.0
+_COMPLAINT_BYTES = 2000
+
+
+def say(message: object) -> None:
+    """For children: tell the driver."""
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class Child:
+    """A process that ends with its `with` block, whatever happens inside it."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        """Start it.
+
+        Args:
+            name: how errors call it.
+            command: program and arguments.
+        """
+        self._name = name
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+        try:
+            # A session of its own: Ctrl-C reaches the driver alone, which then ends its children in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._complaints.close()
+            raise TransportError(f"{name} must start: {command[0]}: {error.strerror}") from error
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def line(self, timeout_s: float) -> bytes | None:
+        """Its next line of output, or None when it said nothing in time; raises when it has ended."""
+        stream = self._process.stdout
+        assert stream is not None
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            left = deadline - time.monotonic()
+            if not select.select([stream], [], [], max(left, 0))[0]:
+                return None
+            chunk = os.read(stream.fileno(), 65536)
+            if not chunk:
+                raise self._failure("ended early")
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def hear(self, kind: type[_Value], timeout_s: float) -> _Value:
+        """The next object it says."""
+        line = self.line(timeout_s)
+        if line is None:
+            raise self._failure(f"said nothing for {timeout_s:g} s")
+        return msgspec.json.decode(line, type=kind)
+
+    def rest(self, timeout_s: float) -> bytes:
+        """All it still says until its end, which must be a good one."""
+        stream = self._process.stdout
+        assert stream is not None
+        said = [self._unread]
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if not select.select([stream], [], [], max(deadline - time.monotonic(), 0))[0]:
+                raise self._failure(f"did not end within {timeout_s:g} s")
+            chunk = os.read(stream.fileno(), 65536)
+            if not chunk:
+                break
+            said.append(chunk)
+        self._unread = b""
+        if self._process.wait(_END_S) != 0:
+            raise self._failure("failed")
+        return b"".join(said)
+
+    def _failure(self, what: str) -> TransportError:
+        self.end()
+        self._complaints.seek(0, os.SEEK_END)
+        self._complaints.seek(max(self._complaints.tell() - _COMPLAINT_BYTES, 0))
+        complaint = self._complaints.read().decode(errors="replace").strip()
+        return TransportError(
+            f"{self._name} must work through, it {what} (exit status {self._process.returncode})"
+            + (f":\n{complaint}" if complaint else "")
+        )
+
+    def end(self) -> None:
+        """End it: asked first, then made to. Ending it again does nothing."""
+        process = self._process
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.end()
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._complaints.close()
+
+
+def start_worker(role: str, job: Any) -> Child:
+    """Start a child that plays `role` of emlio.benchmarks.worker with these orders."""
+    orders = msgspec.json.encode(job).decode()
+    return Child(role, [sys.executable, "-m", "emlio.benchmarks.worker", role, orders])

@@ -1,0 +1,147 @@
+"""What the benchmarks are told.
+
+Covers: one frozen value for each command, with its options' texts and defaults; flags are made of them. Does not cover: running.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emlio.benchmarks.scenario import parse_sizes
+from emlio.errors import ConfigError
+from emlio.planner.order import ShuffleMode
+from emlio.settings import option
+from emlio.units import parse_duration_ns, parse_size
+
+__all__ = [
+    "CommonSettings",
+    "DeliverySettings",
+    "ExamplesSettings",
+    "MemorySettings",
+    "PlanSettings",
+    "StartSettings",
+]
+
+SUBJECTS = ("limit", "bare", "emlio", "paper")
+
+
+def _whole(value: Any) -> int:
+    text = str(value).replace("_", "")
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"must be a whole number of at least 1, got {value!r}")
+    return int(text)
+
+
+def _switch(value: Any) -> bool:
+    if str(value).lower() in ("true", "1", "yes"):
+        return True
+    if str(value).lower() in ("false", "0", "no", ""):
+        return False
+    raise ConfigError(f"must be true or false, got {value!r}")
+
+
+def _path(value: Any) -> Path:
+    return Path(str(value)).expanduser()
+
+
+def _words(value: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    words = tuple(str(value).split(","))
+    if not set(words) <= set(allowed) or len(set(words)) != len(words):
+        raise ConfigError(f"must be some of {','.join(allowed)}, each once, got {value!r}")
+    return words
+
+
+def _orders(value: Any) -> tuple[str, ...]:
+    return _words(value, tuple(mode.value for mode in ShuffleMode))
+
+
+def _subjects(value: Any) -> tuple[str, ...]:
+    return _words(value, SUBJECTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonSettings:
+    """What all commands know."""
+
+    json: Path | None = option(None, "write raw samples and their environment here", parse=_path, metavar="FILE")
+    append: bool = option(
+        False, "add to the samples in the --json file, if they are of a like run", parse=_switch, switch=True
+    )
+    data: Path | None = option(
+        None,
+        "keep datasets in this folder and use what is there (default: a temporary one)",
+        parse=_path,
+        metavar="DIR",
+    )
+    quick: bool = option(
+        False, "small data and short samples: shows that all works, measures nothing", parse=_switch, switch=True
+    )
+
+    def __post_init__(self) -> None:
+        if self.append and self.json is None:
+            raise ConfigError("--append needs --json FILE to append to")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings(CommonSettings):
+    """`emlio-bench delivery`."""
+
+    sizes: tuple[int, ...] = option(
+        (1_000, 10_000, 100_000, 2_000_000),
+        "sizes of records (default 1kB,10kB,100kB,2MB)",
+        parse=parse_sizes,
+        metavar="SIZE,...",
+    )
+    orders: tuple[str, ...] = option(
+        ("global", "shard"), "the loader's orders (default global,shard)", parse=_orders, metavar="ORDER,..."
+    )
+    subjects: tuple[str, ...] = option(
+        SUBJECTS, f"who is measured (default {','.join(SUBJECTS)})", parse=_subjects, metavar="NAME,..."
+    )
+    repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=_whole, metavar="N")
+    bytes: int = option(
+        2_000_000_000, "payload of a sample, but at most 4 s of it (default 2GB)", parse=parse_size, metavar="SIZE"
+    )
+    plot: Path | None = option(None, "draw the result", parse=_path, metavar="FILE.png")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExamplesSettings(CommonSettings):
+    """`emlio-bench examples`."""
+
+    orders: tuple[str, ...] = option(
+        ("global", "shard"), "the loader's orders (default global,shard)", parse=_orders, metavar="ORDER,..."
+    )
+    repeats: int = option(5, "samples of each order (default 5)", parse=_whole, metavar="N")
+    batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings(CommonSettings):
+    """`emlio-bench plan`."""
+
+    records: int = option(1_000_000_000, "records of the imagined dataset (default 10^9)", parse=_whole, metavar="N")
+    shards: int = option(10_000, "its shards (default 10000)", parse=_whole, metavar="N")
+    walk: int = option(4_000_000, "records walked for one sample (default 4000000)", parse=_whole, metavar="N")
+    batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
+    repeats: int = option(5, "samples (default 5)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings(CommonSettings):
+    """`emlio-bench start`."""
+
+    records: int = option(1_000_000, "records of 1 kB in the dataset (default 1000000)", parse=_whole, metavar="N")
+    batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
+    repeats: int = option(10, "samples, each in a fresh process (default 10)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings(CommonSettings):
+    """`emlio-bench memory`."""
+
+    size: int = option(10_000_000_000, "payload of the epoch (default 10GB)", parse=parse_size, metavar="SIZE")
+    pause: int = option(
+        60_000_000_000, "how long the consumer stops, half way (default 60s)", parse=parse_duration_ns, metavar="TIME"
+    )
+    batch: int = option(256, "records of 100 kB in a batch (default 256)", parse=_whole, metavar="N")

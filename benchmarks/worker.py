@@ -1,0 +1,36 @@
+"""The process on one side of a measurement: python -m emlio.benchmarks.worker ROLE ORDERS.
+
+Covers: finding the role's code. Does not cover: the roles, which lie beside the subject they belong to.
+"""
+
+import signal
+import sys
+from importlib import import_module
+
+__all__ = ["ROLES", "main"]
+
+_LIFE_S = 900
+"""A worker whose driver was killed must not stay for ever."""
+
+ROLES = {
+    "bare-receive": ("emlio.benchmarks.bare", "receive"),
+    "bare-send": ("emlio.benchmarks.bare", "send"),
+    "loader-measure": ("emlio.benchmarks.loader", "receive"),
+    "loader-pause": ("emlio.benchmarks.memory", "consume"),
+    "loader-start": ("emlio.benchmarks.start", "first_batch"),
+    "paper-receive": ("emlio.benchmarks.paper", "receive"),
+    "paper-send": ("emlio.benchmarks.paper", "send"),
+    "sockets-receive": ("emlio.benchmarks.sockets", "receive"),
+    "sockets-send": ("emlio.benchmarks.sockets", "send"),
+}
+
+
+def main(role: str, orders: str) -> None:
+    """Play a role until it is over or this process is ended."""
+    signal.alarm(_LIFE_S)
+    module, function = ROLES[role]
+    getattr(import_module(module), function)(orders.encode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
