@@ -48,7 +48,8 @@ class Prefetch:
         self._changed = Condition()
         self._whole: deque[WholeBatch] = deque()
         self._made: deque[MadeBatch] = deque()
-        self._error: BaseException | None = None
+        self._error: BaseException | None = None  # of the receive thread: for good
+        self._spoiled: BaseException | None = None  # of a batch that could not be made: until `restart`
         self._generation = 0
         self._closed = False
         self._working = False
@@ -67,6 +68,7 @@ class Prefetch:
         """Drop everything; only batches put with the number returned are accepted from now on."""
         with self._changed:
             self._generation += 1
+            self._spoiled = None
             self._whole.clear()
             self._made.clear()
             return self._generation
@@ -74,7 +76,8 @@ class Prefetch:
     def put(self, generation: int, batch: WholeBatch) -> None:
         """A batch is whole."""
         with self._changed:
-            if generation == self._generation:
+            # Behind a batch that could not be made nothing may come, or one would be missing and nobody would know.
+            if generation == self._generation and self._spoiled is None:
                 self._whole.append(batch)
                 self._changed.notify_all()
 
@@ -85,12 +88,18 @@ class Prefetch:
             self._changed.notify_all()
 
     def get(self, timeout_ns: int) -> MadeBatch | None:
-        """The next batch, or None when the time is up; raises what `fail` was given once nothing is left."""
+        """The next batch, or None when the time is up.
+
+        Raises what `fail` was given once nothing is left, and in the place of a batch that could not be made what prevented
+        that; after the latter only `restart` goes on.
+        """
         deadline = time.monotonic() + timeout_ns / 1e9
         with self._changed:
             while not self._made:
                 if self._closed:
                     raise ClosedError("the loader was closed while a batch was waited for")
+                if self._spoiled is not None:
+                    raise self._spoiled
                 if self._error is not None and not self._whole and not self._working:
                     raise self._error
                 left = deadline - time.monotonic()
@@ -116,10 +125,10 @@ class Prefetch:
             self.times.waited_ns += begun - started
             try:
                 value = self._assemble(batch)
-            except Exception as error:  # noqa: BLE001  # a transform's error belongs to the user's thread, whatever it is
+            except BaseException as error:  # noqa: BLE001  # a transform's error belongs to the user's thread, whatever it is
                 with self._changed:
                     if generation == self._generation:
-                        self._error = self._error or error
+                        self._spoiled = error
                         self._whole.clear()
                 continue
             made = MadeBatch(
