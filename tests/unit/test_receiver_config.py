@@ -1,0 +1,56 @@
+"""What a loader is told is checked before anything is connected."""
+
+from typing import Any
+
+import pytest
+
+from emlio.errors import ConfigError
+from emlio.planner.order import Shuffle
+from emlio.receiver.address import Address
+from emlio.receiver.config import LoaderConfig
+
+
+def _config(**changes: Any) -> LoaderConfig:
+    fields: dict[str, Any] = {
+        "address": Address.parse("emlio://a/x"),
+        "batch_size": 32,
+        "shuffle": Shuffle(),
+        "seed": 0,
+        "drop_last": False,
+        "pad": False,
+        "rank": 0,
+        "world_size": 1,
+        "job": "j",
+        "in_order": True,
+        "prefetch_bytes": 1 << 20,
+        "timeout_ns": 1_000_000,
+        "on_error": "raise",
+        "verify": "all",
+    }
+    return LoaderConfig(**(fields | changes))
+
+
+def test_the_least_of_everything_is_accepted() -> None:
+    assert _config(batch_size=1).batch_size == 1
+    assert _config(rank=3, world_size=4).rank == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"batch_size": "32"}, "batch_size must be a whole number of at least 1, got '32'"),
+        ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
+        ({"rank": 4, "world_size": 4}, r"rank must be in \[0, 4\), got 4"),
+        ({"rank": -1}, r"rank must be in \[0, 1\), got -1"),
+        ({"rank": 0, "world_size": 0}, r"rank must be in \[0, 0\)"),
+        ({"prefetch_bytes": (1 << 20) - 1}, "prefetch must be at least 1 MiB, got 1048575"),
+        ({"timeout_ns": 999_999}, "timeout must be at least 1ms"),
+        ({"on_error": "ignore"}, "on_error must be one of raise, skip, replace, got 'ignore'"),
+        ({"verify": "some"}, "verify must be one of all, none, got 'some'"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_named(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        _config(**changes)

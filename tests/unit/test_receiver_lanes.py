@@ -1,0 +1,40 @@
+"""How many connections a path gets."""
+
+from itertools import pairwise
+
+import pytest
+
+from emlio.receiver.lanes import lanes_for
+from emlio.wire.limits import MAX_LANES
+
+_MS = 1_000_000
+_STOCK = 4 << 20
+
+
+@pytest.mark.parametrize("round_trip_ns", [0, 1, 90_000, 999_999])
+@pytest.mark.parametrize("buffer", [4096, _STOCK, 64 << 20])
+def test_a_short_path_takes_one_connection_whatever_the_buffers(round_trip_ns: int, buffer: int) -> None:
+    assert lanes_for(round_trip_ns, buffer, buffer) == 1
+
+
+def test_thirty_milliseconds_with_stock_buffers_take_about_sixteen() -> None:
+    assert 14 <= lanes_for(30 * _MS, _STOCK, 2 * _STOCK) <= 18
+
+
+def test_a_long_path_with_small_buffers_is_bounded() -> None:
+    assert lanes_for(10_000 * _MS, 4096, 4096) == MAX_LANES
+    assert lanes_for(10_000 * _MS, 0, 0) == MAX_LANES
+
+
+def test_longer_paths_never_take_fewer_and_larger_buffers_never_more() -> None:
+    by_distance = [lanes_for(ms * _MS, _STOCK, 2 * _STOCK) for ms in range(200)]
+    assert all(near <= far for near, far in pairwise(by_distance))
+    assert set(by_distance) >= {1, 2, 16, MAX_LANES}
+    by_buffer = [lanes_for(30 * _MS, kib << 10, kib << 11) for kib in range(64, 100_000, 97)]
+    assert all(small >= large for small, large in pairwise(by_buffer))
+    assert by_buffer[-1] == 1
+
+
+def test_the_smaller_buffer_decides_and_half_of_the_receivers_is_bookkeeping() -> None:
+    assert lanes_for(30 * _MS, _STOCK, 64 << 20) == lanes_for(30 * _MS, 64 << 20, 2 * _STOCK)
+    assert lanes_for(30 * _MS, 64 << 20, _STOCK) > lanes_for(30 * _MS, _STOCK, 64 << 20)

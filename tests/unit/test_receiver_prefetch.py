@@ -1,0 +1,216 @@
+"""The hand-over to the user's thread: order, errors in their place, starting over, ending."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emlio.errors import ClosedError, PeerLostError
+from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.reorder import WholeBatch
+
+_LONG_NS = 20_000_000_000
+
+
+def _batch(step: int) -> WholeBatch:
+    return WholeBatch(epoch=0, step=step, count=3, ids=np.arange(3), size_bytes=100 + step)
+
+
+@contextmanager
+def _prefetch(assemble: Callable[[WholeBatch], Any]) -> Iterator[Prefetch]:
+    prefetch = Prefetch(assemble)
+    prefetch.start()
+    try:
+        yield prefetch
+    finally:
+        prefetch.close()
+
+
+def _get(prefetch: Prefetch) -> MadeBatch:
+    made = prefetch.get(_LONG_NS)
+    assert made is not None
+    return made
+
+
+def test_batches_come_out_in_the_order_they_went_in() -> None:
+    with _prefetch(lambda batch: batch.step * 10) as prefetch:
+        for step in range(20):
+            prefetch.put(0, _batch(step))
+        made = [_get(prefetch) for _ in range(20)]
+    assert [batch.value for batch in made] == list(range(0, 200, 10))
+    assert (made[3].epoch, made[3].step, made[3].count, made[3].size_bytes) == (0, 3, 3, 103)
+
+
+def test_no_batch_within_the_time_is_none_and_not_an_error() -> None:
+    with _prefetch(lambda batch: batch) as prefetch:
+        assert prefetch.get(1_000_000) is None
+        assert prefetch.empty
+
+
+def test_only_two_batches_are_made_before_they_are_asked_for() -> None:
+    made: list[int] = []
+    third = Event()
+
+    def assemble(batch: WholeBatch) -> int:
+        made.append(batch.step)
+        if len(made) == 3:
+            third.set()
+        return batch.step
+
+    with _prefetch(assemble) as prefetch:
+        for step in range(5):
+            prefetch.put(0, _batch(step))
+        assert not third.wait(0.05)
+        assert _get(prefetch).step == 0
+        assert third.wait(20)
+        assert not prefetch.empty
+
+
+def _fail_at(step: int) -> Callable[[WholeBatch], int]:
+    def assemble(batch: WholeBatch) -> int:
+        if batch.step == step:
+            raise ZeroDivisionError(f"transform of batch {step}")
+        return batch.step
+
+    return assemble
+
+
+def test_a_transforms_error_comes_in_the_place_of_its_batch_and_stays() -> None:
+    with _prefetch(_fail_at(2)) as prefetch:
+        for step in range(6):
+            prefetch.put(0, _batch(step))
+        assert [_get(prefetch).value, _get(prefetch).value] == [0, 1]
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError, match="transform of batch 2"):
+                prefetch.get(_LONG_NS)
+        prefetch.put(0, _batch(6))  # comes too late: batch 2 would be missing and nobody would know
+        with pytest.raises(ZeroDivisionError):
+            prefetch.get(_LONG_NS)
+
+
+def test_after_a_transforms_error_a_new_beginning_works() -> None:
+    with _prefetch(_fail_at(0)) as prefetch:
+        prefetch.put(0, _batch(0))
+        with pytest.raises(ZeroDivisionError):
+            prefetch.get(_LONG_NS)
+        generation = prefetch.restart()
+        prefetch.put(generation, _batch(5))
+        assert _get(prefetch).value == 5
+
+
+def test_an_exit_from_a_transform_reaches_the_user_and_leaves_the_thread_alive() -> None:
+    def assemble(batch: WholeBatch) -> int:
+        if batch.step == 0:
+            raise SystemExit(3)
+        return batch.step
+
+    with _prefetch(assemble) as prefetch:
+        prefetch.put(0, _batch(0))
+        with pytest.raises(SystemExit):
+            prefetch.get(_LONG_NS)
+        prefetch.put(prefetch.restart(), _batch(1))
+        assert _get(prefetch).value == 1
+
+
+def test_what_was_received_before_a_failure_still_goes_out() -> None:
+    with _prefetch(lambda batch: batch.step) as prefetch:
+        for step in range(4):
+            prefetch.put(0, _batch(step))
+        prefetch.fail(PeerLostError("store1 is gone"))
+        prefetch.fail(PeerLostError("a later error says less"))
+        assert [_get(prefetch).value for _ in range(4)] == [0, 1, 2, 3]
+        with pytest.raises(PeerLostError, match="store1 is gone"):
+            prefetch.get(_LONG_NS)
+        prefetch.restart()
+        with pytest.raises(PeerLostError, match="store1 is gone"):
+            prefetch.get(_LONG_NS)
+
+
+def test_starting_over_drops_what_is_there_what_is_being_made_and_what_comes_late() -> None:
+    working, go_on = Event(), Event()
+
+    def assemble(batch: WholeBatch) -> int:
+        if batch.step == 1:
+            working.set()
+            assert go_on.wait(20)
+        return batch.step
+
+    with _prefetch(assemble) as prefetch:
+        for step in range(4):
+            prefetch.put(0, _batch(step))
+        assert working.wait(20)
+        generation = prefetch.restart()
+        prefetch.put(0, _batch(7))
+        go_on.set()
+        prefetch.put(generation, _batch(8))
+        assert _get(prefetch).value == 8
+        assert prefetch.get(1_000_000) is None
+
+
+def test_a_failing_transform_of_a_dropped_batch_is_nobodys_error() -> None:
+    working, go_on = Event(), Event()
+
+    def assemble(batch: WholeBatch) -> int:
+        if batch.step == 0:
+            working.set()
+            assert go_on.wait(20)
+            raise ZeroDivisionError("of a batch nobody wants any more")
+        return batch.step
+
+    with _prefetch(assemble) as prefetch:
+        prefetch.put(0, _batch(0))
+        assert working.wait(20)
+        generation = prefetch.restart()
+        go_on.set()
+        prefetch.put(generation, _batch(1))
+        assert _get(prefetch).value == 1
+
+
+def test_closing_wakes_who_waits() -> None:
+    raised: list[BaseException] = []
+    waiting = Event()
+    prefetch = Prefetch(lambda batch: batch)
+    prefetch.start()
+
+    def wait() -> None:
+        waiting.set()
+        try:
+            prefetch.get(_LONG_NS)
+        except ClosedError as error:
+            raised.append(error)
+
+    thread = Thread(target=wait)
+    thread.start()
+    assert waiting.wait(20)
+    prefetch.close()
+    prefetch.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert "closed while a batch was waited for" in str(raised[0])
+
+
+def test_one_that_was_never_started_can_be_closed() -> None:
+    prefetch = Prefetch(lambda batch: batch)
+    prefetch.close()
+    with pytest.raises(ClosedError):
+        prefetch.get(1)
+
+
+def test_memory_of_a_batch_is_not_held_after_it_was_handed_out() -> None:
+    with _prefetch(lambda batch: batch.ids * 2) as prefetch:
+        batch = _batch(0)
+        ids = weakref.ref(batch.ids)
+        prefetch.put(0, batch)
+        del batch
+        made = _get(prefetch)
+        value = weakref.ref(made.value)
+        del made
+        # The thread lets go of the batch before the user can have it, but of its last loop's name a moment later.
+        prefetch.put(0, _batch(1))
+        _get(prefetch)
+        assert value() is None
+        assert ids() is None
