@@ -64,10 +64,8 @@ def _keeps(figure: Figure) -> bool:
 def _world(world: Environment) -> str:
     first = f"{world.cpu or 'unknown processor'}, {world.cores} cores, {format_size(world.memory_bytes)}, Linux {world.kernel}"
     second = f"{world.python}, pyzmq {world.pyzmq}, libzmq {world.libzmq}, emlio {world.emlio} at {world.commit or '?'}"
-    third = (
-        f"{world.iperf3 or 'no iperf3'}, tcp_wmem {world.tcp_wmem}, congestion control {world.tcp_congestion_control}"
-    )
-    return "\n".join((first, second, third))
+    third = f"tcp_wmem {world.tcp_wmem}, congestion control {world.tcp_congestion_control}"
+    return "\n".join((first, second, f"{world.iperf3}, {third}" if world.iperf3 else third))
 
 
 def _scenario_table(rows: Sequence[Row], scenario: str) -> str:

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from emlio.benchmarks import delivery
+from emlio.benchmarks.cli import COMMANDS, main
+from emlio.benchmarks.delivery import make_subjects
+from emlio.benchmarks.results import Figure, Results, read_results
+from emlio.benchmarks.settings import CommonSettings, DeliverySettings
+from emlio.errors import ConfigError
+
+
+def test_subjects_are_chosen_and_iperf_is_replaced_where_it_is_missing() -> None:
+    pytest.importorskip("msgpack", reason='the paper\'s way needs the extra "bench"')
+    settings = DeliverySettings(orders=("block", "shard"))
+    with_iperf = [subject.name for subject in make_subjects(settings, "/usr/bin/iperf3")]
+    assert with_iperf == ["iperf3", "bare", "emlio-block", "emlio-shard", "paper"]
+    assert make_subjects(settings, None)[0].name == "sockets"
+    assert [subject.name for subject in make_subjects(DeliverySettings(subjects=("bare",)), None)] == ["bare"]
+
+
+def test_the_papers_way_without_msgpack_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "msgpack_is_installed", lambda: False)
+    with pytest.raises(ConfigError, match=r"emlio\[bench\]"):
+        make_subjects(DeliverySettings(), None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["delivery", "--sizes", "1kB,fast"], "--sizes"),
+        (["delivery", "--orders", "sorted"], "--orders"),
+        (["delivery", "--subjects", "nfs"], "--subjects"),
+        (["delivery", "--repeats", "0"], "--repeats"),
+        (["start", "--append"], "--append needs --json"),
+        (["plan", "--quick", "--records", "1000"], "--walk must leave room"),
+    ],
+)
+def test_bad_values_are_named_and_exit_with_2(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_plan_prints_every_order_and_appends_only_to_like_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    argv = ["plan", "--quick", "--repeats", "1", "--json", str(path), "--append"]
+    assert main(argv) == 0
+    text = capsys.readouterr().out
+    for order in ("global", "block", "shard", "none"):
+        assert f"walk, {order}" in text
+        assert f"a random batch, {order}" in text
+    assert main(argv) == 0
+    results = read_results(path)
+    assert len(results.figures[0].values) == 2
+    assert all(value > 0 for figure in results.figures for value in figure.values)
+    assert main([*argv, "--batch", "32"]) == 2
+    assert "only like runs" in capsys.readouterr().err
+
+
+def test_a_missed_bound_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def miss(settings: CommonSettings) -> Results:
+        from emlio.benchmarks.environment import read_environment
+
+        figure = Figure(name="too slow", unit="records/s", values=(1.0,), at_least=2.0)
+        return Results(benchmark="start", environment=read_environment(None), settings=(), figures=(figure,))
+
+    command = COMMANDS["start"]
+    monkeypatch.setitem(COMMANDS, "start", type(command)(settings=command.settings, run=miss, text=command.text))
+    assert main(["start"]) == 1
+    captured = capsys.readouterr()
+    assert "MISSED" in captured.out
+    assert "too slow" in captured.err
+
+
+def test_an_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(settings: CommonSettings) -> Results:
+        raise KeyboardInterrupt
+
+    command = COMMANDS["start"]
+    monkeypatch.setitem(COMMANDS, "start", type(command)(settings=command.settings, run=interrupt, text=command.text))
+    assert main(["start"]) == 130
+    assert "interrupted" in capsys.readouterr().err
