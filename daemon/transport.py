@@ -7,6 +7,7 @@ Does not cover: threads, what is sent.
 import os
 import time
 from collections.abc import Iterable, Sequence
+from threading import RLock
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +35,9 @@ class Waker:
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
+        # a signal handler may wake while its own thread does.
+        self._lock = RLock()
 
     def fileno(self) -> int:
         """What to wait on."""
@@ -41,8 +45,9 @@ class Waker:
 
     def wake(self) -> None:
         """End the wait, now or the next one."""
-        if self._fd >= 0:
-            os.eventfd_write(self._fd, 1)
+        with self._lock:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
 
     def rest(self) -> None:
         """Take note of all wakes so far."""
@@ -53,9 +58,10 @@ class Waker:
 
     def close(self) -> None:
         """Free the descriptor."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
 
 
 class Lane:

@@ -6,6 +6,7 @@ bytes mean.
 
 import os
 from collections.abc import Iterable
+from threading import RLock
 
 import zmq
 
@@ -23,6 +24,9 @@ class Waker:
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
+        # a signal handler may wake while its own thread does.
+        self._lock = RLock()
 
     def fileno(self) -> int:
         """What to wait on."""
@@ -30,8 +34,9 @@ class Waker:
 
     def wake(self) -> None:
         """End the wait, now or the next one."""
-        if self._fd >= 0:
-            os.eventfd_write(self._fd, 1)
+        with self._lock:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
 
     def rest(self) -> None:
         """Take note of all wakes so far."""
@@ -42,9 +47,10 @@ class Waker:
 
     def close(self) -> None:
         """Free the descriptor."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
 
 
 class ControlLink:
@@ -79,15 +85,19 @@ class Lane:
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:
         self.socket = socket
 
-    def receive(self) -> list[memoryview] | None:
-        """The frames of a message, in libzmq's own memory without a copy; None when nothing is waiting.
+    def receive(self) -> "tuple[bytes, list[memoryview]] | None":
+        """A message's first frame and the others, those in libzmq's own memory; None when nothing is waiting.
 
         The memory lives as long as a view of it does.
         """
         try:
-            return [frame.buffer for frame in self.socket.recv_multipart(zmq.DONTWAIT, copy=False)]
+            first = self.socket.recv(zmq.DONTWAIT)
         except zmq.Again:
             return None
+        others: list[memoryview] = []
+        while self.socket.rcvmore:
+            others.append(self.socket.recv(copy=False).buffer)
+        return first, others
 
     def close(self) -> None:
         """Disconnect; what has not been read is dropped."""
