@@ -127,6 +127,7 @@ class Control:
                     self._carry_out(client, client.machine.tick(now_ns))
         finally:
             for client in list(self._clients.values()):
+                self._say_what_left(client)
                 self._carry_out(client, client.machine.drain())
             self._readers.close()
             self._sender.close()
@@ -258,6 +259,19 @@ class Control:
 
     def _send(self, identity: bytes, message: ControlMessage) -> None:
         self._socket.send(identity, encode_control(message))
+
+    def _say_what_left(self, client: _Client) -> None:
+        """The last word before goodbye: how much is still on its way, so that the rank can wait for it."""
+        stream = client.stream
+        if stream is None:
+            return
+        sent = self._sender.totals(stream).sent_bytes
+        if stream.in_flight_bytes:
+            _LOG.warning("%s not drained: %s bytes did not leave in time", client.label, f"{stream.in_flight_bytes:,}")
+            sent = 0  # what is in the lanes is dropped with them: nothing can be promised
+        else:
+            _LOG.info("%s drained: %s bytes sent", client.label, f"{sent:,}")
+        self._send(client.identity, Pong(nonce=0, sent_bytes=sent))
 
     def _carry_out(self, client: _Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:

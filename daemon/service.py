@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from types import FrameType, TracebackType
@@ -27,6 +26,8 @@ from emlio.units import format_size
 __all__ = ["Daemon", "serve"]
 
 _LOG = logging.getLogger("emlio.daemon")
+_ENDED = b"\0"
+"""What the pipe carries at the end; a signal writes its number, which is never 0."""
 
 
 class Daemon:
@@ -66,7 +67,19 @@ class Daemon:
             self._network.close()
             self._library.close()
             raise
-        self._thread = Thread(target=self._control.run, name="emlio-control", daemon=True)
+        self._when_ended: list[Callable[[], None]] = []
+        self._thread = Thread(target=self._run, name="emlio-control", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._control.run()
+        finally:
+            for action in self._when_ended:
+                action()
+
+    def when_ended(self, action: Callable[[], None]) -> None:
+        """Call `action` when it has ended, in its thread; to be said before `start`."""
+        self._when_ended.append(action)
 
     @property
     def endpoint(self) -> str:
@@ -123,34 +136,55 @@ def serve(config: DaemonConfig, *, progress: bool = False) -> None:
     """Run a daemon until SIGTERM or SIGINT; the first drains, the second stops."""
     daemon = Daemon(config, progress=progress)
     # Before the ready file is there: who sees it may send a signal at once.
-    with _Signals(daemon), daemon:
+    with _Signals(daemon) as signals, daemon:
         _LOG.info("serving at %s", daemon.endpoint)
-        daemon.wait()
+        signals.wait()
     _LOG.info("ended")
 
 
-@dataclass(slots=True)
 class _Signals:
-    """Takes SIGTERM and SIGINT while it is entered, and gives them back as they were."""
+    """Takes SIGTERM and SIGINT while it is entered, and gives them back as they were. Main thread only.
 
-    daemon: Daemon
-    _asked: bool = False
-    _before: dict[int, Any] | None = None
+    The wait is for a pipe that the interpreter writes to from the signal itself: a thread that waits for a lock may sleep on
+    when a signal came just before it did.
+    """
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._asked = False
+        self._before: dict[int, Any] = {}
+        self._fd_before = -1
+        self._read_end = self._write_end = -1
+
+    def wait(self) -> None:
+        """Return when the daemon has ended; its signals are handled meanwhile."""
+        while os.read(self._read_end, 1) != _ENDED:
+            continue
+
+    def _end(self) -> None:
+        os.write(self._write_end, _ENDED)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
-        action: Callable[[], None] = self.daemon.stop if self._asked else self.daemon.drain
+        action: Callable[[], None] = self._daemon.stop if self._asked else self._daemon.drain
         _LOG.info("%s: %s", name, "stopping now" if self._asked else "draining; once more stops at once")
         self._asked = True
         action()
 
     def __enter__(self) -> Self:
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._daemon.when_ended(self._end)
+        self._fd_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in (self._before or {}).items():
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        os.close(self._read_end)
+        os.close(self._write_end)
 
 
 def _write_ready(path: Path, endpoint: str, names: list[str]) -> None:

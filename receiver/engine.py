@@ -88,6 +88,8 @@ class _Daemon:
         self.missing: tuple[str, ...] = ()
         self.agreed = False
         self.owned = np.zeros(0, np.bool_)
+        self.received_bytes = 0  # of the stream
+        self.farewell: EmlioError | None = None
 
 
 class Engine:
@@ -298,7 +300,18 @@ class Engine:
                 case StreamOpened(stream=stream, ports=ports):
                     self._connect(daemon, stream, ports)
                 case Failed(error=error):
-                    raise error
+                    if not daemon.machine.dismissed:
+                        raise error
+                    daemon.farewell = error
+                    self._part(daemon)
+
+    @staticmethod
+    def _part(daemon: _Daemon) -> None:
+        """Give up a daemon that said goodbye, once all it sent is here."""
+        if daemon.farewell is None:
+            return
+        if not daemon.taps or daemon.received_bytes >= daemon.machine.report.sent_bytes:
+            raise daemon.farewell
 
     # ---- agreeing -------------------------------------------------------------------------------------------------
 
@@ -384,6 +397,7 @@ class Engine:
         now_ns = self._clock.monotonic_ns()
         for daemon in self._daemons:
             self._close_taps(daemon)
+            self._part(daemon)
             if not daemon.owned.any() or daemon.machine.welcome is None:
                 continue
             round_trip = daemon.machine.round_trip_ns or 0
@@ -397,6 +411,7 @@ class Engine:
 
     def _connect(self, daemon: _Daemon, stream: int, ports: tuple[int, ...]) -> None:
         self._close_taps(daemon)
+        daemon.received_bytes = 0
         peer = self._config.address.peers[daemon.number]
         for number, port in enumerate(ports):
             order = LaneOrder(
@@ -460,6 +475,8 @@ class Engine:
         while (batch := reorder.take()) is not None:
             self._pending += 1
             self._prefetch.put(self._generation, batch)
+        daemon.received_bytes += len(message.payload)
+        self._part(daemon)
 
     def _settle_deliveries(self) -> None:
         while self._delivered:

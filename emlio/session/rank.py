@@ -58,7 +58,12 @@ class PeerReport:
 
 
 class RankSession:
-    """One rank's conversation with one daemon; not thread-safe, owned by the receive thread."""
+    """One rank's conversation with one daemon; not thread-safe, owned by the receive thread.
+
+    Attributes:
+        report: what the daemon last said about the stream.
+        dismissed: the daemon said goodbye; as much as its last report says may still be on its way.
+    """
 
     def __init__(self, *, peer: str, timeout_ns: int) -> None:
         self.peer = peer
@@ -67,6 +72,7 @@ class RankSession:
         self.welcome: Welcome | None = None
         self.round_trip_ns: int | None = None
         self.report = PeerReport()
+        self.dismissed = False
         self.stream = 0
         self._timeout_ns = timeout_ns
         self._heard_ns = 0
@@ -185,6 +191,7 @@ class RankSession:
             case Refused():
                 return self._fail(RefusedError(f"the daemon at {self.peer} refuses: {message.text}", code=message.code))
             case Goodbye():
+                self.dismissed = True
                 reason = message.reason or "no reason given"
                 return self._fail(PeerLostError(f"the daemon at {self.peer} ended the session: {reason}"))
             case _:

@@ -46,7 +46,9 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert refused("--data", f"x={tmp_path}/file") == f"dataset directory {tmp_path}/file: must be a directory, is a file"
+    assert (
+        refused("--data", f"x={tmp_path}/file") == f"dataset directory {tmp_path}/file: must be a directory, is a file"
+    )
 
 
 def test_a_directory_without_shards_says_what_was_looked_for(tmp_path: Path) -> None:
@@ -74,7 +76,9 @@ def test_a_truncated_shard_is_named_with_the_place_where_it_ends(tmp_path: Path,
     if mapped:
         assert f"has {size - 10} bytes, its mapping says {size}" in said
     else:
-        assert re.search(r"record 19 at offset \d+: its frame needs \d+ bytes, \d+ are left before the file's end", said)
+        assert re.search(
+            r"record 19 at offset \d+: its frame needs \d+ bytes, \d+ are left before the file's end", said
+        )
 
 
 def test_a_flipped_bit_in_a_records_length_is_named_with_shard_record_and_offset(tmp_path: Path) -> None:

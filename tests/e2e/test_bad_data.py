@@ -59,7 +59,9 @@ def test_a_flipped_bit_in_data_is_an_error_that_names_shard_and_record(
         batches = iter(loader)
         for number in range(3):
             assert int.from_bytes(next(batches)["record"][0][:8], "little") == 10 * number
-        with pytest.raises(CorruptRecordError, match=r"record 7 of shard train-00001-of-00002\.tfrecord: .*CRC32C") as got:
+        with pytest.raises(
+            CorruptRecordError, match=r"record 7 of shard train-00001-of-00002\.tfrecord: .*CRC32C"
+        ) as got:
             next(batches)
         assert (got.value.shard, got.value.record) == ("train-00001-of-00002.tfrecord", 7)
         assert 'on_error="skip"' in str(got.value)

@@ -160,7 +160,10 @@ def split(whole: Path, made: Path, shards: set[int]) -> Path:
 
 def test_an_incomplete_set_of_shards_is_refused_with_their_names(tmp_path: Path) -> None:
     make_dataset(tmp_path / "whole", records=80, shards=8)
-    one, two = split(tmp_path / "whole", tmp_path / "one", {0, 1, 2}), split(tmp_path / "whole", tmp_path / "two", {4, 5, 6})
+    one, two = (
+        split(tmp_path / "whole", tmp_path / "one", {0, 1, 2}),
+        split(tmp_path / "whole", tmp_path / "two", {4, 5, 6}),
+    )
     with DaemonProcess({"x": one}, folder=tmp_path) as first, DaemonProcess({"x": two}, folder=tmp_path) as second:
         with soon(), pytest.raises(DatasetError, match="every shard of 'x' must be held by one of the daemons") as got:
             load(first.address("x", second))
