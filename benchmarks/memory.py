@@ -123,7 +123,7 @@ def run_memory(settings: MemorySettings) -> Results:
     if watched.records != expected:
         raise TransportError(f"the epoch must have {expected} records, got {watched.records}")
     daemon = DaemonConfig(data=(DatasetSource(name="bench", directory=linked),))
-    message = max(daemon.message_size, MESSAGE_BYTES, _RECORD_BYTES + _FRAME_BYTES)
+    message = max(daemon.message_bytes(1), MESSAGE_BYTES, _RECORD_BYTES + _FRAME_BYTES)
     batch_bytes = settings.batch * (_RECORD_BYTES + _FRAME_BYTES)
     rank_bound = (
         watched.window_bytes + watched.lanes * (LANE_QUEUE + _IN_LIBZMQ) * message + _BATCHES_HELD * batch_bytes

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -57,6 +58,8 @@ class Child:
         except OSError as error:
             self._complaints.close()
             raise TransportError(f"{name} must start: {command[0]}: {error.strerror}") from error
+        # Also when an interruption comes between this line and the `with` that would have ended it.
+        self._finish = weakref.finalize(self, _end, self._process)
         self._unread = b""
 
     @property
@@ -122,14 +125,7 @@ class Child:
 
     def end(self) -> None:
         """End it: asked first, then made to. Ending it again does nothing."""
-        process = self._process
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._finish()
 
     def __enter__(self) -> Self:
         return self
@@ -143,6 +139,16 @@ class Child:
             if self._process.stdout is not None:
                 self._process.stdout.close()
             self._complaints.close()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def start_worker(role: str, job: Any) -> Child:

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 MESSAGE_BYTES: Final = 1 << 20
-"""What the daemon fills a message to by default; the bare socket pair sends as much at once, or one whole record."""
+"""What the bare socket pair sends at once, or one whole record where that is longer: costs per message are small by then."""
 
 _TFRECORD_FRAME = 16
 _BATCH_BYTES = 25_600_000
