@@ -15,12 +15,13 @@ __all__ = ["BufferPool"]
 
 
 class BufferPool:
-    """Slabs of `slab_bytes`; at most `keep` unused ones are kept. Thread-safe."""
+    """Memory in multiples of `slab_bytes`; unused pieces are kept as long as they add up to at most `keep_bytes`. Thread-safe."""
 
-    def __init__(self, slab_bytes: int, keep: int) -> None:
+    def __init__(self, slab_bytes: int, keep_bytes: int) -> None:
         self._slab_bytes = slab_bytes
-        self._keep = keep
-        self._free: list[npt.NDArray[np.uint8]] = []
+        self._keep_bytes = keep_bytes
+        self._kept_bytes = 0
+        self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
         self._lock = Lock()
         self._lent: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
 
@@ -31,22 +32,24 @@ class BufferPool:
 
     def take(self, size: int, released: Callable[[int], None]) -> npt.NDArray[np.uint8]:
         """`size` bytes of memory with old contents; `released(size)` is called, from any thread, once it is free again."""
-        slab: npt.NDArray[np.uint8] | None = None
-        if size <= self._slab_bytes:
-            with self._lock:
-                # The last one given back is the likeliest to be in the cache.
-                slab = self._free.pop() if self._free else None
-            if slab is None:
-                slab = np.empty(self._slab_bytes, np.uint8)
-        whole = slab if slab is not None else np.empty(size, np.uint8)
-        view = whole[:size]
+        rounded = max(-(-size // self._slab_bytes), 1) * self._slab_bytes
+        with self._lock:
+            free = self._free.get(rounded)
+            # The last one given back is the likeliest to be in the cache.
+            slab = free.pop() if free else None
+            if slab is not None:
+                self._kept_bytes -= rounded
+        if slab is None:
+            slab = np.empty(rounded, np.uint8)
+        view = slab[:size]
         key = id(view)
 
         def give_back(_: object) -> None:
             with self._lock:
                 del self._lent[key]
-                if slab is not None and len(self._free) < self._keep:
-                    self._free.append(slab)
+                if self._kept_bytes + rounded <= self._keep_bytes:
+                    self._free.setdefault(rounded, []).append(slab)
+                    self._kept_bytes += rounded
             released(size)
 
         reference = weakref.ref(view, give_back)

@@ -17,6 +17,10 @@ from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 
 __all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange"]
 
+_MESSAGE_MOST = 4 << 20
+_MESSAGE_LEAST = 1 << 20
+"""Of messages sized by themselves. At 4 MiB the work per message is a tenth of the work per byte; more gains little."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+|\*):(\d{1,5})")
 
@@ -118,6 +122,10 @@ def _lanes(value: Any) -> int:
     return 0 if value == "auto" else int(parse(value))
 
 
+def _message_size(value: Any) -> int:
+    return 0 if value == "auto" else parse_size(value)
+
+
 def _log(value: Any) -> str:
     if value not in ("text", "json"):
         raise ConfigError(f"must be text or json, got {value!r}")
@@ -173,10 +181,11 @@ class DaemonConfig:
         16, "messages a lane may queue before it blocks (default 16)", parse=_whole(1, 4096), metavar="N"
     )
     message_size: int = option(
-        1 << 20,
-        "bytes a message is filled to; below it costs rise per record, above it memory per lane (default 1MiB)",
-        parse=parse_size,
-        metavar="SIZE",
+        0,
+        "bytes a message is filled to: auto is 4 MiB on a single lane, which costs least per byte, and less the more lanes "
+        "there are, down to 1 MiB, which costs least memory (default auto)",
+        parse=_message_size,
+        metavar="auto|SIZE",
     )
     memory: int = option(
         512 << 20,
@@ -216,11 +225,16 @@ class DaemonConfig:
                 f"{self.bind} can be reached from other machines and no keys are set up: "
                 "bind to 127.0.0.1, or say --insecure if everyone on that network may read the data"
             )
-        if not 4096 <= self.message_size <= 64 << 20:
-            raise ConfigError(f"--message-size must be in [4 KiB, 64 MiB], got {self.message_size}")
-        if self.memory < 4 * self.message_size:
-            raise ConfigError(f"--memory must hold four messages of {self.message_size} bytes, got {self.memory}")
+        if self.message_size and not 4096 <= self.message_size <= 64 << 20:
+            raise ConfigError(f"--message-size must be auto or in [4 KiB, 64 MiB], got {self.message_size}")
+        largest = self.message_bytes(1)
+        if self.memory < 4 * largest:
+            raise ConfigError(f"--memory must hold four messages of {largest} bytes, got {self.memory}")
         if self.heartbeat_timeout < 100_000_000:
             raise ConfigError(
                 f"--heartbeat-timeout must be at least 100ms, got {format_duration(self.heartbeat_timeout)}"
             )
+
+    def message_bytes(self, lanes: int) -> int:
+        """What a stream over so many lanes fills its messages to."""
+        return self.message_size or max(_MESSAGE_MOST // lanes, _MESSAGE_LEAST)

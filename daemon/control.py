@@ -46,8 +46,9 @@ __all__ = ["Control"]
 _LOG = logging.getLogger("emlio.daemon")
 _MISSING_NAMED = 16
 
-_MESSAGES_READY = 8
-_MESSAGES_PER_LANE = 8
+_READY_BYTES = 8 << 20
+_READY_BYTES_PER_LANE = 8 << 20
+_MESSAGES_READY = 4
 """What a stream reads ahead: some for its lanes together, some for each; 16 MiB with one lane. It has to outlast a pause of the
 reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
 
@@ -79,7 +80,7 @@ class Control:
         self._clock = clock
         self._socket: ControlSocket = network.control()
         self._waker = Waker()
-        self._pool = BufferPool(config.message_size, config.memory // config.message_size)
+        self._pool = BufferPool(config.message_bytes(MAX_LANES), config.memory // 4)
         self._sender = Sender(threads=config.workers, network=network, high_water_mark=config.high_water_mark)
         self._readers = Readers(
             threads=config.readers,
@@ -310,6 +311,8 @@ class Control:
         except EmlioError as error:
             self._carry_out(client, machine.refuse("bad-order", str(error)))
             return
+        lanes = self._lanes(order.lanes, machine.hello.world_size)
+        message_bytes = self._config.message_bytes(lanes)
         feed = Feed(
             plan=plan,
             rank=machine.hello.rank,
@@ -317,16 +320,15 @@ class Control:
             owned=owned,
             local=agreed.local,
             shards=client.served.files,
-            message_bytes=self._config.message_size,
+            message_bytes=message_bytes,
             clock=self._clock,
         )
-        lanes = self._lanes(order.lanes, machine.hello.world_size)
         stream = Stream(
             session=machine.session,
             stream=order.stream,
             feed=feed,
             pool=self._pool,
-            limit_bytes=self._config.message_size * (_MESSAGES_READY + _MESSAGES_PER_LANE * lanes),
+            limit_bytes=max(_READY_BYTES + _READY_BYTES_PER_LANE * lanes, _MESSAGES_READY * message_bytes),
             label=client.label,
         )
         client.stream = stream

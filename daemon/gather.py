@@ -9,6 +9,7 @@ Covers: the system calls. Does not cover: which ranges (emlio.daemon.feed), file
 
 import ctypes
 import errno
+import itertools
 import os
 import resource
 
@@ -19,8 +20,9 @@ from emlio.daemon.files import OpenShards
 
 __all__ = ["Gatherer", "ShortReadError"]
 
-_LONG_RUN_BYTES = 32 << 10
-"""From this mean length of a run on, one pread a run costs less than pinning its pages one by one."""
+_LONG_RUN_BYTES = 256 << 10
+"""From this mean length of a run on, one pread a run costs less than pinning its pages one by one. Below, every pread would give
+the interpreter's lock away and wait to get it back."""
 
 _IOV_MAX = 1024
 
@@ -54,6 +56,7 @@ class Gatherer:
 
     def __init__(self) -> None:
         self.cold = True
+        self._waits = -1
         self._may_gather = hasattr(_libc, "process_vm_readv")
 
     def read(
@@ -73,14 +76,15 @@ class Gatherer:
             sizes: (n,) its length; their sum is the length of `out`.
             out: where to.
         """
-        before = _disk_waits()
+        filled = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=filled[1:])
         first = _run_starts(shard, starts, sizes)
-        filled = np.concatenate(([0], np.cumsum(sizes)))
         if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
             _read_runs(shards, shard, starts, filled, first, out)
         else:
             self._gather(shards, shard, starts, filled, first, out)
-        self.cold = _disk_waits() != before
+        waits = _disk_waits()
+        self.cold, self._waits = waits != self._waits, waits
 
     def _gather(
         self,
@@ -93,11 +97,11 @@ class Gatherer:
     ) -> None:
         runs = np.empty((len(first), 2), np.uint64)  # struct iovec[len(first)]
         runs[:, 0] = shards.addresses(shard[first]) + starts[first]
-        run_ends = np.append(filled[first[1:]], filled[-1])
-        runs[:, 1] = run_ends - filled[first]
+        bounds = filled[np.concatenate((first, (len(shard),)))]
+        runs[:, 1] = bounds[1:] - bounds[:-1]
         for begin in range(0, len(runs), _IOV_MAX):
             end = min(begin + _IOV_MAX, len(runs))
-            at, upto = int(filled[first[begin]]), int(run_ends[end - 1])
+            at, upto = int(bounds[begin]), int(bounds[end])
             into = np.array([out.ctypes.data + at, upto - at], np.uint64)
             got: int = _process_vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
             if got == upto - at:
@@ -132,8 +136,11 @@ def _run_starts(
     shard: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Positions of the ranges that do not go on where the one before ended."""
-    breaks = (shard[1:] != shard[:-1]) | (starts[1:] != starts[:-1] + sizes[:-1])
-    return np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    breaks = np.empty(len(starts), np.bool_)
+    breaks[0] = True
+    np.not_equal(starts[1:], starts[:-1] + sizes[:-1], out=breaks[1:])
+    breaks[1:] |= shard[1:] != shard[:-1]
+    return breaks.nonzero()[0]
 
 
 def _read_runs(
@@ -144,8 +151,8 @@ def _read_runs(
     first: npt.NDArray[np.int64],
     out: npt.NDArray[np.uint8],
 ) -> None:
-    ends = np.append(first[1:], len(starts)).tolist()
-    for begin, end in zip(first.tolist(), ends, strict=True):
+    edges = [*first.tolist(), len(starts)]
+    for begin, end in itertools.pairwise(edges):
         descriptor, offset = shards.descriptor(int(shard[begin])), int(starts[begin])
         at, upto = int(filled[begin]), int(filled[end])
         while at < upto:

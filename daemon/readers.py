@@ -105,9 +105,7 @@ class Readers:
             self._on_failure(StreamFailure(stream=stream, error=unreadable))
         except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
             _LOG.exception("%s: reading failed", stream.label)
-            self._on_failure(
-                StreamFailure(stream=stream, error=EmlioError(f"internal error while reading: {error!r}"))
-            )
+            self._on_failure(StreamFailure(stream=stream, error=EmlioError(f"internal error while reading: {error!r}")))
         return False
 
     def close(self) -> None:

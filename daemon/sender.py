@@ -45,6 +45,7 @@ class _Outlet:
         self.lanes = lanes
         self.totals = StreamTotals()
         self.blocked = False
+        self._full = False
         self._sequences = [0] * len(lanes)
         self._turn = 0
         self._since_ns = now_ns
@@ -52,7 +53,7 @@ class _Outlet:
     def push(self, now_ns: int) -> None:
         """Hand over what is ready until the lanes are full or nothing is."""
         waited, self._since_ns = now_ns - self._since_ns, now_ns
-        if self.blocked:
+        if self.blocked or self._full:
             self.totals.blocked_ns += waited
         else:
             self.totals.starved_ns += waited
@@ -63,6 +64,8 @@ class _Outlet:
             self.totals.sent_bytes += outgoing.message.size_bytes
             self.stream.sent()
         self.blocked = False
+        # Nothing is ready because reading may not go on before the network has taken what is under way.
+        self._full = self.stream.parked
 
     def _offer(self, outgoing: Outgoing) -> bool:
         """Give the message to the first lane, in turn, that takes it."""

@@ -66,6 +66,11 @@ class Stream:
         self._on_room: Callable[[Stream], None] | None = None
 
     @property
+    def parked(self) -> bool:
+        """Whether reading waits for the network to take what was read."""
+        return self._parked
+
+    @property
     def in_flight_bytes(self) -> int:
         """Bytes read, being read, or not yet taken by the kernel."""
         return self._in_flight_bytes

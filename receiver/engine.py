@@ -270,6 +270,8 @@ class Engine:
         return links + [tap.lane for daemon in self._daemons for tap in daemon.taps if tap.held is None]
 
     def _timeout_ms(self) -> int | None:
+        if self._paused and self._delivered:
+            return 0  # handed out after the last look and before `_paused` was set: nobody wakes for it
         deadlines = [deadline for daemon in self._daemons if (deadline := daemon.machine.deadline_ns()) is not None]
         if not deadlines:
             return None
@@ -429,21 +431,21 @@ class Engine:
 
     def _receive_data(self, daemon: _Daemon, tap: _Tap) -> None:
         for _ in range(_MESSAGES_A_TURN):
-            frames = tap.lane.receive()
-            if frames is None:
+            received = tap.lane.receive()
+            if received is None:
                 return
-            self._take_frames(daemon, tap, frames)
+            self._take_frames(daemon, tap, *received)
             if tap.held is not None:
                 return
 
-    def _take_frames(self, daemon: _Daemon, tap: _Tap, frames: list[memoryview]) -> None:
-        if len(frames) != 2:
+    def _take_frames(self, daemon: _Daemon, tap: _Tap, head: bytes, frames: list[memoryview]) -> None:
+        if len(frames) != 1:
             raise RemoteProtocolError(
-                f"daemon {daemon.machine.peer}: a data message must have 2 frames, got {len(frames)}"
+                f"daemon {daemon.machine.peer}: a data message must have 2 frames, got {1 + len(frames)}"
             )
-        header = decode_data_header(frames[0], len(frames[1]))
+        header = decode_data_header(head, len(frames[0]))
         tap.order.check(header)
-        message = _Message(header, frames[1], header.record_sizes())
+        message = _Message(header, frames[0], header.record_sizes())
         if self._reorder is None or not self._admits(message):
             tap.held, self._paused = message, True
             self._network.forget(tap.lane)
@@ -458,7 +460,7 @@ class Engine:
         ahead = header.slot - first
         if header.epoch > reorder.next_epoch:
             ahead += reorder.epoch_slots(reorder.next_epoch)
-        needed = ahead < self._config.batch_size and self._prefetch.empty and not self._pending
+        needed = ahead < self._config.batch_size and not self._pending
         return self._window.admits(ahead_slots=ahead, size_bytes=len(message.payload), needed=needed)
 
     def _accept(self, daemon: _Daemon, message: _Message) -> None:

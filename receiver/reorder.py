@@ -233,11 +233,17 @@ class Reorder:
                 "the daemon read others"
             )
         size = self._plan.spec.batch_size
-        steps = slots // size
-        edges = [0, *(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist(), len(slots)]
+        first_step, last_step = int(slots[0]) // size, int(slots[-1]) // size
+        if first_step == last_step:
+            edges = [0, len(slots)]
+        else:
+            bounds = np.arange(first_step + 1, last_step + 1, dtype=np.int64) * size
+            edges = [0, *np.searchsorted(slots, bounds).tolist(), len(slots)]
         bad = {fault.position: fault.reason for fault in faults}
         for begin, end in pairwise(edges):
-            step = int(steps[begin])
+            if begin == end:
+                continue  # a batch between two others to which this stream owes nothing
+            step = int(slots[begin]) // size
             key = (header.epoch, step)
             places = slots[begin:end] - step * size
             if key in self._taken or key < (self.next_epoch, self.next_step):
