@@ -359,6 +359,7 @@ class _Iteration(Iterator[Any]):
         self._bar = bar
         self._handed: set[int] = set()
         self._left_ns: int | None = None
+        self._ended = False
 
     @property
     def is_prefix(self) -> bool:
@@ -367,9 +368,12 @@ class _Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         came_ns = time.monotonic_ns()
+        if self._ended:
+            raise StopIteration
         try:
             made = self._take(self)
-        except BaseException:
+        except BaseException as error:
+            self._ended = isinstance(error, StopIteration)
             if self._bar is not None:
                 self._bar.close()
             raise

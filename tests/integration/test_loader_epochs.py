@@ -22,6 +22,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.testing.datasets import make_dataset
 
 _RECORDS = 203
+_S = 1_000_000_000
 _HERE = Endpoint(host="127.0.0.1", port=0)
 
 
@@ -207,12 +208,13 @@ def test_a_range_of_ports_that_is_used_up_is_an_error_that_names_it(folder: Path
         assert _epoch(one) == _planned(folder, 3, batch_size=16)
 
 
+@pytest.mark.timeout(60)  # less than a heartbeat below: a window that reopens only by one is noticed
 def test_a_small_window_delivers_all_and_stays_small(tmp_path: Path) -> None:
     make_dataset(tmp_path / "numbers", records=300, shards=3, payload=60_000)
     data = (DatasetSource(name="numbers", directory=tmp_path / "numbers"),)
     with (
-        Daemon(DaemonConfig(data=data, bind=_HERE, message_size=1 << 18)) as daemon,
-        _loader(daemon, prefetch="1MiB", batch_size=4) as loader,
+        Daemon(DaemonConfig(data=data, bind=_HERE, message_size=1 << 18, heartbeat_timeout=600 * _S)) as daemon,
+        _loader(daemon, prefetch="1MiB", batch_size=4, timeout="600s") as loader,
     ):
         assert sorted(_flat(_epoch(loader))) == list(range(300))
         stats = loader.stats()
@@ -221,13 +223,14 @@ def test_a_small_window_delivers_all_and_stays_small(tmp_path: Path) -> None:
     assert stats.peak_window_bytes <= (1 << 20) + (1 << 18) + 60_016
 
 
+@pytest.mark.timeout(60)  # as above
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_records_larger_than_a_message_and_than_the_window_are_delivered(tmp_path: Path, batch_size: int) -> None:
     made = make_dataset(tmp_path / "numbers", records=7, shards=2, payload=3 << 20)
     data = (DatasetSource(name="numbers", directory=tmp_path / "numbers"),)
     with (
-        Daemon(DaemonConfig(data=data, bind=_HERE, message_size=4096, memory=1 << 20)) as daemon,
-        _loader(daemon, prefetch="1MiB", batch_size=batch_size) as loader,
+        Daemon(_config(tmp_path, data=data, heartbeat_timeout=600 * _S)) as daemon,
+        _loader(daemon, prefetch="1MiB", batch_size=batch_size, timeout="600s") as loader,
     ):
         for batch in loader:
             for record, identity in zip(batch["record"], batch["__id__"].tolist(), strict=True):
