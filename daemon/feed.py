@@ -113,8 +113,10 @@ class Feed:
         while len(self._planned) < wanted:
             message = next(self._coming, None)
             if message is None:
-                return None
+                break  # what is planned still goes out
             self._planned.append(message)
+        if not self._planned:
+            return None
         if gatherer.cold:
             for message in list(self._planned)[self._advised :]:
                 gatherer.advise(self._shards, message.shard, message.starts, message.sizes)

@@ -12,6 +12,7 @@ import errno
 import itertools
 import os
 import resource
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +55,16 @@ class Gatherer:
         cold: whether the last read waited for a disk: then asking ahead pays, on a warm cache it only costs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vm_readv: Callable[..., int] = _process_vm_readv) -> None:
+        """See the class.
+
+        Args:
+            vm_readv: the system call of that name; answers -1 with an errno where it is forbidden.
+        """
         self.cold = True
         self._waits = -1
-        self._may_gather = hasattr(_libc, "process_vm_readv")
+        self._vm_readv = vm_readv
+        self._may_gather = True
 
     def read(
         self,
@@ -103,7 +110,7 @@ class Gatherer:
             end = min(begin + _IOV_MAX, len(runs))
             at, upto = int(bounds[begin]), int(bounds[end])
             into = np.array([out.ctypes.data + at, upto - at], np.uint64)
-            got: int = _process_vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
+            got = self._vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
             if got == upto - at:
                 continue
             if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):

@@ -1,0 +1,66 @@
+"""Memory for messages: lent once, used again, given back by itself."""
+
+import numpy as np
+import pytest
+
+from emlio.daemon.buffers import BufferPool
+
+_SLAB = 4096
+
+
+def _address(array: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
+    return int(array.ctypes.data)
+
+
+def test_memory_comes_back_when_nobody_refers_to_it_and_is_used_again() -> None:
+    released: list[int] = []
+    pool = BufferPool(_SLAB, 4 * _SLAB)
+    buffer = pool.take(100, released.append)
+    address = _address(buffer)
+    assert buffer.nbytes == 100
+    assert (pool.lent, released) == (1, [])
+    part = buffer[10:20].data
+    del buffer
+    assert (pool.lent, released) == (1, []), "a view of it still needs it"
+    del part
+    assert (pool.lent, released) == (0, [100])
+    assert _address(pool.take(4000, released.append)) == address
+
+
+def test_two_buffers_are_never_the_same_memory() -> None:
+    pool = BufferPool(_SLAB, 4 * _SLAB)
+    buffers = [pool.take(_SLAB, lambda _: None) for _ in range(6)]
+    for number, buffer in enumerate(buffers):
+        buffer[:] = number
+    assert [int(buffer.max()) for buffer in buffers] == list(range(6))
+    assert pool.lent == 6
+
+
+def test_the_last_one_given_back_is_the_first_one_used() -> None:
+    pool = BufferPool(_SLAB, 4 * _SLAB)
+    first, second = pool.take(1, lambda _: None), pool.take(1, lambda _: None)
+    address = _address(first)
+    del second
+    del first
+    assert _address(pool.take(1, lambda _: None)) == address
+
+
+@pytest.mark.parametrize("size", [_SLAB + 1, 3 * _SLAB, 100 * _SLAB + 7])
+def test_what_is_larger_than_a_slab_is_lent_all_the_same(size: int) -> None:
+    released: list[int] = []
+    pool = BufferPool(_SLAB, 4 * _SLAB)
+    buffer = pool.take(size, released.append)
+    assert buffer.nbytes == size
+    buffer[-1] = 1
+    del buffer
+    assert released == [size]
+
+
+def test_no_more_memory_is_kept_than_allowed() -> None:
+    pool = BufferPool(_SLAB, 2 * _SLAB)
+    buffers = [pool.take(1, lambda _: None) for _ in range(10)]
+    buffers.clear()
+    assert pool.lent == 0
+    assert pool._kept_bytes == 2 * _SLAB
+    pool.take(50 * _SLAB, lambda _: None)
+    assert pool._kept_bytes == 2 * _SLAB

@@ -1,0 +1,106 @@
+"""What a daemon is told is checked before it opens anything."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint, PortRange
+from emlio.errors import ConfigError
+from emlio.wire.limits import MAX_NAME_LENGTH
+
+_DATA = (DatasetSource(name="x", directory=Path("/data/x")),)
+
+
+def _config(**changes: Any) -> DaemonConfig:
+    return DaemonConfig(**({"data": _DATA} | changes))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "::1"])
+def test_an_address_of_this_machine_alone_needs_no_permission(host: str) -> None:
+    assert _config(bind=Endpoint(host=host, port=0)).bind.is_loopback
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "::", "10.0.0.1", "store1", "localhost.example.org", "2001:db8::1"])
+def test_an_address_others_can_reach_needs_permission(host: str) -> None:
+    with pytest.raises(ConfigError, match="can be reached from other machines and no keys are set up"):
+        _config(bind=Endpoint(host=host, port=5555))
+    assert not _config(bind=Endpoint(host=host, port=5555), insecure=True).bind.is_loopback
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("tcp://127.0.0.1:5555", "127.0.0.1", 5555),
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("tcp://[::1]:65535", "::1", 65535),
+        ("tcp://*:1", "*", 1),
+        ("store-1.example.org:5555", "store-1.example.org", 5555),
+    ],
+)
+def test_an_endpoint_is_read_and_printed(text: str, host: str, port: int) -> None:
+    endpoint = Endpoint.parse(text)
+    assert (endpoint.host, endpoint.port) == (host, port)
+    assert Endpoint.parse(str(endpoint)) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tcp://", "127.0.0.1", "tcp://a:port", "udp://a:1", "a:65536", "a:1:2", "::1:5", "[::1]", 5555]
+)
+def test_what_is_no_endpoint_is_refused(text: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must be tcp://HOST:PORT|must be in \[0, 65535\]"):
+        Endpoint.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"), [("1-65535", 1, 65535), ("6000-6000", 6000, 6000), (" 6000 - 6100 ", 6000, 6100)]
+)
+def test_a_range_of_ports_is_read(text: str, first: int, last: int) -> None:
+    assert PortRange.parse(text) == PortRange(first=first, last=last)
+
+
+@pytest.mark.parametrize("text", ["", "6000", "6000-", "-6000", "6100-6000", "0-5", "1-65536", "a-b", "1-2-3", 6000])
+def test_what_is_no_range_of_ports_is_refused(text: Any) -> None:
+    with pytest.raises(ConfigError, match="must be FIRST-LAST"):
+        PortRange.parse(text)
+
+
+@pytest.mark.parametrize("name", ["x", "imagenet-1k", "a.b_c", "7", "x" * MAX_NAME_LENGTH])
+def test_a_datasets_name_is_letters_digits_and_three_signs(name: str) -> None:
+    assert DatasetSource(name=name, directory=Path("/")).name == name
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../etc", ".hidden", "-x", "a b", "ä", "x" * (MAX_NAME_LENGTH + 1), "x\n"])
+def test_a_name_that_could_be_a_path_or_an_option_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="a dataset's name must be letters"):
+        DatasetSource(name=name, directory=Path("/"))
+
+
+def test_a_source_without_a_name_takes_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DatasetSource.parse("x=/data/y") == DatasetSource(name="x", directory=Path("/data/y"))
+    assert DatasetSource.parse("/data/y").name == "y"
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert DatasetSource.parse(".").name == "here"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert DatasetSource.parse("x=~/data").directory == tmp_path / "data"
+    assert DatasetSource.parse("x=/a=b").directory == Path("/a=b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"data": ()}, "at least one dataset must be given"),
+        ({"data": (*_DATA, *_DATA)}, "must differ, given twice: x"),
+        ({"message_size": 4095}, r"--message-size must be auto or in \[4 KiB, 64 MiB\], got 4095"),
+        ({"message_size": (64 << 20) + 1}, "--message-size must be auto or in"),
+        (
+            {"memory": (4 << 20) - 1, "message_size": 1 << 20},
+            "--memory must hold four messages of 1048576 bytes, got 4194303",
+        ),
+        ({"heartbeat_timeout": 99_999_999}, "--heartbeat-timeout must be at least 100ms"),
+    ],
+)
+def test_sizes_and_times_have_limits_that_are_named(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        _config(**changes)
