@@ -31,7 +31,10 @@ class BufferPool:
         return len(self._lent)
 
     def take(self, size: int, released: Callable[[int], None]) -> npt.NDArray[np.uint8]:
-        """`size` bytes of memory with old contents; `released(size)` is called, from any thread, once it is free again."""
+        """`size` bytes of memory with old contents; `released(size)` is called, from any thread, once it is free again.
+
+        The array itself, or a memoryview of it, keeps it; a NumPy slice of it does not.
+        """
         rounded = max(-(-size // self._slab_bytes), 1) * self._slab_bytes
         with self._lock:
             free = self._free.get(rounded)

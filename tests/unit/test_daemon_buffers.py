@@ -19,7 +19,7 @@ def test_memory_comes_back_when_nobody_refers_to_it_and_is_used_again() -> None:
     address = _address(buffer)
     assert buffer.nbytes == 100
     assert (pool.lent, released) == (1, [])
-    part = buffer[10:20].data
+    part = buffer.data[10:20]
     del buffer
     assert (pool.lent, released) == (1, []), "a view of it still needs it"
     del part
