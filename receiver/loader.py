@@ -299,7 +299,7 @@ class EmlioLoader:
             wait_ns=self._wait_ns,
             busy_ns=self._busy_ns,
             assemble_ns=self._prefetch.times.worked_ns,
-            receive_ns=totals.worked_ns,
+            receive_ns=self._engine.times.worked_ns,
             network_blocked_ns=blocked_ns,
             storage_starved_ns=starved_ns,
             first_batch_ns=self._first_batch_ns,

@@ -1,0 +1,114 @@
+"""What the ranks and daemons of a job agree on: the dataset as a whole, the plan, and which daemon sends which shard.
+
+Covers: joining what the daemons hold, noticing what nobody holds, the plan and the offer of it. Pure. Does not cover: the
+conversation (emlio.session.rank).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.planner.catalog import ShardEntry
+from emlio.planner.owners import assign_owners, merge_holdings
+from emlio.planner.plan import Plan
+from emlio.planner.spec import PlanSpec
+from emlio.receiver.config import LoaderConfig
+from emlio.wire.control import PlanOffer, ShardRow
+
+__all__ = ["Agreement", "Holding", "agree"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one daemon says it holds.
+
+    Attributes:
+        peer: the daemon.
+        rows: the shards.
+        missing: some names of shards that belong to the dataset and are not there.
+        missing_count: how many those are.
+    """
+
+    peer: str
+    rows: tuple[ShardRow, ...]
+    missing: tuple[str, ...]
+    missing_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agreement:
+    """The plan, and who sends what.
+
+    Attributes:
+        plan: by which all work.
+        owners: (shards,) which of the holdings sends each shard.
+    """
+
+    plan: Plan
+    owners: npt.NDArray[np.int64]
+
+    def rows(self) -> list[ShardRow]:
+        """The whole catalog, for a daemon that holds a part of it."""
+        return [
+            ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
+            for entry in self.plan.catalog.shards
+        ]
+
+    def offer(self, session: int) -> PlanOffer:
+        """The plan as it is offered to a daemon."""
+        spec = self.plan.spec
+        return PlanOffer(
+            session=session,
+            fingerprint=self.plan.catalog.fingerprint,
+            digest=self.plan.digest,
+            seed=spec.seed,
+            shuffle=spec.shuffle.mode.value,
+            block_records=spec.shuffle.block_records,
+            window_blocks=spec.shuffle.window_blocks,
+            batch_size=spec.batch_size,
+            drop_last=spec.drop_last,
+            pad=spec.pad,
+        )
+
+
+def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
+    """Join the holdings; raises `DatasetError` where they contradict each other or leave shards out."""
+    merged = merge_holdings(
+        {
+            holding.peer: [
+                ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
+                for row in holding.rows
+            ]
+            for holding in holdings
+        }
+    )
+    _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
+    spec = PlanSpec(
+        seed=config.seed,
+        shuffle=config.shuffle,
+        batch_size=config.batch_size,
+        world_size=config.world_size,
+        drop_last=config.drop_last,
+        pad=config.pad,
+    )
+    # Owners are numbered by the sorted names, streams by the order of the address.
+    number_of = {holding.peer: number for number, holding in enumerate(holdings)}
+    streams = np.array([number_of[name] for name in merged.daemons], np.int64)
+    return Agreement(plan=Plan(merged.catalog, spec), owners=streams[assign_owners(merged)])
+
+
+def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: set[str]) -> None:
+    absent = sorted({name for holding in holdings for name in holding.missing} - present)
+    # A daemon names only the first of those it lacks, but counts them all.
+    known = max(len(holding.rows) + holding.missing_count for holding in holdings)
+    lacking = max(known - len(present), len(absent))
+    if lacking:
+        named = ", ".join(absent) or "none of them is named"
+        more = f" and {lacking - len(absent)} more" if 0 < len(absent) < lacking else ""
+        raise DatasetError(
+            f"every shard of {config.address.dataset!r} must be held by one of the daemons "
+            f"{', '.join(str(peer) for peer in config.address.peers)}; {lacking} missing: {named}{more}"
+        )

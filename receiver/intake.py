@@ -1,0 +1,113 @@
+"""What happens to a message once it is off the wire: admitted or held back, checked, placed, handed on as whole batches.
+
+Covers: the window, the counts, batches handed over and given to the user. Does not cover: sockets (emlio.receiver.engine).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.prefetch import Prefetch
+from emlio.receiver.reorder import Reorder
+from emlio.receiver.window import Window
+from emlio.tfrecord import check_frames
+from emlio.wire.data import DataHeader
+
+__all__ = ["Intake", "IntakeTotals", "Message"]
+
+
+@dataclass(slots=True, kw_only=True)
+class IntakeTotals:
+    """What was taken off the wire."""
+
+    messages: int = 0
+    records: int = 0
+    received_bytes: int = 0
+    bad_records: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Message:
+    """A data message whose header was understood."""
+
+    header: DataHeader
+    payload: memoryview
+    sizes: npt.NDArray[np.int64]
+
+
+class Intake:
+    """Used by the receive thread, but for `delivered`, which the user's thread calls.
+
+    Attributes:
+        totals: what was taken so far.
+        reorder: the batches being filled; None before the first stream is opened.
+        held_back: whether a message somewhere waits for room; then who gives some must wake the receive thread.
+    """
+
+    def __init__(self, config: LoaderConfig, prefetch: Prefetch) -> None:
+        self.totals = IntakeTotals()
+        self.reorder: Reorder | None = None
+        self.held_back = False
+        self._config = config
+        self._prefetch = prefetch
+        self._window = Window(config.prefetch_bytes)
+        self._delivered: deque[tuple[int, int]] = deque()
+        self._generation = 0
+        self._pending = 0  # batches handed over and not yet given to the user
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most the window ever held."""
+        return self._window.peak_bytes
+
+    def begin(self, reorder: Reorder, generation: int) -> None:
+        """Forget everything and fill these batches."""
+        self.reorder, self._generation = reorder, generation
+        self._window.clear()
+        self._pending = 0
+
+    def delivered(self, generation: int, size_bytes: int) -> None:
+        """The user got a batch."""
+        self._delivered.append((generation, size_bytes))
+
+    def has_news(self) -> bool:
+        """Whether `settle` would find something."""
+        return bool(self._delivered)
+
+    def settle(self) -> None:
+        """Take note of what the user got."""
+        while self._delivered:
+            generation, size_bytes = self._delivered.popleft()
+            if generation == self._generation:
+                self._pending -= 1
+                self._window.hand_over(size_bytes)
+
+    def admits(self, message: Message) -> bool:
+        """Whether there is room for it now."""
+        reorder, header = self.reorder, message.header
+        if reorder is None or header.epoch > reorder.next_epoch + 1:
+            return False
+        ahead = header.slot - reorder.next_step * self._config.batch_size
+        if header.epoch > reorder.next_epoch:
+            ahead += reorder.epoch_slots(reorder.next_epoch)
+        needed = ahead < self._config.batch_size and not self._pending
+        return self._window.admits(ahead_slots=ahead, size_bytes=len(message.payload), needed=needed)
+
+    def accept(self, stream: int, message: Message) -> None:
+        """Check its records, put them in their places, hand on what is whole."""
+        reorder, header, payload = self.reorder, message.header, message.payload
+        if reorder is None:
+            return
+        run = check_frames(payload, message.sizes, verify=self._config.verify == "all")
+        reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
+        self._window.take(header.count, len(payload))
+        self.totals.messages += 1
+        self.totals.records += header.count
+        self.totals.received_bytes += len(payload)
+        self.totals.bad_records += len(run.faults)
+        while (batch := reorder.take()) is not None:
+            self._pending += 1
+            self._prefetch.put(self._generation, batch)

@@ -1,0 +1,107 @@
+"""One daemon as the receive thread sees it: the conversation, and the lanes it opened.
+
+Covers: connecting and closing lanes, reading a message off one and understanding its header, parting from a daemon that leaves.
+Does not cover: deciding when (emlio.receiver.engine).
+"""
+
+import numpy as np
+
+from emlio.errors import EmlioError, RemoteProtocolError
+from emlio.receiver.address import Peer
+from emlio.receiver.agreement import Holding
+from emlio.receiver.intake import Message
+from emlio.receiver.reorder import LaneOrder
+from emlio.receiver.transport import ControlLink, Lane, Network
+from emlio.session.rank import RankSession
+from emlio.wire.data import decode_data_header
+
+__all__ = ["Source", "Tap"]
+
+
+class Tap:
+    """A lane, the order its messages must have, and one that may be held back."""
+
+    def __init__(self, lane: Lane, order: LaneOrder) -> None:
+        self.lane = lane
+        self.order = order
+        self.held: Message | None = None
+
+
+class Source:
+    """A daemon. Used by the receive thread only.
+
+    Attributes:
+        number: its place in the address, which is also its stream's number.
+        machine: the conversation.
+        holding: what it says it holds, once it has.
+        agreed: whether it agreed to the plan.
+        owned: (shards,) which shards it sends.
+        taps: its lanes.
+        received_bytes: taken from them.
+        farewell: why it left, while messages of it are still on their way.
+    """
+
+    def __init__(self, number: int, peer: Peer, machine: RankSession, network: Network) -> None:
+        self.number = number
+        self.machine = machine
+        self.link: ControlLink = network.control(peer.endpoint())
+        self.holding: Holding | None = None
+        self.agreed = False
+        self.owned = np.zeros(0, np.bool_)
+        self.taps: list[Tap] = []
+        self.received_bytes = 0
+        self.farewell: EmlioError | None = None
+        self._peer = peer
+        self._network = network
+
+    def connect(self, stream: int, ports: tuple[int, ...]) -> None:
+        """Connect to the lanes of a stream; those of the one before are closed."""
+        self.close_lanes()
+        self.received_bytes = 0
+        for number, port in enumerate(ports):
+            label = f"daemon {self._peer} lane {number}"
+            order = LaneOrder(session=self.machine.session, stream=stream, lane=number, label=label)
+            self.taps.append(Tap(self._network.lane(self._peer.endpoint(port)), order))
+
+    def read(self, tap: Tap) -> Message | None:
+        """The lane's next message, or None when nothing is waiting."""
+        received = tap.lane.receive()
+        if received is None:
+            return None
+        head, others = received
+        if len(others) != 1:
+            raise RemoteProtocolError(f"daemon {self._peer}: a data message must have 2 frames, got {1 + len(others)}")
+        header = decode_data_header(head, len(others[0]))
+        tap.order.check(header)
+        return Message(header=header, payload=others[0], sizes=header.record_sizes())
+
+    def hold(self, tap: Tap, message: Message) -> None:
+        """There is no room for it: keep it, and read no more from this lane."""
+        tap.held = message
+        self._network.forget(tap.lane)
+
+    def release(self, tap: Tap) -> None:
+        """The message held was taken: read on."""
+        tap.held = None
+        self._network.remember(tap.lane)
+
+    def part(self) -> None:
+        """Raise the farewell of a daemon that said goodbye, once all it sent is here."""
+        if self.farewell is None:
+            return
+        if not self.taps or self.received_bytes >= self.machine.report.sent_bytes:
+            raise self.farewell
+
+    def close_lanes(self) -> None:
+        """Disconnect from all lanes."""
+        for tap in self.taps:
+            tap.held = None
+            self._network.forget(tap.lane)
+            tap.lane.close()
+        self.taps = []
+
+    def close(self, linger_ms: int) -> None:
+        """Disconnect, after giving last words a moment to leave."""
+        self.close_lanes()
+        self._network.forget(self.link)
+        self.link.close(linger_ms)
