@@ -56,7 +56,7 @@ class Intake:
         self._window = Window(config.prefetch_bytes)
         self._delivered: deque[tuple[int, int]] = deque()
         self._generation = 0
-        self._pending = 0  # batches handed over and not yet given to the user
+        self._pending: deque[int] = deque()  # the epochs of batches handed over and not yet given to the user
 
     @property
     def peak_bytes(self) -> int:
@@ -67,7 +67,7 @@ class Intake:
         """Forget everything and fill these batches."""
         self.reorder, self._generation = reorder, generation
         self._window.clear()
-        self._pending = 0
+        self._pending.clear()
 
     def delivered(self, generation: int, size_bytes: int) -> None:
         """The user got a batch."""
@@ -82,13 +82,16 @@ class Intake:
         while self._delivered:
             generation, size_bytes = self._delivered.popleft()
             if generation == self._generation:
-                self._pending -= 1
+                self._pending.popleft()
                 self._window.hand_over(size_bytes)
 
     def admits(self, message: Message) -> bool:
         """Whether there is room for it now."""
         reorder, header = self.reorder, message.header
-        if reorder is None or header.epoch > reorder.next_epoch + 1:
+        if reorder is None:
+            return False
+        # The user's epoch and the next one, no more: of a small dataset hundreds of epochs would fit the window.
+        if header.epoch > (self._pending[0] if self._pending else reorder.next_epoch) + 1:
             return False
         ahead = header.slot - reorder.next_step * self._config.batch_size
         if header.epoch > reorder.next_epoch:
@@ -109,5 +112,5 @@ class Intake:
         self.totals.received_bytes += len(payload)
         self.totals.bad_records += len(run.faults)
         while (batch := reorder.take()) is not None:
-            self._pending += 1
+            self._pending.append(batch.epoch)
             self._prefetch.put(self._generation, batch)

@@ -16,6 +16,8 @@ from threading import Condition, Thread
 from types import TracebackType
 from typing import IO, Any, Self
 
+import psutil
+
 __all__ = ["DaemonProcess", "RankProcess", "settles"]
 
 _READY_S = 20.0
@@ -24,6 +26,7 @@ _READY_S = 20.0
 _END_S = 20.0
 _KILL_S = 5.0
 _LOOK_EVERY_S = 0.02
+_CALM_LOOKS = 10
 
 
 class _Lines:
@@ -93,6 +96,22 @@ class _Process:
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._process.poll() is None
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time it has used so far, in user and kernel mode."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def calms_down(self, timeout_s: float = _END_S) -> bool:
+        """Whether it came to rest in time: all it could do is done, its queues are full or empty, it waits."""
+        seen: list[float] = []
+
+        def probe() -> bool:
+            seen.append(self.cpu_s)
+            return len(seen) > _CALM_LOOKS and seen[-1] == seen[-1 - _CALM_LOOKS]
+
+        return settles(probe, timeout_s)
 
     def wait_for_log(self, text: str, timeout_s: float = _READY_S, times: int = 1) -> None:
         """Wait until `text` stands in this many lines of its log.

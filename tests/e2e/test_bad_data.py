@@ -6,7 +6,9 @@ daemon and its other datasets going on. Does not cover: what is refused at openi
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +135,13 @@ def test_a_flipped_bit_in_a_length_is_found_though_the_index_knows_better(tmp_pa
 CHANGES = ("truncated", "appended", "rewritten", "removed")
 
 
+def check_all(batches: Iterator[dict[str, Any]]) -> None:
+    """Take all that comes: nothing wrong may be handed out before the error."""
+    for batch in batches:
+        for record, number in zip(batch["record"], batch["__id__"].tolist(), strict=True):
+            assert int.from_bytes(record[:8], "little") == number
+
+
 def change(shard: Path, how: str) -> None:
     if how == "truncated":
         os.truncate(shard, shard.stat().st_size // 2)
@@ -185,9 +194,7 @@ def test_a_shard_changed_in_the_middle_of_an_epoch_ends_that_stream_with_its_nam
         next(other_batches)
         change(shard, how)
         with pytest.raises(DatasetError, match=re.escape(str(shard))) as got:
-            for batch in hurt_batches:
-                for record, number in zip(batch["record"], batch["__id__"].tolist(), strict=True):
-                    assert int.from_bytes(record[:8], "little") == number, "nothing wrong may be handed out before"
+            check_all(hurt_batches)
         assert daemon.peer in str(got.value)
         assert sum(len(batch["record"]) for batch in other_batches) == records - 20
         assert daemon.running

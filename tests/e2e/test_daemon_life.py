@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -44,22 +43,6 @@ def load(daemon: DaemonProcess, name: str, **options: object) -> EmlioLoader:
     return EmlioLoader(daemon.address(name), **arguments)  # type: ignore[arg-type]  # options of several kinds
 
 
-def busy_s(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
-
-
-def calm(daemon: DaemonProcess) -> Callable[[], bool]:
-    """A probe that comes true once the daemon has not used the CPU for ten looks at it."""
-    seen: list[float] = []
-
-    def probe() -> bool:
-        seen.append(busy_s(daemon.pid))
-        return len(seen) > 10 and seen[-1] == seen[-11]
-
-    return probe
-
-
 # ---- signals ------------------------------------------------------------------------------------------------------------
 
 
@@ -89,13 +72,16 @@ def test_what_was_read_still_arrives_in_order_and_then_the_rank_is_told(
         load(daemon, "large", prefetch="1MiB") as loader,
     ):
         seen: list[list[int]] = []
-        batches = iter(loader)
-        with pytest.raises(PeerLostError, match="ended the session: the daemon is shutting down") as got:
-            for batch in batches:
+
+        def take_all() -> None:
+            for batch in loader:
                 seen.append([int.from_bytes(record[:8], "little") for record in batch["record"]])
                 if len(seen) == 2:
                     daemon.send_signal(number)
                     daemon.wait_for_log("draining")
+
+        with pytest.raises(PeerLostError, match="ended the session: the daemon is shutting down") as got:
+            take_all()
         assert daemon.peer in str(got.value)
         assert seen == [of_epoch.ids(0, *of_epoch.batch_slots(0, step)).tolist() for step in range(len(seen))]
         # Two batches were taken, 1 MiB was in the rank; the rest was on the way or read.
@@ -115,9 +101,14 @@ def test_small_messages_arrive_as_well(tmp_path: Path, number: signal.Signals) -
         daemon.wait_for_log("ended")
         assert next(batches, None) is None, "an iteration that ends leaves the flow as it is"
         epochs = 1
-        with pytest.raises(PeerLostError, match="ended the session: the daemon is shutting down"):
+
+        def take_all() -> None:
+            nonlocal epochs
             while True:
                 epochs += sum(1 for _ in loader)
+
+        with pytest.raises(PeerLostError, match="ended the session: the daemon is shutting down"):
+            take_all()
         assert daemon.finish(5.0) == 0
         assert epochs > 1
         assert loader.stats().received_bytes == sent_bytes(daemon)
@@ -139,7 +130,7 @@ def test_a_rank_that_does_not_read_holds_the_end_up_for_the_drain_timeout_only(
         load(daemon, "large", prefetch="1MiB") as loader,
     ):
         next(iter(loader))
-        assert settles(calm(daemon), 5.0), "the lanes must be full before the signal"
+        assert daemon.calms_down(), "the lanes must be full before the signal"
         begun = time.monotonic()
         daemon.send_signal(number)
         assert daemon.finish(10.0) == 0
@@ -155,7 +146,7 @@ def test_a_second_signal_stops_at_once(large: Path, tmp_path: Path, number: sign
         load(daemon, "large", prefetch="1MiB") as loader,
     ):
         next(iter(loader))
-        assert settles(calm(daemon), 5.0), "the lanes must be full before the signal"
+        assert daemon.calms_down(), "the lanes must be full before the signal"
         daemon.send_signal(number)
         daemon.wait_for_log("draining:")
         begun = time.monotonic()
@@ -173,7 +164,7 @@ def test_a_draining_daemon_takes_no_new_session(large: Path, tmp_path: Path) -> 
         load(daemon, "large", prefetch="1MiB") as loader,
     ):
         next(iter(loader))
-        assert settles(calm(daemon), 5.0), "the lanes must be full before the signal"
+        assert daemon.calms_down(), "the lanes must be full before the signal"
         daemon.send_signal(signal.SIGTERM)
         daemon.wait_for_log("draining:")
         with pytest.raises(Exception, match="this daemon is shutting down"):
@@ -191,10 +182,10 @@ def test_an_idle_daemon_uses_no_cpu_to_speak_of(large: Path, tmp_path: Path, blo
     ):
         if blocked:
             next(iter(loader))
-        assert settles(calm(daemon), 5.0)
-        before, begun = busy_s(daemon.pid), time.monotonic()
+        assert daemon.calms_down()
+        before, begun = daemon.cpu_s, time.monotonic()
         Event().wait(2.0)
-        used, elapsed = busy_s(daemon.pid) - before, time.monotonic() - begun
+        used, elapsed = daemon.cpu_s - before, time.monotonic() - begun
         # The kernel counts in ticks of 10 ms, so a single one must be allowed.
         assert used <= max(0.01 * elapsed, 0.02), f"{used:.3f} s of CPU in {elapsed:.1f} s"
 
@@ -286,10 +277,10 @@ print(json.dumps(seen))
 
 
 @pytest.fixture
-def wide(tmp_path: Path) -> Iterator[Path]:
+def wide(tmp_path: Path) -> Path:
     directory = tmp_path / "wide"
     make_dataset(directory, records=2048, shards=4, payload=1000)
-    yield directory
+    return directory
 
 
 def test_sixty_four_ranks_at_once_are_served_by_the_same_few_threads(wide: Path, tmp_path: Path) -> None:
