@@ -1,0 +1,167 @@
+"""The command line of the daemon, in this process: what it reads from where, and what it says to mistakes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emlio.daemon import cli
+from emlio.daemon.config import DaemonConfig, PortRange
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[DaemonConfig]:
+    """The configurations that would have been served."""
+    found: list[DaemonConfig] = []
+
+    def serve(config: DaemonConfig, *, progress: bool = False) -> None:
+        assert not progress, "the tests' standard error is no terminal"
+        found.append(config)
+
+    def set_up_logging(style: str) -> None:
+        assert style in ("text", "json")
+
+    monkeypatch.setattr(cli, "serve", serve)
+    monkeypatch.setattr(cli, "set_up_logging", set_up_logging)
+    for name in ("BIND", "INSECURE", "LANES", "LOG", "MEMORY", "WORKERS"):
+        monkeypatch.delenv(f"EMLIO_DAEMON_{name}", raising=False)
+    return found
+
+
+def _toml(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "emlio.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_flags_alone_are_enough(served: list[DaemonConfig]) -> None:
+    flags = [
+        "--data",
+        "x=/data/x",
+        "--data",
+        "/data/y",
+        "--lanes",
+        "4",
+        "--data-ports",
+        "6000-6010",
+        "--memory",
+        "1GiB",
+    ]
+    assert cli.main(flags) == 0
+    (config,) = served
+    assert [(source.name, str(source.directory)) for source in config.data] == [("x", "/data/x"), ("y", "/data/y")]
+    assert (config.lanes, config.memory, config.data_ports) == (4, 1 << 30, PortRange(first=6000, last=6010))
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_file(
+    served: list[DaemonConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _toml(
+        tmp_path,
+        '[daemon]\nworkers = 3\nreaders = 3\nlanes = "auto"\nheartbeat-timeout = "2s"\nlog = "json"\n[datasets]\nx = "/data/x"\n',
+    )
+    monkeypatch.setenv("EMLIO_DAEMON_WORKERS", "4")
+    monkeypatch.setenv("EMLIO_DAEMON_LANES", "5")
+    assert cli.main(["--config", path, "--workers", "6", "--data", "y=/data/y"]) == 0
+    (config,) = served
+    assert (config.workers, config.lanes, config.readers, config.log) == (6, 5, 3, "json")
+    assert config.heartbeat_timeout == 2_000_000_000
+    assert {source.name for source in config.data} == {"x", "y"}
+
+
+def test_another_address_is_served_when_that_is_said(
+    served: list[DaemonConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555"]) == 2
+    assert "--insecure" in capsys.readouterr().err
+    assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555", "--insecure"]) == 0
+    assert served[0].bind.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        ([], "at least one dataset must be given"),
+        (["--data", "a/b=/x"], "a dataset's name must be letters"),
+        (["--data", "x=/a", "--data", "x=/b"], "given twice: x"),
+        (["--data", "x=/a", "--bind", "nowhere"], "--bind: must be tcp://HOST:PORT"),
+        (["--data", "x=/a", "--workers", "0"], "--workers: must be a whole number in [1, 64], got '0'"),
+        (["--data", "x=/a", "--workers", "two"], "--workers: must be a whole number in [1, 64], got 'two'"),
+        (["--data", "x=/a", "--lanes", "65"], "--lanes: must be"),
+        (["--data", "x=/a", "--data-ports", "9-1"], "--data-ports: must be FIRST-LAST within 1..65535, got 9-1"),
+        (["--data", "x=/a", "--memory", "lots"], "--memory: must be a number with a unit"),
+        (["--data", "x=/a", "--memory", "1kB"], "must hold four messages"),
+        (["--data", "x=/a", "--log", "xml"], "--log: must be text or json, got 'xml'"),
+        (["--data", "x=/a", "--heartbeat-timeout", "-1s"], "--heartbeat-timeout: must be a number with a unit"),
+        (["--config", "/no/such/file.toml"], "must be readable: /no/such/file.toml: No such file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    served: list[DaemonConfig], capsys: pytest.CaptureFixture[str], flags: list[str], what: str
+) -> None:
+    # argparse takes what begins with a dash for a flag of its own.
+    joined = [f"{flags[-2]}={flags[-1]}", *flags[:-2]] if flags and flags[-1].startswith("-") else flags
+    assert cli.main(joined) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("emlio-daemon: error: ")
+    assert what in said.err
+    assert said.err.count("\n") == 1
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[daemon\n", "must be TOML"),
+        ("[daemon]\nworker = 2\n", "[daemon]: unknown keys worker; known: bind,"),
+        ("[daemon]\nworkers = true\n", "[daemon]: workers: must be a whole number"),
+        ("[daemon]\nworkers = 1.5\n", "[daemon]: workers: must be a whole number"),
+        ("[deamon]\nworkers = 1\n", "unknown tables deamon; known: daemon, datasets"),
+        ("daemon = 3\n", "daemon must be a table"),
+        ('[datasets]\n"a/b" = "/x"\n', "a dataset's name must be letters"),
+        ("[daemon]\nbind = 5555\n", "[daemon]: bind: must be tcp://HOST:PORT"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_the_file(
+    served: list[DaemonConfig], capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, what: str
+) -> None:
+    assert cli.main(["--config", _toml(tmp_path, text)]) == 2
+    said = capsys.readouterr().err
+    assert what in said
+    assert "emlio.toml" in said or "dataset's name" in said
+    assert served == []
+
+
+def test_a_variable_that_is_wrong_is_named(
+    served: list[DaemonConfig], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_DAEMON_INSECURE", "perhaps")
+    assert cli.main(["--data", "x=/a"]) == 2
+    assert "environment variable EMLIO_DAEMON_INSECURE: must be true or false" in capsys.readouterr().err
+    assert served == []
+
+
+def test_help_names_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for flag in ("--bind", "--data-ports", "--lanes", "--memory", "--insecure", "--ready-file", "--config", "--data "):
+        assert flag in shown
+    assert "(default 512MiB)" in shown
+
+
+@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt, 130)])
+def test_an_interruption_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, raised: Callable[[], BaseException], code: int
+) -> None:
+    def serve(config: DaemonConfig, *, progress: bool = False) -> None:
+        raise raised()
+
+    def set_up_logging(style: str) -> None:
+        assert style == "text"
+
+    monkeypatch.setattr(cli, "serve", serve)
+    monkeypatch.setattr(cli, "set_up_logging", set_up_logging)
+    assert cli.main(["--data", "x=/a"]) == code

@@ -1,0 +1,249 @@
+"""From pieces to what the user asked for: views, columns, ids, transforms, collation, bad records."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emlio.errors import ConfigError, CorruptRecordError
+from emlio.example.columns import Piece
+from emlio.example.encode import encode_example
+from emlio.receiver.assemble import Assembler
+from emlio.receiver.collate import default_collate
+from emlio.receiver.reorder import BadRecord, WholeBatch
+
+_IDS = [50, 40, 30, 20, 10]
+
+
+def _piece(records: Sequence[bytes], slots: Sequence[int]) -> Piece:
+    ends = np.cumsum([len(record) for record in records]).astype(np.int64)
+    starts = ends - np.array([len(record) for record in records], np.int64)
+    return Piece(
+        buffer=memoryview(b"".join(records)), starts=starts, ends=ends, slots=np.array(slots, np.int64).reshape(-1)
+    )
+
+
+def _batch(records: Sequence[bytes], pieces: Sequence[Sequence[int]], bad: Sequence[int] = ()) -> WholeBatch:
+    """A batch whose records lie in pieces, each with these slots; the bad ones lie in none."""
+    return WholeBatch(
+        epoch=0,
+        step=0,
+        count=len(records),
+        ids=np.array(_IDS[: len(records)]),
+        pieces=[_piece([records[slot] for slot in slots], slots) for slots in pieces],
+        bad=[
+            BadRecord(slot=slot, shard=f"shard{slot}", record=100 + slot, reason="its CRC32C is wrong") for slot in bad
+        ],
+    )
+
+
+def _assembler(**options: Any) -> Assembler:
+    usual: dict[str, Any] = {
+        "raw": True,
+        "fields": None,
+        "ids": True,
+        "on_error": "raise",
+        "to_tensor": None,
+        "transform": None,
+        "collate_fn": None,
+    }
+    return Assembler(**(usual | options))
+
+
+_RAW = [b"zero", b"one", b"", b"three", b"four"]
+_EXAMPLES = [
+    encode_example({"label": [number], "pair": [number, -number], "name": [b"n%d" % number]}) for number in range(5)
+]
+
+
+@pytest.mark.parametrize(
+    "pieces", [[[0, 1, 2, 3, 4]], [[0, 2, 4], [1, 3]], [[4], [3], [2], [1], [0]], [[3, 4], [0, 1, 2]]]
+)
+def test_raw_records_come_in_the_batchs_order_without_a_copy(pieces: list[list[int]]) -> None:
+    batch = _batch(_RAW, pieces)
+    made = _assembler()(batch)
+    assert [bytes(record) for record in made["record"]] == _RAW
+    assert made["__id__"].tolist() == _IDS
+    assert all(any(record.obj is piece.buffer.obj for piece in batch.pieces) for record in made["record"])
+
+
+@pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[0, 2, 4], [1, 3]]])
+def test_features_come_as_columns_in_the_batchs_order(pieces: list[list[int]]) -> None:
+    made = _assembler(raw=False)(_batch(_EXAMPLES, pieces))
+    assert made["label"].tolist() == [0, 1, 2, 3, 4]
+    assert made["pair"].tolist() == [[number, -number] for number in range(5)]
+    assert [bytes(name) for name in made["name"]] == [b"n0", b"n1", b"n2", b"n3", b"n4"]
+    assert made["__id__"].tolist() == _IDS
+
+
+def test_only_the_fields_wanted_come_and_ids_only_if_wanted() -> None:
+    made = _assembler(raw=False, fields=["name", "label"], ids=False)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))
+    assert list(made) == ["name", "label"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """What stands in for a tensor: it shares the array."""
+
+    array: Any
+
+
+def test_arrays_become_tensors_where_that_is_wanted_and_bytes_never() -> None:
+    made = _assembler(raw=False, to_tensor=_Tensor)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))
+    assert isinstance(made["label"], _Tensor)
+    assert isinstance(made["__id__"], _Tensor)
+    assert isinstance(made["name"], list)
+
+
+def test_a_transform_sees_one_sample_after_the_other_and_its_results_are_stacked() -> None:
+    seen: list[int] = []
+
+    def transform(sample: dict[str, Any]) -> tuple[Any, int]:
+        seen.append(int(sample["label"]))
+        return sample["pair"] * 10, int(sample["__id__"])
+
+    pairs, ids = _assembler(raw=False, transform=transform)(_batch(_EXAMPLES, [[0, 2, 4], [1, 3]]))
+    assert seen == [0, 1, 2, 3, 4]
+    assert pairs.tolist() == [[10 * number, -10 * number] for number in range(5)]
+    assert ids.tolist() == _IDS
+
+
+def test_a_collate_fn_makes_the_batch_with_and_without_a_transform() -> None:
+    def collate(samples: Sequence[Any]) -> list[Any]:
+        return [len(samples), *samples]
+
+    plain = _assembler(raw=False, fields=["label"], ids=False, collate_fn=collate)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))
+    assert plain == [5, *({"label": number} for number in range(5))]
+    both = _assembler(raw=False, transform=lambda sample: int(sample["label"]) * 2, collate_fn=collate)
+    assert both(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]])) == [5, 0, 2, 4, 6, 8]
+
+
+# ---- bad records --------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_record_raises_and_names_itself_and_the_remedy() -> None:
+    with pytest.raises(CorruptRecordError, match="record 101 of shard shard1: its CRC32C is wrong") as raised:
+        _assembler()(_batch(_RAW, [[0, 2, 4]], bad=[3, 1]))
+    assert "(1 more in the same batch)" in str(raised.value)
+    assert 'need on_error="skip" or "replace"' in str(raised.value)
+    assert (raised.value.shard, raised.value.record) == ("shard1", 101)
+
+
+@pytest.mark.parametrize("pieces", [[[0, 2, 4]], [[4], [0, 2]], [[0], [2], [4]]])
+def test_skipping_closes_the_gaps_and_counts(pieces: list[list[int]]) -> None:
+    assembler = _assembler(on_error="skip")
+    made = assembler(_batch(_RAW, pieces, bad=[1, 3]))
+    assert [bytes(record) for record in made["record"]] == [b"zero", b"", b"four"]
+    assert made["__id__"].tolist() == [50, 30, 10]
+    assert (assembler.bad.skipped, assembler.bad.replaced) == (2, 0)
+
+
+@pytest.mark.parametrize("pieces", [[[0, 2, 4]], [[4], [0, 2]]])
+def test_replacing_keeps_the_size_and_says_whose_record_it_is(pieces: list[list[int]]) -> None:
+    assembler = _assembler(on_error="replace")
+    for _ in range(2):
+        made = assembler(_batch(_RAW, pieces, bad=[3, 1]))
+        assert [bytes(record) for record in made["record"]] == [b"zero", b"zero", b"", b"", b"four"]
+        assert made["__id__"].tolist() == [50, 50, 30, 30, 10]
+    assert (assembler.bad.skipped, assembler.bad.replaced) == (0, 4)
+
+
+def test_replacing_more_records_than_are_left_uses_them_in_turn() -> None:
+    made = _assembler(on_error="replace", raw=False)(_batch(_EXAMPLES, [[2]], bad=[0, 1, 3, 4]))
+    assert made["label"].tolist() == [2] * 5
+    assert made["__id__"].tolist() == [30] * 5
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_a_batch_of_which_nothing_is_left_is_an_error_whatever_the_policy(on_error: str) -> None:
+    with pytest.raises(CorruptRecordError, match="4 more in the same batch"):
+        _assembler(on_error=on_error)(_batch(_RAW, [], bad=[0, 1, 2, 3, 4]))
+
+
+def test_the_batch_as_it_came_is_not_changed_by_a_policy() -> None:
+    batch = _batch(_RAW, [[0, 2, 4]], bad=[1, 3])
+    for on_error in ("skip", "replace"):
+        _assembler(on_error=on_error)(batch)
+    assert batch.ids.tolist() == _IDS
+    assert len(batch.pieces) == 1
+    assert batch.pieces[0].slots.tolist() == [0, 2, 4]
+
+
+# ---- collation ----------------------------------------------------------------------------------------------------
+
+
+def test_nested_samples_are_stacked_element_by_element() -> None:
+    samples = [
+        {"image": np.full((2, 2), number), "meta": (number, [0.5 * number, f"n{number}"])} for number in range(3)
+    ]
+    made = default_collate(samples, None)
+    assert made["image"].shape == (3, 2, 2)
+    numbers, (halves, names) = made["meta"]
+    assert (numbers.tolist(), halves.tolist(), names) == ([0, 1, 2], [0.0, 0.5, 1.0], ["n0", "n1", "n2"])
+    assert isinstance(made["meta"], tuple)
+    assert isinstance(made["meta"][1], list)
+
+
+@pytest.mark.parametrize(
+    "samples", [[b"a", b"bb"], ["a", "bb"], [memoryview(b"a"), memoryview(b"bb")], [None, None], [object(), object()]]
+)
+def test_what_cannot_be_stacked_stays_a_list(samples: list[Any]) -> None:
+    assert default_collate(samples, None) == samples
+
+
+@pytest.mark.parametrize(
+    ("samples", "dtype"),
+    [
+        ([1, 2], np.int64),
+        ([True, False], np.bool_),
+        ([1, 2.5], np.float64),
+        ([np.float32(1), np.float32(2)], np.float32),
+    ],
+)
+def test_numbers_keep_their_kind(samples: list[Any], dtype: type[np.generic]) -> None:
+    made = default_collate(samples, None)
+    assert (made.dtype, made.tolist()) == (dtype, samples)
+
+
+def test_a_tensor_is_made_of_what_is_stacked_and_tensors_are_stacked_by_their_own_kind() -> None:
+    assert default_collate([1, 2], _Tensor).array.tolist() == [1, 2]
+
+    class Own:
+        """A tensor as far as collation knows one."""
+
+        shape = (2,)
+
+        def __init__(self, values: list[int]) -> None:
+            self.values = values
+
+        def new_empty(self, shape: tuple[int, ...]) -> "Own":
+            assert shape == (2, 2)
+            return Own([])
+
+        def __setitem__(self, place: int, sample: "Own") -> None:
+            assert place == len(self.values) // 2
+            self.values += sample.values
+
+    made = default_collate([Own([1, 2]), Own([3, 4])], None)
+    assert isinstance(made, Own)
+    assert made.values == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("samples", "what"),
+    [
+        ([np.zeros(2), np.zeros(3)], "arrays must have one shape to be stacked"),
+        ([(1, 2), (1,)], "must have equal lengths"),
+        ([[1], [1, 2]], "must have equal lengths"),
+    ],
+)
+def test_what_differs_in_shape_needs_the_users_own_collation(samples: list[Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=f"{what}.*collate_fn that pads them"):
+        default_collate(samples, None)
+
+
+def test_the_user_decides_what_a_transform_of_a_dict_looks_like() -> None:
+    keep: Callable[[Any], Any] = lambda sample: {"x": sample["label"]}  # noqa: E731  # as users write it
+    assert _assembler(raw=False, transform=keep)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))["x"].tolist() == [0, 1, 2, 3, 4]

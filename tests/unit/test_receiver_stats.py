@@ -1,0 +1,59 @@
+"""The one line that says what bounds a run."""
+
+from typing import Any
+
+import pytest
+
+from emlio.receiver.stats import LoaderStats
+
+_S = 1_000_000_000
+
+
+def _stats(**changes: Any) -> LoaderStats:
+    fields: dict[str, Any] = {
+        "batches": 100,
+        "records": 6400,
+        "received_bytes": 640_000_000,
+        "wait_ns": 5 * _S,
+        "busy_ns": 5 * _S,
+        "assemble_ns": 0,
+        "receive_ns": 0,
+        "network_blocked_ns": 0,
+        "storage_starved_ns": 0,
+        "first_batch_ns": 30_000_000,
+        "round_trip_ns": None,
+        "lanes": 1,
+        "window_bytes": 1 << 20,
+        "peak_window_bytes": 1,
+        "bad_records": 0,
+        "skipped_records": 0,
+        "replaced_records": 0,
+        "repeated_records": 0,
+    }
+    return LoaderStats(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"batches": 0}, "nothing was handed out yet"),
+        ({"wait_ns": _S // 10, "busy_ns": 10 * _S}, "bound by what uses the batches (waiting for data 1% of the time)"),
+        ({"assemble_ns": 9 * _S, "receive_ns": 9 * _S}, "bound by decoding in this process (waiting for data 50% of"),
+        ({"receive_ns": 9 * _S}, "bound by receiving and checking in this process"),
+        ({"storage_starved_ns": 2, "network_blocked_ns": 1}, "bound by reading at the storage"),
+        ({"storage_starved_ns": 1, "network_blocked_ns": 2}, "bound by the network"),
+    ],
+)
+def test_the_verdict_follows_from_which_queue_was_empty(changes: dict[str, Any], verdict: str) -> None:
+    assert _stats(**changes).verdict.startswith(verdict)
+
+
+def test_the_line_holds_amounts_rate_start_and_verdict() -> None:
+    line = str(_stats())
+    assert line.startswith("100 batches, 6,400 records, 640 MB (64 MB/s), first after 30 ms: bound by ")
+    assert "\n" not in line
+
+
+def test_a_run_without_time_divides_by_nothing() -> None:
+    assert _stats(wait_ns=0, busy_ns=0).wait_share == 0.0
+    assert "batches" in str(_stats(wait_ns=0, busy_ns=0, first_batch_ns=None))
