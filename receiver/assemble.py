@@ -5,7 +5,7 @@ when it happens (emlio.receiver.prefetch), decoding images.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,9 @@ from emlio.example.columns import ColumnDecoder, Piece
 from emlio.receiver.collate import default_collate
 from emlio.receiver.reorder import WholeBatch
 
-__all__ = ["Assembler", "BadRecords"]
+__all__ = ["Assembler"]
 
 IDS = "__id__"
-
-
-@dataclass(slots=True, kw_only=True)
-class BadRecords:
-    """How many records failed their check and what was done."""
-
-    skipped: int = 0
-    replaced: int = 0
 
 
 class Assembler:
@@ -54,7 +46,6 @@ class Assembler:
             transform: applied to each sample.
             collate_fn: makes the batch of the samples.
         """
-        self.bad = BadRecords()
         self._raw = raw
         self._ids = ids
         self._on_error = on_error
@@ -101,10 +92,8 @@ class Assembler:
                 offset=-1,
             )
         if self._on_error == "skip":
-            self.bad.skipped += len(bad)
             place = np.cumsum(good) - 1
             return [replace(piece, slots=place[piece.slots]) for piece in batch.pieces], batch.ids[good]
-        self.bad.replaced += len(bad)
         ids = batch.ids.copy()
         pieces = list(batch.pieces)
         donors = np.flatnonzero(good)

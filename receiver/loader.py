@@ -137,7 +137,7 @@ class EmlioLoader:
         self._show_progress = progress
         self._born_ns = time.monotonic_ns()
         self._first_batch_ns: int | None = None
-        self._batches = self._records = self._wait_ns = self._busy_ns = 0
+        self._batches = self._records = self._bad_records = self._wait_ns = self._busy_ns = 0
         self._epoch = 0
         self._origin = 0
         self._steps_done = 0
@@ -268,7 +268,8 @@ class EmlioLoader:
         self._engine.delivered(self._generation, made.size_bytes)
         self._steps_done += 1
         self._batches += 1
-        self._records += made.count
+        self._bad_records += made.bad
+        self._records += made.count - (made.bad if self._config.on_error == "skip" else 0)
         if self._first_batch_ns is None:
             self._first_batch_ns = time.monotonic_ns() - self._born_ns
         return made
@@ -308,8 +309,8 @@ class EmlioLoader:
             window_bytes=self._config.prefetch_bytes,
             peak_window_bytes=self._engine.peak_bytes,
             bad_records=totals.bad_records,
-            skipped_records=self._assembler.bad.skipped,
-            replaced_records=self._assembler.bad.replaced,
+            skipped_records=self._bad_records if self._config.on_error == "skip" else 0,
+            replaced_records=self._bad_records if self._config.on_error == "replace" else 0,
             repeated_records=self._epoch_plan.repeated,
         )
 

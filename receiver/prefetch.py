@@ -22,11 +22,21 @@ _MADE_AHEAD = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeBatch:
-    """A batch as the user gets it."""
+    """A batch as the user gets it.
+
+    Attributes:
+        epoch: its epoch.
+        step: its number in the rank's epoch.
+        count: how many records the plan has for it.
+        bad: how many of them failed their check.
+        size_bytes: of all of it, as received.
+        value: what the user gets.
+    """
 
     epoch: int
     step: int
     count: int
+    bad: int
     size_bytes: int
     value: Any
 
@@ -132,7 +142,12 @@ class Prefetch:
                         self._whole.clear()
                 continue
             made = MadeBatch(
-                epoch=batch.epoch, step=batch.step, count=batch.count, size_bytes=batch.size_bytes, value=value
+                epoch=batch.epoch,
+                step=batch.step,
+                count=batch.count,
+                bad=len(batch.bad),
+                size_bytes=batch.size_bytes,
+                value=value,
             )
             # Nothing of this batch may stay referred to from here: its memory is the user's to free.
             del batch, value

@@ -32,8 +32,8 @@ class LoaderStats:
         lanes: connections for data.
         window_bytes: bound of what is taken off the wire ahead.
         peak_window_bytes: the most that ever was.
-        bad_records: failed their check.
-        skipped_records, replaced_records: what was done about them.
+        bad_records: failed their check, of all that were received.
+        skipped_records, replaced_records: what was done about them, in the batches handed to the user.
         repeated_records: handed out a second time because the epoch did not divide evenly; of this epoch, over all ranks.
     """
 

@@ -244,11 +244,13 @@ def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_count
         with _loader(daemon.endpoint, on_error="skip") as loader:
             assert sorted(_ids(loader)) == [identity for identity in range(_RECORDS) if identity != bad]
             assert (loader.stats().skipped_records, loader.stats().replaced_records) == (1, 0)
+            assert loader.stats().records == _RECORDS - 1
         with _loader(daemon.endpoint, on_error="replace") as loader:
             ids = _ids(loader)
             assert len(ids) == _RECORDS
             assert set(range(_RECORDS)) - set(ids) == {bad}
             assert (loader.stats().skipped_records, loader.stats().replaced_records) == (0, 1)
+            assert loader.stats().records == _RECORDS
         with _loader(daemon.endpoint, verify="none") as loader:
             assert sorted(_ids(loader)) == list(range(_RECORDS))
             assert loader.stats().bad_records == 0

@@ -132,12 +132,11 @@ def test_a_bad_record_raises_and_names_itself_and_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[[0, 2, 4]], [[4], [0, 2]], [[0], [2], [4]]])
-def test_skipping_closes_the_gaps_and_counts(pieces: list[list[int]]) -> None:
+def test_skipping_closes_the_gaps(pieces: list[list[int]]) -> None:
     assembler = _assembler(on_error="skip")
     made = assembler(_batch(_RAW, pieces, bad=[1, 3]))
     assert [bytes(record) for record in made["record"]] == [b"zero", b"", b"four"]
     assert made["__id__"].tolist() == [50, 30, 10]
-    assert (assembler.bad.skipped, assembler.bad.replaced) == (2, 0)
 
 
 @pytest.mark.parametrize("pieces", [[[0, 2, 4]], [[4], [0, 2]]])
@@ -147,7 +146,6 @@ def test_replacing_keeps_the_size_and_says_whose_record_it_is(pieces: list[list[
         made = assembler(_batch(_RAW, pieces, bad=[3, 1]))
         assert [bytes(record) for record in made["record"]] == [b"zero", b"zero", b"", b"", b"four"]
         assert made["__id__"].tolist() == [50, 50, 30, 30, 10]
-    assert (assembler.bad.skipped, assembler.bad.replaced) == (0, 4)
 
 
 def test_replacing_more_records_than_are_left_uses_them_in_turn() -> None:

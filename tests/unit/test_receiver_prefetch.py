@@ -42,7 +42,7 @@ def test_batches_come_out_in_the_order_they_went_in() -> None:
             prefetch.put(0, _batch(step))
         made = [_get(prefetch) for _ in range(20)]
     assert [batch.value for batch in made] == list(range(0, 200, 10))
-    assert (made[3].epoch, made[3].step, made[3].count, made[3].size_bytes) == (0, 3, 3, 103)
+    assert (made[3].epoch, made[3].step, made[3].count, made[3].bad, made[3].size_bytes) == (0, 3, 3, 0, 103)
 
 
 def test_no_batch_within_the_time_is_none_and_not_an_error() -> None:
