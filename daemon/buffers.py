@@ -6,7 +6,7 @@ bytes). Does not cover: how much may be taken; a stream has its share (emlio.dae
 
 import weakref
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ class BufferPool:
         self._keep_bytes = keep_bytes
         self._kept_bytes = 0
         self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
-        self._lock = Lock()
+        # Reentrant: the collector may drop a buffer, and so give it back, in the midst of this.
+        self._lock = RLock()
         self._lent: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
 
     @property

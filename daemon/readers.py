@@ -5,7 +5,7 @@ Does not cover: what is read (emlio.daemon.feed), sending (emlio.daemon.sender).
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from threading import Condition, Lock, Thread
 
@@ -34,7 +34,8 @@ class Readers:
         self._on_failure = on_failure
         self._turn: deque[Stream] = deque()
         self._streams: set[Stream] = set()
-        self._reading: set[Stream] = set()
+        # Counted: a stream whose memory came back may be with the next thread before the last one has put it down.
+        self._reading: Counter[Stream] = Counter()
         # One lock, two reasons to wait: a thread for work, `remove` for a thread that still reads.
         lock = Lock()
         self._work, self._rested = Condition(lock), Condition(lock)
@@ -79,12 +80,14 @@ class Readers:
                 stream = self._turn.popleft()
                 if stream not in self._streams:
                     continue
-                self._reading.add(stream)
+                self._reading[stream] += 1
             try:
                 again = self._read_some(stream, gatherer)
             finally:
                 with self._rested:
-                    self._reading.discard(stream)
+                    self._reading[stream] -= 1
+                    if not self._reading[stream]:
+                        del self._reading[stream]
                     self._rested.notify_all()
             if again:
                 self._enqueue(stream)
