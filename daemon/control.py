@@ -88,6 +88,7 @@ class Control:
             on_ready=self._sender.signal,
             on_failure=lambda failure: self.call(lambda: self._on_failure(failure)),
         )
+        library.when_stuck(lambda served: self.call(lambda: self._let_go(served)))
         self._clients: dict[bytes, _Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._next_session = 1
@@ -373,6 +374,14 @@ class Control:
         if stream is not None:
             self._readers.remove(stream)
             self._sender.detach(stream)
+
+    def _let_go(self, served: ServedDataset) -> None:
+        """Somebody waits to write to a file of this dataset, and ranks do not take what was read of it: end their streams."""
+        error = DatasetError(f"a shard of {served.dataset.name} is about to be written to by another process")
+        for client in list(self._clients.values()):
+            if client.served is served and client.stream is not None:
+                self._on_failure(StreamFailure(stream=client.stream, error=error))
+                self._stop_stream(client)
 
     def _on_failure(self, failure: StreamFailure) -> None:
         stream, error = failure.stream, failure.error

@@ -5,7 +5,7 @@ Does not cover: threads and bounds (emlio.daemon.stream), sockets. Used by one t
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from emlio.clock import Clock
 from emlio.daemon.files import OpenShards
-from emlio.daemon.gather import Gatherer, ShortReadError
+from emlio.daemon.gather import Gatherer, ShortReadError, run_starts
+from emlio.daemon.slices import UnreadableRangeError
 from emlio.errors import CorruptRecordError
 from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, walk
@@ -25,6 +26,9 @@ __all__ = ["Feed", "MessagePlan", "StreamPosition"]
 
 _AHEAD = 3
 """Messages asked for ahead of the one being read: two or three hide a disk's latency, more only fill the cache."""
+
+_LONG_RUN_BYTES = 1 << 20
+"""From this size on a run is sent from where it lies; below, copying it with its neighbours makes fewer messages."""
 
 _CHUNK = 16_384
 """Records planned at once: large enough for array code, small enough that the first message leaves after 2 ms."""
@@ -51,6 +55,7 @@ class MessagePlan:
         starts: byte offset of each record's frame.
         sizes: bytes of each record's frame.
         size_bytes: of all.
+        one_run: whether they lie one behind the other in one shard.
     """
 
     epoch: int
@@ -60,6 +65,7 @@ class MessagePlan:
     starts: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     size_bytes: int
+    one_run: bool
 
     @property
     def count(self) -> int:
@@ -124,24 +130,45 @@ class Feed:
         self._advised = max(self._advised - 1, 0)
         return self._planned.popleft()
 
+    def borrow(
+        self, message: MessagePlan, gatherer: Gatherer, released: Callable[[int], None]
+    ) -> npt.NDArray[np.uint8] | None:
+        """The message's bytes where they lie, if they are one long run of a shard that nobody can shorten meanwhile.
+
+        `released(size)` is called when nobody refers to them any more. None: they must be `read`.
+        """
+        if not message.one_run or message.size_bytes < _LONG_RUN_BYTES:
+            return None
+        self._shards.check(message.shard[:1], self._clock.monotonic_ns())
+        start = int(message.starts[0])
+        try:
+            view = self._shards.lend(int(message.shard[0]), start, start + message.size_bytes, released)
+        except UnreadableRangeError as error:
+            raise self._cut_short(message, 0) from error
+        gatherer.look_at_disk()
+        return view
+
     def read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
         """Fill `out`, of the message's size, with its records' frames."""
         self._shards.check(message.shard, self._clock.monotonic_ns())
         try:
             gatherer.read(self._shards, message.shard, message.starts, message.sizes, out)
         except ShortReadError as short:
-            at = short.position
-            number, offset = int(message.shard[at]), int(message.starts[at])
-            shard = self._shards.dataset.shards[number]
-            shard.check_unchanged(self._shards.descriptor(number))
-            record = int(np.searchsorted(shard.offsets, offset, side="right")) - 1
-            raise CorruptRecordError(
-                f"record {record} of {shard.path} must have {int(message.sizes[at])} bytes at offset {offset}, "
-                "the file ends before",
-                shard=shard.name,
-                record=record,
-                offset=offset,
-            ) from short
+            raise self._cut_short(message, short.position) from short
+
+    def _cut_short(self, message: MessagePlan, at: int) -> CorruptRecordError:
+        """What to say when the file ends before, or cannot be read at, a record; a file that changed says so itself."""
+        number, offset = int(message.shard[at]), int(message.starts[at])
+        shard = self._shards.dataset.shards[number]
+        shard.check_unchanged(self._shards.descriptor(number))
+        record = int(np.searchsorted(shard.offsets, offset, side="right")) - 1
+        return CorruptRecordError(
+            f"record {record} of {shard.path} must have {int(message.sizes[at])} bytes at offset {offset}, "
+            "they cannot be read",
+            shard=shard.name,
+            record=record,
+            offset=offset,
+        )
 
     def _messages(self) -> Iterator[MessagePlan]:
         position = self._position
@@ -169,11 +196,17 @@ class Feed:
         starts, ends = self._ranges(numbers, record)
         sizes = ends - starts
         filled = np.cumsum(sizes)
-        begin, before = 0, 0
+        runs = np.append(run_starts(numbers, starts, sizes), len(sizes))
+        begin, before, run = 0, 0, 0
         while begin < len(sizes):
             # A record longer than a message still goes out whole, alone.
             end = int(np.searchsorted(filled, before + self._message_bytes, side="right"))
             end = min(max(end, begin + 1), begin + MAX_MESSAGE_RECORDS)
+            while runs[run] <= begin:
+                run += 1
+            run_end = int(runs[run])
+            if end > run_end and int(filled[run_end - 1]) - before >= _LONG_RUN_BYTES:
+                end = run_end  # a long run goes alone: then it need not be copied
             upto = int(filled[end - 1])
             yield MessagePlan(
                 epoch=epoch,
@@ -183,6 +216,7 @@ class Feed:
                 starts=starts[begin:end],
                 sizes=sizes[begin:end],
                 size_bytes=upto - before,
+                one_run=end <= run_end,
             )
             begin, before = end, upto
 

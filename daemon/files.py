@@ -6,12 +6,15 @@ Covers: descriptors and mappings made when first needed, and noticing that a fil
 
 import mmap
 import os
+from collections.abc import Callable
 from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.daemon.leases import Leases
 from emlio.daemon.shards.dataset import Dataset, Shard
+from emlio.daemon.slices import SliceLender
 from emlio.errors import DatasetError
 
 __all__ = ["OpenShards"]
@@ -20,11 +23,29 @@ _CHECK_EVERY_NS = 200_000_000
 """How long a check that a file is unchanged stays good: a stat a file a message would cost more than reading small records."""
 
 
-class OpenShards:
-    """Descriptors and mappings of one dataset's shards, by the shard's number in the dataset. Thread-safe."""
+def _nothing() -> None:
+    """Until somebody wants to know."""
 
-    def __init__(self, dataset: Dataset) -> None:
+
+class OpenShards:
+    """Descriptors and mappings of one dataset's shards, by the shard's number in the dataset. Thread-safe.
+
+    Attributes:
+        dataset: the dataset.
+        on_stuck: called, from the lease thread, when somebody waits to write to a shard whose bytes do not leave.
+    """
+
+    def __init__(self, dataset: Dataset, leases: Leases | None = None) -> None:
+        """See the class.
+
+        Args:
+            dataset: whose shards.
+            leases: where leases on them are had; without them nothing is lent, all is copied.
+        """
         self.dataset = dataset
+        self.on_stuck: Callable[[], None] = _nothing
+        self._leases = leases
+        self._lenders: dict[int, SliceLender] = {}
         count = len(dataset.shards)
         self._descriptors: list[int | None] = [None] * count
         self._inodes = [0] * count
@@ -46,6 +67,21 @@ class OpenShards:
                 self._map(number)
             found = self._addresses[numbers]
         return found
+
+    def lend(self, number: int, start: int, end: int, released: Callable[[int], None]) -> npt.NDArray[np.uint8] | None:
+        """Bytes of a shard where they lie in its mapping, or None where they must be copied; see `SliceLender.lend`."""
+        if self._leases is None:
+            return None
+        lender = self._lenders.get(number)
+        if lender is None:
+            self.addresses(np.array([number], np.int64))
+            descriptor = self.descriptor(number)
+            with self._lock:
+                lender, mapping = self._lenders.get(number), self._maps[number]
+                if lender is None and mapping is not None:
+                    lender = SliceLender(descriptor, mapping, self._leases, lambda: self.on_stuck())
+                    self._lenders[number] = lender
+        return lender.lend(start, end, released) if lender is not None else None
 
     def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
         """Raise `DatasetError` if one of these files is not the one that was indexed."""
@@ -116,9 +152,10 @@ class OpenShards:
         """Free everything; nobody may read any more."""
         with self._lock:
             self._addresses[:] = 0
-            for mapping in self._maps:
-                if mapping is not None:
-                    mapping.close()
+            for lender in self._lenders.values():
+                lender.close()
+            # Not closed but let go: a slice that libzmq still refers to keeps its mapping until it is dropped.
+            self._lenders.clear()
             for descriptor in self._descriptors:
                 if descriptor is not None:
                     os.close(descriptor)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from emlio.daemon.files import OpenShards
 
-__all__ = ["Gatherer", "ShortReadError"]
+__all__ = ["Gatherer", "ShortReadError", "run_starts"]
 
 _LONG_RUN_BYTES = 256 << 10
 """From this mean length of a run on, one pread a run costs less than pinning its pages one by one. Below, every pread would give
@@ -85,13 +85,12 @@ class Gatherer:
         """
         filled = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=filled[1:])
-        first = _run_starts(shard, starts, sizes)
+        first = run_starts(shard, starts, sizes)
         if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
             _read_runs(shards, shard, starts, filled, first, out)
         else:
             self._gather(shards, shard, starts, filled, first, out)
-        waits = _disk_waits()
-        self.cold, self._waits = waits != self._waits, waits
+        self.look_at_disk()
 
     def _gather(
         self,
@@ -120,6 +119,11 @@ class Gatherer:
                 return
             raise ShortReadError(int(np.searchsorted(filled, at + max(got, 0), side="right")) - 1)
 
+    def look_at_disk(self) -> None:
+        """Note whether this thread has waited for a disk since the last look."""
+        waits = _disk_waits()
+        self.cold, self._waits = waits != self._waits, waits
+
     def advise(
         self,
         shards: OpenShards,
@@ -128,7 +132,7 @@ class Gatherer:
         sizes: npt.NDArray[np.int64],
     ) -> None:
         """Ask the kernel to read these ranges soon, and do not wait."""
-        first = _run_starts(shard, starts, sizes)
+        first = run_starts(shard, starts, sizes)
         last = np.append(first[1:], len(starts)) - 1
         ends = starts[last] + sizes[last]
         runs: list[int] = first.tolist()
@@ -139,10 +143,10 @@ class Gatherer:
             )
 
 
-def _run_starts(
+def run_starts(
     shard: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Positions of the ranges that do not go on where the one before ended."""
+    """The positions of the ranges that do not go on where the one before ended."""
     breaks = np.empty(len(starts), np.bool_)
     breaks[0] = True
     np.not_equal(starts[1:], starts[:-1] + sizes[:-1], out=breaks[1:])

@@ -5,13 +5,15 @@ cover: the conversation (emlio.daemon.control), reading.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.daemon.files import OpenShards
+from emlio.daemon.leases import Leases
 from emlio.daemon.shards.dataset import Dataset
 from emlio.errors import ConfigError, DatasetError, PlanError, RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
@@ -28,14 +30,14 @@ _CATALOGS_KEPT = 16
 class ServedDataset:
     """One dataset as it is held here."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, leases: Leases | None = None) -> None:
         self.dataset = dataset
         self.rows = tuple(
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
             for entry in dataset.entries
         )
         self.catalog = Catalog(shards=tuple(dataset.entries))
-        self.files = OpenShards(dataset)
+        self.files = OpenShards(dataset, leases)
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 
     def local_numbers(self, catalog: Catalog) -> npt.NDArray[np.int64]:
@@ -67,8 +69,14 @@ class Library:
     """All datasets by name. Used by the control thread; owns the open files."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
-        self._served = {dataset.name: ServedDataset(dataset) for dataset in datasets}
+        self._leases = Leases()
+        self._served = {dataset.name: ServedDataset(dataset, self._leases) for dataset in datasets}
         self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
+
+    def when_stuck(self, stop: Callable[[ServedDataset], None]) -> None:
+        """Have `stop` called, from another thread, when a dataset's streams must let go of its files."""
+        for served in self._served.values():
+            served.files.on_stuck = partial(stop, served)
 
     def find(self, name: str) -> ServedDataset:
         """The dataset of that name, whose files must still be those that were indexed."""
@@ -131,6 +139,7 @@ class Library:
 
     def close(self) -> None:
         """Free all files."""
+        self._leases.close()
         for served in self._served.values():
             served.files.close()
             served.dataset.close()

@@ -93,12 +93,10 @@ class Stream:
                 return False
             self._in_flight_bytes += message.size_bytes
         self._planned = None
-        try:
+        payload = self._feed.borrow(message, gatherer, self._released)
+        if payload is None:
             payload = self._pool.take(message.size_bytes, self._released)
-        except MemoryError:
-            self._released(message.size_bytes)
-            raise
-        self._feed.read(message, gatherer, payload)
+            self._feed.read(message, gatherer, payload)
         outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), payload=payload)
         with self._lock:
             if not self.closed:
