@@ -220,15 +220,23 @@ class DaemonProcess(_Process):
 class RankProcess(_Process):
     """A Python script in a process of its own, which says what it saw as lines of JSON on standard output."""
 
-    def __init__(self, script: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        script: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        python: Path | None = None,
+    ) -> None:
         """Start it.
 
         Args:
             script: the source.
             arguments: its sys.argv[1:].
             environment: variables besides this process's.
+            python: the interpreter; by default this process's.
         """
-        super().__init__([sys.executable, "-c", script, *arguments], "rank", environment)
+        interpreter = sys.executable if python is None else str(python)
+        super().__init__([interpreter, "-c", script, *arguments], "rank", environment)
 
     def lines(self) -> list[Any]:
         """What it has said so far."""

@@ -96,7 +96,7 @@ def test_small_messages_arrive_as_well(tmp_path: Path, number: signal.Signals) -
     with DaemonProcess({"tiny": tmp_path / "tiny"}, folder=tmp_path) as daemon, load(daemon, "tiny") as loader:
         batches = iter(loader)
         next(batches)
-        assert settles(lambda: loader.stats().received_bytes > 1000, 5.0)
+        assert settles(lambda: loader.stats().received_bytes >= 2 * 7 * 36, 5.0), "two epochs are taken ahead"
         daemon.send_signal(number)
         daemon.wait_for_log("ended")
         assert next(batches, None) is None, "an iteration that ends leaves the flow as it is"
@@ -257,8 +257,10 @@ def test_two_hundred_sessions_leave_descriptors_and_threads_as_they_were(daemon:
 
 
 CROWD = """
-import json, sys
+import json, signal, sys
 from emlio import EmlioLoader
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads: all of them block it then
 
 address, first, count, ranks = sys.argv[1], *map(int, sys.argv[2:])
 loaders = [EmlioLoader(address, batch_size=8, rank=rank, world_size=ranks, raw=True, ids=True, to="numpy", timeout="30s",
@@ -266,7 +268,7 @@ loaders = [EmlioLoader(address, batch_size=8, rank=rank, world_size=ranks, raw=T
 iterations = [iter(loader) for loader in loaders]
 seen = [next(iteration)["__id__"].tolist() for iteration in iterations]
 print(json.dumps("began"))
-sys.stdin.read()
+signal.sigwait({signal.SIGUSR1})
 for which, iteration in enumerate(iterations):
     for batch in iteration:
         seen[which] += batch["__id__"].tolist()
@@ -295,6 +297,10 @@ def test_sixty_four_ranks_at_once_are_served_by_the_same_few_threads(wide: Path,
             for process in crowd:
                 assert process.line(0, 60.0) == "began"
             assert psutil.Process(daemon.pid).num_threads() == before
+            assert daemon.log.count(" begins") == 1 + 64
+            assert "goodbye" not in daemon.log.split("begins", 2)[2], "all 64 must be there at once"
+            for process in crowd:
+                process.send_signal(signal.SIGUSR1)
             ends = [process.finish(60.0) for process in crowd]
             assert ends == [0] * 4, "\n".join(process.log for process in crowd)
             seen = [ids for process in crowd for ids in process.line(1)]
