@@ -45,6 +45,7 @@ __all__ = ["Control"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _MISSING_NAMED = 16
+_LEAVING = "this daemon is shutting down"
 
 _READY_BYTES = 8 << 20
 _READY_BYTES_PER_LANE = 8 << 20
@@ -218,7 +219,7 @@ class Control:
             return
         try:
             if self._draining:
-                raise RefusedError("this daemon is shutting down", code="draining")
+                raise RefusedError(_LEAVING, code="draining")
             if not hello.rank < hello.world_size:
                 raise RefusedError(
                     f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range"
@@ -304,6 +305,9 @@ class Control:
         agreed, machine = client.agreed, client.machine
         if agreed is None:
             self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
+            return
+        if self._draining:
+            self._carry_out(client, machine.refuse("draining", _LEAVING))
             return
         try:
             owned = self._owned(agreed, order)

@@ -16,7 +16,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.daemon.shards.dataset import open_dataset
-from emlio.errors import PeerLostError
+from emlio.errors import PeerLostError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.testing.datasets import make_dataset
@@ -157,7 +157,7 @@ def test_a_second_signal_stops_at_once(large: Path, tmp_path: Path, number: sign
         assert "Traceback" not in daemon.log
 
 
-def test_a_draining_daemon_takes_no_new_session(large: Path, tmp_path: Path) -> None:
+def test_a_draining_daemon_takes_no_new_session_and_no_new_stream(large: Path, tmp_path: Path) -> None:
     options = ("--drain-timeout", "60s")
     with (
         DaemonProcess({"large": large}, *SLOW_TO_TAKE, *options, folder=tmp_path) as daemon,
@@ -167,8 +167,13 @@ def test_a_draining_daemon_takes_no_new_session(large: Path, tmp_path: Path) -> 
         assert daemon.calms_down(), "the lanes must be full before the signal"
         daemon.send_signal(signal.SIGTERM)
         daemon.wait_for_log("draining:")
-        with pytest.raises(Exception, match="this daemon is shutting down"):
+        with pytest.raises(RefusedError, match="this daemon is shutting down") as got:
             load(daemon, "large")
+        assert got.value.code == "draining"
+        loader.set_epoch(5)
+        with pytest.raises(RefusedError, match="this daemon is shutting down"):
+            next(iter(loader))
+        assert daemon.finish(5.0) == 0, "nothing is left to drain"
 
 
 # ---- idleness -----------------------------------------------------------------------------------------------------------
