@@ -24,6 +24,7 @@ from emlio.receiver.agreement import Agreement, Holding, agree
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.lanes import lanes_for
+from emlio.receiver.memory import keep_freed_memory
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Tap
@@ -63,6 +64,7 @@ class Engine:
         self._clock = clock
         self._waker = Waker()
         self._network = Network(self._waker)
+        keep_freed_memory()
         self._calls: deque[Callable[[], None]] = deque()
         self._ready = Event()
         self._error: EmlioError | None = None
