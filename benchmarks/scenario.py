@@ -19,7 +19,7 @@ __all__ = [
     "parse_sizes",
 ]
 
-MESSAGE_BYTES: Final = 1 << 20
+MESSAGE_BYTES: Final = 4 << 20
 """What the bare socket pair sends at once, or one whole record where that is longer: costs per message are small by then."""
 
 _TFRECORD_FRAME = 16

@@ -5,6 +5,7 @@ Covers: argv, environment and a TOML file into one `DaemonConfig`, exit codes. D
 
 import argparse
 import os
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,12 +76,19 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
     )
 
 
+def _allow_open_files() -> None:
+    """Every shard and every lane takes descriptors, and shells give few by default: take what the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; 0 after an orderly end, 2 when it could not start."""
     arguments = _parser().parse_args(argv)
     try:
         config = _configure(arguments)
         set_up_logging(config.log)
+        _allow_open_files()
         serve(config, progress=sys.stderr.isatty())
     except EmlioError as error:
         print(f"emlio-daemon: error: {error}", file=sys.stderr)

@@ -11,18 +11,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from emlio import __version__
 from emlio.clock import Clock
-from emlio.daemon.buffers import BufferPool
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.feed import Feed, StreamPosition
 from emlio.daemon.library import AgreedPlan, Library, ServedDataset
-from emlio.daemon.readers import Readers
-from emlio.daemon.sender import Sender
 from emlio.daemon.stream import Stream, StreamFailure
+from emlio.daemon.streams import Streams
 from emlio.daemon.transport import ControlSocket, Network, Waiter, Waker, send_buffer_bytes
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.session.daemon import DaemonSession
@@ -46,12 +40,6 @@ __all__ = ["Control"]
 _LOG = logging.getLogger("emlio.daemon")
 _MISSING_NAMED = 16
 _LEAVING = "this daemon is shutting down"
-
-_READY_BYTES = 8 << 20
-_READY_BYTES_PER_LANE = 8 << 20
-_MESSAGES_READY = 4
-"""What a stream reads ahead: some for its lanes together, some for each; 16 MiB with one lane. It has to outlast a pause of the
-reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
 
 _MESSAGES_A_TURN = 256
 """Messages taken before deadlines and other threads have their turn, however many a peer sends."""
@@ -81,14 +69,7 @@ class Control:
         self._clock = clock
         self._socket: ControlSocket = network.control()
         self._waker = Waker()
-        self._pool = BufferPool(config.message_bytes(MAX_LANES), config.memory // 4)
-        self._sender = Sender(threads=config.workers, network=network, high_water_mark=config.high_water_mark)
-        self._readers = Readers(
-            threads=config.readers,
-            memory_bytes=config.memory,
-            on_ready=self._sender.signal,
-            on_failure=lambda failure: self.call(lambda: self._on_failure(failure)),
-        )
+        self._streams = Streams(config, network, clock, self._hear_failure)
         library.when_stuck(lambda served: self.call(lambda: self._let_go(served)))
         self._clients: dict[bytes, _Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -112,8 +93,7 @@ class Control:
 
     def run(self) -> None:
         """Serve until `stop`, or until `drain` has emptied."""
-        self._sender.start()
-        self._readers.start()
+        self._streams.start()
         waiter = Waiter(self._waker)
         try:
             while not self._stop:
@@ -132,8 +112,7 @@ class Control:
             for client in list(self._clients.values()):
                 self._say_what_left(client)
                 self._carry_out(client, client.machine.drain())
-            self._readers.close()
-            self._sender.close()
+            self._streams.close()
             self._socket.close()
             self._waker.close()
 
@@ -148,7 +127,7 @@ class Control:
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
         for client in self._clients.values():
             if client.stream is not None:
-                self._readers.finish(client.stream)
+                self._streams.finish(client.stream)
         _LOG.info("draining: %d sessions, no new ones", len(self._clients))
 
     def stop(self) -> None:
@@ -186,7 +165,7 @@ class Control:
                 self._greet(identity, message)
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, self._clock.monotonic_ns())
-                totals = self._sender.totals(client.stream)
+                totals = self._streams.totals(client.stream)
                 self._send(
                     identity,
                     Pong(
@@ -268,7 +247,7 @@ class Control:
         stream = client.stream
         if stream is None:
             return
-        sent = self._sender.totals(stream).sent_bytes
+        sent = self._streams.totals(stream).sent_bytes
         if stream.in_flight_bytes:
             _LOG.warning("%s not drained: %s bytes did not leave in time", client.label, f"{stream.in_flight_bytes:,}")
             sent = 0  # what is in the lanes is dropped with them: nothing can be promised
@@ -309,65 +288,25 @@ class Control:
         if self._draining:
             self._carry_out(client, machine.refuse("draining", _LEAVING))
             return
-        try:
-            owned = self._owned(agreed, order)
-            plan = agreed.plan
-            plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
-        except EmlioError as error:
-            self._carry_out(client, machine.refuse("bad-order", str(error)))
-            return
-        lanes = self._lanes(order.lanes, machine.hello.world_size)
-        message_bytes = self._config.message_bytes(lanes)
-        feed = Feed(
-            plan=plan,
-            rank=machine.hello.rank,
-            position=StreamPosition(epoch=order.epoch, origin=order.origin, slot=order.slot),
-            owned=owned,
-            local=agreed.local,
-            shards=client.served.files,
-            message_bytes=message_bytes,
-            clock=self._clock,
-        )
-        stream = Stream(
-            session=machine.session,
-            stream=order.stream,
-            feed=feed,
-            pool=self._pool,
-            limit_bytes=max(_READY_BYTES + _READY_BYTES_PER_LANE * lanes, _MESSAGES_READY * message_bytes),
-            label=client.label,
-        )
-        client.stream = stream
 
-        def on_bound(ports: Sequence[int]) -> None:
+        def on_bound(stream: Stream, ports: Sequence[int]) -> None:
             self.call(lambda: self._on_bound(client, stream, ports))
 
         def on_failure(error: EmlioError) -> None:
             self.call(lambda: self._carry_out(client, machine.refuse("no-lane", str(error))))
 
-        self._sender.attach(stream, lanes, on_bound, on_failure)
-        self._readers.add(stream)
-
-    def _lanes(self, asked: int, world_size: int) -> int:
-        """The ranks of a job share the link, so each gets its part of what one alone would need."""
-        if self._config.lanes:
-            return self._config.lanes
-        return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
-
-    @staticmethod
-    def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
-        shards = len(agreed.local)
-        bits = np.unpackbits(np.frombuffer(order.owned, np.uint8), bitorder="little")
-        if len(order.owned) != (shards + 7) // 8 or bits[shards:].any() or not bits.any():
-            raise RemoteProtocolError(
-                f"a stream must name at least one of {shards} shards in {(shards + 7) // 8} bytes of bits, "
-                f"got {len(order.owned)} bytes"
+        try:
+            client.stream = self._streams.open(
+                served=client.served,
+                agreed=agreed,
+                machine=machine,
+                order=order,
+                label=client.label,
+                on_bound=on_bound,
+                on_failure=on_failure,
             )
-        owned = bits[:shards].astype(np.bool_)
-        absent: list[int] = np.flatnonzero(owned & (agreed.local < 0)).tolist()
-        if absent:
-            names = [agreed.plan.catalog.shards[number].name for number in absent[:_MISSING_NAMED]]
-            raise RefusedError(f"a stream must be of shards held here; not held: {', '.join(names)}", code="not-held")
-        return owned
+        except EmlioError as error:
+            self._carry_out(client, machine.refuse("bad-order", str(error)))
 
     def _on_bound(self, client: _Client, stream: Stream, ports: Sequence[int]) -> None:
         if client.stream is stream:
@@ -376,8 +315,7 @@ class Control:
     def _stop_stream(self, client: _Client) -> None:
         stream, client.stream = client.stream, None
         if stream is not None:
-            self._readers.remove(stream)
-            self._sender.detach(stream)
+            self._streams.stop(stream)
 
     def _let_go(self, served: ServedDataset) -> None:
         """Somebody waits to write to a file of this dataset, and ranks do not take what was read of it: end their streams."""
@@ -386,6 +324,9 @@ class Control:
             if client.served is served and client.stream is not None:
                 self._on_failure(StreamFailure(stream=client.stream, error=error))
                 self._stop_stream(client)
+
+    def _hear_failure(self, failure: StreamFailure) -> None:
+        self.call(lambda: self._on_failure(failure))
 
     def _on_failure(self, failure: StreamFailure) -> None:
         stream, error = failure.stream, failure.error

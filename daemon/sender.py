@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
-from emlio.daemon.stream import Outgoing, Stream
+from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Lane, Network, Waiter, Waker
 from emlio.errors import EmlioError
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header
@@ -98,8 +98,11 @@ class _Outlet:
 class _Worker:
     """One thread."""
 
-    def __init__(self, name: str, network: Network, high_water_mark: int) -> None:
+    def __init__(
+        self, name: str, network: Network, high_water_mark: int, on_failure: Callable[[StreamFailure], None]
+    ) -> None:
         self._network = network
+        self._on_failure = on_failure
         self._high_water_mark = high_water_mark
         self._orders: deque[Callable[[], None]] = deque()
         self._signalled: set[Stream] = set()
@@ -159,16 +162,21 @@ class _Worker:
                 with self._lock:
                     signalled, self._signalled = self._signalled, set()
                 now_ns = time.monotonic_ns()
-                for stream, outlet in self._outlets.items():
+                for stream, outlet in list(self._outlets.items()):
                     if outlet.blocked or stream in signalled:
-                        outlet.push(now_ns)
-        except Exception:
-            _LOG.exception("a sending thread failed; its streams stall and their ranks will say so")
-            raise
+                        self._push(stream, outlet, now_ns)
         finally:
             for outlet in self._outlets.values():
                 outlet.close()
             self._outlets.clear()
+
+    def _push(self, stream: Stream, outlet: _Outlet, now_ns: int) -> None:
+        try:
+            outlet.push(now_ns)
+        except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
+            _LOG.exception("%s: sending failed", stream.label)
+            self.detach(stream)
+            self._on_failure(StreamFailure(stream=stream, error=EmlioError(f"internal error while sending: {error!r}")))
 
     def close(self) -> None:
         def stop() -> None:
@@ -183,8 +191,15 @@ class _Worker:
 class Sender:
     """The pool of workers. Used by the control thread; `signal` from any."""
 
-    def __init__(self, *, threads: int, network: Network, high_water_mark: int) -> None:
-        self._workers = [_Worker(f"emlio-send-{n}", network, high_water_mark) for n in range(threads)]
+    def __init__(
+        self,
+        *,
+        threads: int,
+        network: Network,
+        high_water_mark: int,
+        on_failure: Callable[[StreamFailure], None],
+    ) -> None:
+        self._workers = [_Worker(f"emlio-send-{n}", network, high_water_mark, on_failure) for n in range(threads)]
         self._serves: dict[Stream, _Worker] = {}
 
     def start(self) -> None:

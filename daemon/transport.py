@@ -21,6 +21,9 @@ from emlio.wire.limits import MAX_CONTROL_BYTES
 
 __all__ = ["ControlSocket", "Lane", "Network", "Waiter", "Waker", "send_buffer_bytes"]
 
+_MOST_SOCKETS = 16_384
+"""For 1,000 ranks with 16 lanes each."""
+
 _CONTROL_QUEUE = 10_000
 """Answers waiting for one slow rank before they are dropped (it will be given up by its heartbeat anyway)."""
 
@@ -143,13 +146,15 @@ class Network:
 
     def __init__(self, bind: Endpoint, data_ports: PortRange) -> None:
         self._context = zmq.Context()
+        # libzmq's own limit is 1,023 sockets, fewer than 64 ranks with 16 lanes each have.
+        self._context.set(zmq.MAX_SOCKETS, min(_MOST_SOCKETS, int(self._context.get(zmq.SOCKET_LIMIT))))
         self._bind = bind
         self._ports = data_ports
         self._next = data_ports.first
 
     def control(self) -> ControlSocket:
         """Bind the control socket."""
-        socket = self._context.socket(zmq.ROUTER)
+        socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
         socket.setsockopt(zmq.SNDHWM, _CONTROL_QUEUE)
         self._common(socket)
@@ -160,7 +165,7 @@ class Network:
         """Bind a lane on the next free data port."""
         deadline = time.monotonic() + _PORT_FREED_S
         while True:
-            socket = self._context.socket(zmq.PUSH)
+            socket = self._socket(zmq.PUSH)
             # The mark must be set before the socket is bound: on a live pair it changes nothing.
             socket.setsockopt(zmq.SNDHWM, high_water_mark)
             self._common(socket)
@@ -173,6 +178,15 @@ class Network:
                     raise self._exhausted() from error
             # libzmq frees the port of a closed lane in a thread of its own and tells nobody when it has.
             time.sleep(_PORT_LOOK_S)
+
+    def _socket(self, kind: int) -> "zmq.Socket[bytes]":
+        try:
+            return self._context.socket(kind)
+        except zmq.ZMQError as error:
+            raise TransportError(
+                f"a socket must be had for each lane: {error.strerror}; "
+                "allow more open files (ulimit -n), or fewer connections with --lanes"
+            ) from error
 
     def _exhausted(self) -> TransportError:
         return TransportError(

@@ -126,9 +126,9 @@ def test_subjects_of_one_name_would_be_mixed_up_and_are_refused() -> None:
 @pytest.mark.parametrize(
     ("record_bytes", "batch", "paper", "message"),
     [
-        (1000, 1024, 64, 1 << 20),
-        (100_000, 256, 64, 1 << 20),
-        (2_000_000, 16, 3, 2_000_016),
+        (1000, 1024, 64, 4 << 20),
+        (100_000, 256, 64, 4 << 20),
+        (2_000_000, 16, 3, 4 << 20),
     ],
 )
 def test_batches_and_messages_follow_the_record(record_bytes: int, batch: int, paper: int, message: int) -> None:
