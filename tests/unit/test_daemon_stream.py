@@ -1,6 +1,6 @@
 """The hand-over between reading and sending: its bound in bytes, its pauses, its end; and the threads on both sides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -252,10 +252,20 @@ def _bad_stream(folder: Path) -> Iterator[Stream]:
 # ---- sending ------------------------------------------------------------------------------------------------------
 
 
+def _no_failure(failure: StreamFailure) -> None:
+    raise AssertionError(failure)
+
+
 @contextmanager
-def _sender(ports: PortRange | None = None, *, high_water_mark: int = 4) -> Iterator[Sender]:
+def _sender(
+    ports: PortRange | None = None,
+    *,
+    threads: int = 2,
+    high_water_mark: int = 4,
+    on_failure: Callable[[StreamFailure], None] = _no_failure,
+) -> Iterator[Sender]:
     network = Network(Endpoint(host="127.0.0.1", port=0), ports if ports is not None else PortRange())
-    sender = Sender(threads=2, network=network, high_water_mark=high_water_mark)
+    sender = Sender(threads=threads, network=network, high_water_mark=high_water_mark, on_failure=on_failure)
     sender.start()
     try:
         yield sender
@@ -326,6 +336,48 @@ def test_a_stream_is_dealt_over_its_lanes_each_numbered_without_gaps(folder: Pat
         sender.detach(stream)
     for place, records in seen.items():
         assert records == [place % 100, place % 100 + 1]
+
+
+class _Unsendable(Stream):
+    """A stream with a defect of ours in it."""
+
+    def first(self) -> Outgoing | None:
+        raise RuntimeError("a defect")
+
+
+def test_a_defect_in_one_stream_ends_that_stream_and_the_others_of_its_thread_go_on(folder: Path) -> None:
+    failed = Event()
+    failures: list[StreamFailure] = []
+
+    def on_failure(failure: StreamFailure) -> None:
+        failures.append(failure)
+        failed.set()
+
+    with (
+        _sender(threads=1, on_failure=on_failure) as sender,
+        _streams(folder, limit_bytes=4 * _MESSAGE) as (good,),
+        _readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
+    ):
+        broken = _Unsendable(
+            session=9,
+            stream=1,
+            feed=good._feed,  # never read from
+            pool=BufferPool(_MESSAGE, 0),
+            limit_bytes=0,
+            label="session 9",
+        )
+        _attach(sender, broken, 1)
+        ports = _attach(sender, good, 1)
+        sender.signal(broken)
+        assert failed.wait(_FOR_EVER_S)
+        readers.add(good)
+        with _pulls(ports) as (pull,):
+            assert len(pull.recv_multipart()) == 2
+        readers.remove(good)
+        sender.detach(good)
+        sender.detach(broken)
+    assert [failure.stream for failure in failures] == [broken]
+    assert "a defect" in str(failures[0].error)
 
 
 def test_a_rank_that_does_not_read_holds_up_its_own_stream_only(folder: Path) -> None:
