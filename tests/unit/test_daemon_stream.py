@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 from typing import Any
 
@@ -346,38 +347,26 @@ class _Unsendable(Stream):
 
 
 def test_a_defect_in_one_stream_ends_that_stream_and_the_others_of_its_thread_go_on(folder: Path) -> None:
-    failed = Event()
-    failures: list[StreamFailure] = []
-
-    def on_failure(failure: StreamFailure) -> None:
-        failures.append(failure)
-        failed.set()
-
+    failures: SimpleQueue[StreamFailure] = SimpleQueue()
     with (
-        _sender(threads=1, on_failure=on_failure) as sender,
+        _sender(threads=1, on_failure=failures.put) as sender,
         _streams(folder, limit_bytes=4 * _MESSAGE) as (good,),
         _readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
     ):
-        broken = _Unsendable(
-            session=9,
-            stream=1,
-            feed=good._feed,  # never read from
-            pool=BufferPool(_MESSAGE, 0),
-            limit_bytes=0,
-            label="session 9",
-        )
+        pool = BufferPool(_MESSAGE, 0)
+        broken = _Unsendable(session=9, stream=1, feed=good._feed, pool=pool, limit_bytes=0, label="session 9")
         _attach(sender, broken, 1)
         ports = _attach(sender, good, 1)
         sender.signal(broken)
-        assert failed.wait(_FOR_EVER_S)
+        failure = failures.get(timeout=_FOR_EVER_S)
         readers.add(good)
         with _pulls(ports) as (pull,):
             assert len(pull.recv_multipart()) == 2
         readers.remove(good)
         sender.detach(good)
         sender.detach(broken)
-    assert [failure.stream for failure in failures] == [broken]
-    assert "a defect" in str(failures[0].error)
+    assert failure.stream is broken
+    assert "a defect" in str(failure.error)
 
 
 def test_a_rank_that_does_not_read_holds_up_its_own_stream_only(folder: Path) -> None:
