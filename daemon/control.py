@@ -8,13 +8,15 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from emlio import __version__
 from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.library import AgreedPlan, Library, ServedDataset
+from emlio.daemon.slices import Borrower
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
 from emlio.daemon.transport import ControlSocket, Network, Waiter, Waker, send_buffer_bytes
@@ -70,7 +72,7 @@ class Control:
         self._socket: ControlSocket = network.control()
         self._waker = Waker()
         self._streams = Streams(config, network, clock, self._hear_failure)
-        library.when_stuck(lambda served: self.call(lambda: self._let_go(served)))
+        library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         self._clients: dict[bytes, _Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._next_session = 1
@@ -317,11 +319,14 @@ class Control:
         if stream is not None:
             self._streams.stop(stream)
 
-    def _let_go(self, served: ServedDataset) -> None:
-        """Somebody waits to write to a file of this dataset, and ranks do not take what was read of it: end their streams."""
-        error = DatasetError(f"a shard of {served.dataset.name} is about to be written to by another process")
+    def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
+        """Somebody waits to write to this file, and ranks do not take what was lent of it: end their streams."""
+        error = DatasetError(
+            f"a shard must not change while it is served: another process waits to write to {path}, and this rank did not "
+            "take what was sent of it in time"
+        )
         for client in list(self._clients.values()):
-            if client.served is served and client.stream is not None:
+            if client.stream is not None and any(client.stream is borrower for borrower in borrowers):
                 self._on_failure(StreamFailure(stream=client.stream, error=error))
                 self._stop_stream(client)
 

@@ -5,7 +5,7 @@ Does not cover: threads and bounds (emlio.daemon.stream), sockets. Used by one t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from emlio.clock import Clock
 from emlio.daemon.files import OpenShards
 from emlio.daemon.gather import Gatherer, ShortReadError, run_starts
-from emlio.daemon.slices import UnreadableRangeError
+from emlio.daemon.slices import Borrower
 from emlio.errors import CorruptRecordError
 from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, walk
@@ -130,22 +130,18 @@ class Feed:
         self._advised = max(self._advised - 1, 0)
         return self._planned.popleft()
 
-    def borrow(
-        self, message: MessagePlan, gatherer: Gatherer, released: Callable[[int], None]
-    ) -> npt.NDArray[np.uint8] | None:
+    def borrow(self, message: MessagePlan, gatherer: Gatherer, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         """The message's bytes where they lie, if they are one long run of a shard that nobody can shorten meanwhile.
 
-        `released(size)` is called when nobody refers to them any more. None: they must be `read`.
+        The borrower hears when nobody refers to them any more. None: they must be `read`.
         """
         if not message.one_run or message.size_bytes < _LONG_RUN_BYTES:
             return None
         self._shards.check(message.shard[:1], self._clock.monotonic_ns())
         start = int(message.starts[0])
-        try:
-            view = self._shards.lend(int(message.shard[0]), start, start + message.size_bytes, released)
-        except UnreadableRangeError as error:
-            raise self._cut_short(message, 0) from error
-        gatherer.look_at_disk()
+        view = self._shards.lend(int(message.shard[0]), start, start + message.size_bytes, borrower)
+        if view is not None:
+            gatherer.look_at_disk()
         return view
 
     def read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:

@@ -6,7 +6,8 @@ Covers: descriptors and mappings made when first needed, and noticing that a fil
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from emlio.daemon.leases import Leases
 from emlio.daemon.shards.dataset import Dataset, Shard
-from emlio.daemon.slices import SliceLender
+from emlio.daemon.slices import Borrower, SliceLender
 from emlio.errors import DatasetError
 
 __all__ = ["OpenShards"]
@@ -23,7 +24,7 @@ _CHECK_EVERY_NS = 200_000_000
 """How long a check that a file is unchanged stays good: a stat a file a message would cost more than reading small records."""
 
 
-def _nothing() -> None:
+def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
     """Until somebody wants to know."""
 
 
@@ -32,7 +33,8 @@ class OpenShards:
 
     Attributes:
         dataset: the dataset.
-        on_stuck: called, from the lease thread, when somebody waits to write to a shard whose bytes do not leave.
+        on_stuck: called, from the lease thread, when somebody waits to write to a shard whose bytes do not leave: with its
+            path and those who have them.
     """
 
     def __init__(self, dataset: Dataset, leases: Leases | None = None) -> None:
@@ -43,7 +45,7 @@ class OpenShards:
             leases: where leases on them are had; without them nothing is lent, all is copied.
         """
         self.dataset = dataset
-        self.on_stuck: Callable[[], None] = _nothing
+        self.on_stuck: Callable[[Path, Collection[Borrower]], None] = _ignore
         self._leases = leases
         self._lenders: dict[int, SliceLender] = {}
         count = len(dataset.shards)
@@ -68,7 +70,7 @@ class OpenShards:
             found = self._addresses[numbers]
         return found
 
-    def lend(self, number: int, start: int, end: int, released: Callable[[int], None]) -> npt.NDArray[np.uint8] | None:
+    def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         """Bytes of a shard where they lie in its mapping, or None where they must be copied; see `SliceLender.lend`."""
         if self._leases is None:
             return None
@@ -79,9 +81,12 @@ class OpenShards:
             with self._lock:
                 lender, mapping = self._lenders.get(number), self._maps[number]
                 if lender is None and mapping is not None:
-                    lender = SliceLender(descriptor, mapping, self._leases, lambda: self.on_stuck())
+                    path = self.dataset.shards[number].path
+                    lender = SliceLender(
+                        descriptor, mapping, self._leases, lambda borrowers: self.on_stuck(path, borrowers)
+                    )
                     self._lenders[number] = lender
-        return lender.lend(start, end, released) if lender is not None else None
+        return lender.lend(start, end, borrower) if lender is not None else None
 
     def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
         """Raise `DatasetError` if one of these files is not the one that was indexed."""

@@ -5,9 +5,9 @@ cover: the conversation (emlio.daemon.control), reading.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from emlio.daemon.files import OpenShards
 from emlio.daemon.leases import Leases
 from emlio.daemon.shards.dataset import Dataset
+from emlio.daemon.slices import Borrower
 from emlio.errors import ConfigError, DatasetError, PlanError, RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
@@ -68,15 +69,19 @@ class AgreedPlan:
 class Library:
     """All datasets by name. Used by the control thread; owns the open files."""
 
-    def __init__(self, datasets: Sequence[Dataset]) -> None:
-        self._leases = Leases()
-        self._served = {dataset.name: ServedDataset(dataset, self._leases) for dataset in datasets}
+    def __init__(self, datasets: Sequence[Dataset], writer_patience_s: float | None = None) -> None:
+        self._leases = Leases(writer_patience_s)
+        try:
+            self._served = {dataset.name: ServedDataset(dataset, self._leases) for dataset in datasets}
+        except BaseException:
+            self._leases.close()
+            raise
         self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
 
-    def when_stuck(self, stop: Callable[[ServedDataset], None]) -> None:
-        """Have `stop` called, from another thread, when a dataset's streams must let go of its files."""
+    def when_stuck(self, stop: Callable[[Path, Collection[Borrower]], None]) -> None:
+        """Have `stop` called, from another thread, when borrowers must give back what they have of a file."""
         for served in self._served.values():
-            served.files.on_stuck = partial(stop, served)
+            served.files.on_stuck = stop
 
     def find(self, name: str) -> ServedDataset:
         """The dataset of that name, whose files must still be those that were indexed."""

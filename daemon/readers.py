@@ -7,7 +7,7 @@ Does not cover: what is read (emlio.daemon.feed), sending (emlio.daemon.sender).
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from threading import Condition, Lock, Thread
+from threading import Condition, RLock, Thread
 
 from emlio.daemon.gather import Gatherer
 from emlio.daemon.stream import Stream, StreamFailure
@@ -37,7 +37,8 @@ class Readers:
         # Counted: a stream whose memory came back may be with the next thread before the last one has put it down.
         self._reading: Counter[Stream] = Counter()
         # One lock, two reasons to wait: a thread for work, `remove` for a thread that still reads.
-        lock = Lock()
+        # Reentrant: memory that comes back wakes its stream, and the collector may give some back in the midst of this.
+        lock = RLock()
         self._work, self._rested = Condition(lock), Condition(lock)
         self._closing = False
         self._threads = [Thread(target=self._run, name=f"emlio-read-{n}", daemon=True) for n in range(threads)]

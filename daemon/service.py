@@ -36,7 +36,23 @@ class Daemon:
     Use it with `with`; `serve` runs one until a signal comes.
     """
 
-    def __init__(self, config: DaemonConfig, *, clock: Clock | None = None, progress: bool = False) -> None:
+    def __init__(
+        self,
+        config: DaemonConfig,
+        *,
+        clock: Clock | None = None,
+        progress: bool = False,
+        writer_patience_s: float | None = None,
+    ) -> None:
+        """See the class.
+
+        Args:
+            config: what to serve, and where.
+            clock: for heartbeats and deadlines.
+            progress: whether to show how far indexing is.
+            writer_patience_s: how long one who wants to write to a shard is kept waiting for ranks that do not take what was
+                sent of it; by default see `emlio.daemon.leases`.
+        """
         self._config = config
         datasets: list[Dataset] = []
         try:
@@ -55,12 +71,16 @@ class Daemon:
                 )
                 if dataset.missing:
                     _LOG.warning("dataset %s: %d shards are not here", source.name, len(dataset.missing))
-            self._library = Library(datasets)
+            self._library = Library(datasets, writer_patience_s)
         except BaseException:
             for dataset in datasets:
                 dataset.close()
             raise
-        self._network = Network(config.bind, config.data_ports)
+        try:
+            self._network = Network(config.bind, config.data_ports)
+        except BaseException:
+            self._library.close()
+            raise
         try:
             self._control = Control(config, self._library, self._network, clock if clock is not None else SystemClock())
         except BaseException:

@@ -1,6 +1,6 @@
 """Messages that are slices of a mapped file: no copy, as long as the file is under a lease.
 
-Covers: lending slices, counting those under way, and taking a file out of use when somebody wants to write to it. Does not cover:
+Covers: lending slices, knowing who has them, and taking a file out of use when somebody wants to write to it. Does not cover:
 the leases themselves (emlio.daemon.leases), files (emlio.daemon.files).
 """
 
@@ -8,20 +8,20 @@ import ctypes
 import errno
 import mmap
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
-from threading import Condition
+from threading import RLock
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.daemon.leases import Leases
 
-__all__ = ["SliceLender", "UnreadableRangeError"]
+__all__ = ["Borrower", "SliceLender"]
 
 _MADV_POPULATE_READ = 22
 _PAGE = mmap.PAGESIZE
-_WAIT_S = 10.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _madvise = _libc.madvise
@@ -29,82 +29,113 @@ _madvise.restype = ctypes.c_int
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
-class UnreadableRangeError(Exception):
-    """The file no longer has the range, or its disk cannot read it."""
+class Borrower(Protocol):
+    """Who a slice is lent to."""
+
+    def released(self, size_bytes: int) -> None:
+        """Nobody refers to a slice of this size any more. Called from any thread, wherever the last reference went."""
+        ...
 
 
 class _Use(Enum):
     UNTRIED = "untried"
+    ASKED = "asked"
     LEASED = "leased"
     COPY = "copy"
 
 
 class SliceLender:
-    """Slices of one mapped file. Thread-safe."""
+    """Slices of one mapped file, and the holder of its lease. Thread-safe."""
 
-    def __init__(self, descriptor: int, mapping: mmap.mmap, leases: Leases, on_stuck: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        mapping: mmap.mmap,
+        leases: Leases,
+        on_stuck: Callable[[Collection[Borrower]], None],
+        populate: Callable[[int, int, int], int] = _madvise,
+    ) -> None:
         """See the class.
 
         Args:
             descriptor: of the file.
             mapping: of all of it.
             leases: where a lease is had.
-            on_stuck: called when slices do not come back although somebody waits to write: who uses them must be stopped.
+            on_stuck: called with those whose slices do not come back although somebody waits to write: they must be stopped.
+            populate: the system call madvise.
         """
         self._descriptor = descriptor
         # Kept as long as a slice is: the mapping ends with the last of them.
         self._whole = np.frombuffer(mapping, np.uint8)
         self._leases = leases
         self._on_stuck = on_stuck
+        self._populate = populate
         self._use = _Use.UNTRIED
-        self._out: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
-        self._back = Condition()
+        self._out: dict[int, tuple[weakref.ref[npt.NDArray[np.uint8]], Borrower]] = {}
+        # Reentrant: the collector may drop a slice, and so give it back, in the midst of this.
+        self._lock = RLock()
 
-    def lend(self, start: int, end: int, released: Callable[[int], None]) -> npt.NDArray[np.uint8] | None:
+    def lend(self, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         """The file's bytes [start, end), already in memory; None where they must be copied instead.
 
-        `released(end - start)` is called, from any thread, when nobody refers to the slice any more. Raises
-        `UnreadableRangeError` where the bytes are not there.
+        The array itself, or a memoryview of it, keeps them; a NumPy slice of it does not.
         """
-        with self._back:
-            if self._use is _Use.UNTRIED:
-                leased = self._leases.take(self._descriptor, self._withdraw)
-                self._use = _Use.LEASED if leased else _Use.COPY
-            if self._use is _Use.COPY:
+        if self._use is _Use.UNTRIED:
+            self._ask()
+        with self._lock:
+            if self._use is not _Use.LEASED:
                 return None
             view = self._whole[start:end]
-            key = id(view)
+            key, lent = id(view), False
 
             def give_back(_: object) -> None:
-                with self._back:
+                with self._lock:
                     del self._out[key]
-                    self._back.notify_all()
-                released(end - start)
+                    waited_for = self._use is _Use.COPY and not self._out
+                if waited_for:
+                    self._leases.look()
+                if lent:
+                    borrower.released(end - start)
 
-            self._out[key] = weakref.ref(view, give_back)
+            self._out[key] = weakref.ref(view, give_back), borrower
         # Outside the lock: this is where a cold disk is waited for. libzmq's thread must find all pages in place.
         first = self._whole.ctypes.data + start
         page = first - first % _PAGE
-        if _madvise(page, first + (end - start) - page, _MADV_POPULATE_READ) == 0:
+        if self._populate(page, first + (end - start) - page, _MADV_POPULATE_READ) == 0:
+            lent = True
             return view
-        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
-            raise UnreadableRangeError
-        with self._back:  # a kernel before 5.14 cannot fill pages for us
-            self._use = _Use.COPY
+        # Where the file has no such bytes any more, or its disk cannot read them, the copy finds out how to say it.
+        if ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):
+            with self._lock:  # a kernel before 5.14 cannot fill pages for us
+                self._use = _Use.COPY
         return None
 
-    def _withdraw(self) -> None:
-        """Somebody wants to write: lend nothing more, and wait until nothing is out."""
-        with self._back:
-            self._use = _Use.COPY
-            if self._back.wait_for(lambda: not self._out, _WAIT_S):
+    def _ask(self) -> None:
+        """Ask for the lease, once. Not under the lock: `Leases` has one of its own, and calls `withdraw`."""
+        with self._lock:
+            if self._use is not _Use.UNTRIED:
                 return
-        self._on_stuck()
-        with self._back:
-            self._back.wait_for(lambda: not self._out, _WAIT_S)
+            self._use = _Use.ASKED
+        leased = self._leases.take(self._descriptor, self)
+        with self._lock:
+            if self._use is _Use.ASKED:  # else somebody wants to write already
+                self._use = _Use.LEASED if leased else _Use.COPY
+
+    def withdraw(self) -> bool:
+        """Lend nothing more; whether nothing is out."""
+        with self._lock:
+            self._use = _Use.COPY
+            return not self._out
+
+    def hurry(self) -> None:
+        """Have those stopped whose slices are out."""
+        with self._lock:
+            borrowers = {id(borrower): borrower for _, borrower in self._out.values()}
+        if borrowers:
+            self._on_stuck(borrowers.values())
 
     def close(self) -> None:
-        """Lend nothing more and let go of the lease. Slices that are out stay readable."""
-        with self._back:
+        """Lend nothing more and let go of the lease. Slices that are out stay readable until the file gets shorter."""
+        with self._lock:
             self._use = _Use.COPY
         self._leases.release(self._descriptor)

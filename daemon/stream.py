@@ -7,7 +7,7 @@ Covers: the hand-over between the reading threads and the sending thread, with i
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
+from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,8 @@ class Stream:
         self._resume_bytes = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight_bytes = 0
-        self._lock = Lock()
+        # Reentrant: the collector may drop a message, and so give its memory back, in the midst of this.
+        self._lock = RLock()
         self._planned: MessagePlan | None = None
         self._parked = False
         self._on_room: Callable[[Stream], None] | None = None
@@ -93,9 +94,13 @@ class Stream:
                 return False
             self._in_flight_bytes += message.size_bytes
         self._planned = None
-        payload = self._feed.borrow(message, gatherer, self._released)
+        try:
+            payload = self._feed.borrow(message, gatherer, self)
+        except BaseException:
+            self.released(message.size_bytes)  # or a drain would wait for them
+            raise
         if payload is None:
-            payload = self._pool.take(message.size_bytes, self._released)
+            payload = self._pool.take(message.size_bytes, self.released)
             self._feed.read(message, gatherer, payload)
         outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), payload=payload)
         with self._lock:
@@ -103,7 +108,8 @@ class Stream:
                 self._ready.append(outgoing)
         return True
 
-    def _released(self, size_bytes: int) -> None:
+    def released(self, size_bytes: int) -> None:
+        """Memory of a message is free again; from any thread."""
         with self._lock:
             self._in_flight_bytes -= size_bytes
             roomy = self._in_flight_bytes <= max(self._resume_bytes, 0)
