@@ -1,0 +1,48 @@
+"""What the kernel says about leases on files.
+
+Covers: whether a folder's file system gives them, who has one. Does not cover: taking them (emlio.daemon.leases).
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+import psutil
+
+__all__ = ["gives_leases", "leases_on"]
+
+_LOCKS = Path("/proc/locks")
+_TRUSTED = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs"})
+"""Those whose leases the daemon believes in; a container's own overlay is none of them."""
+
+
+def gives_leases(folder: Path) -> bool:
+    """Whether a read lease that the daemon believes in can be had on a file of this process in `folder`, and seen."""
+    mounts = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    resolved = folder.resolve()
+    kind = next((mounts[parent] for parent in (resolved, *resolved.parents) if parent in mounts), None)
+    if kind not in _TRUSTED:
+        return False
+    path = folder / "lease-probe"
+    path.touch()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        return leases_on(path) == ["ACTIVE"]
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def leases_on(path: Path) -> list[str]:
+    """The leases on a file, of all processes: each "ACTIVE", or "BREAKING" while somebody waits to write."""
+    inode = str(path.stat().st_ino)
+    found: list[str] = []
+    for line in _LOCKS.read_text(encoding="ascii").splitlines():
+        # 1: LEASE  ACTIVE    READ  4711 fd:00:262145 0 EOF
+        fields = line.split()
+        if fields[1] == "LEASE" and fields[5].rpartition(":")[2] == inode:
+            found.append(fields[2])
+    return found
