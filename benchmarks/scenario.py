@@ -23,7 +23,7 @@ MESSAGE_BYTES: Final = 4 << 20
 """What the bare socket pair sends at once, or one whole record where that is longer: costs per message are small by then."""
 
 _TFRECORD_FRAME = 16
-_BATCH_BYTES = 25_600_000
+_BATCH_BYTES = 6_400_000
 _PAPER_BATCH_BYTES = 6_400_000
 
 

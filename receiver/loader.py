@@ -144,7 +144,7 @@ class EmlioLoader:
         self._iteration: _Iteration | None = None
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
-        self._prefetch = Prefetch(self._assembler)
+        self._prefetch = Prefetch(self._assembler, ahead=transform is not None or collate_fn is not None)
         self._engine = Engine(self._config, self._prefetch, SystemClock())
         # Threads must not outlive the loader, nor hold up the interpreter's end.
         self._finalizer = weakref.finalize(self, _close, self._engine, self._prefetch, self._pid)

@@ -1,14 +1,14 @@
 """Between the receive thread and the user: whole batches wait here, are made into what the user wants, and wait again.
 
-Covers: the thread that assembles, the order, errors in their place, waiting with a deadline, starting over. The bound is the
-window's (emlio.receiver.window): a batch counts there until the user has it. Does not cover: what assembling is.
+Covers: assembling in a thread or when asked, the order, errors in their place, waiting with a deadline, starting over. The bound is
+the window's (emlio.receiver.window): a batch counts there until the user has it. Does not cover: what assembling is.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import Any
 
 from emlio.errors import ClosedError
@@ -43,19 +43,30 @@ class MadeBatch:
 
 @dataclass(slots=True, kw_only=True)
 class StageTimes:
-    """Where the assembling thread's time went."""
+    """How long batches were worked on."""
 
-    waited_ns: int = 0
     worked_ns: int = 0
 
 
 class Prefetch:
-    """Two queues and a thread. `put` and `fail` belong to the receive thread, `get` and `restart` to the user's."""
+    """Two queues and a thread. `put` and `fail` belong to the receive thread, `get` and `restart` to the user's.
 
-    def __init__(self, assemble: Callable[[WholeBatch], Any]) -> None:
+    Each change wakes only the thread that waits for it: on a busy host a wake costs as much as assembling a small batch.
+    """
+
+    def __init__(self, assemble: Callable[[WholeBatch], Any], *, ahead: bool = True) -> None:
+        """See the class.
+
+        Args:
+            assemble: makes of a whole batch what the user gets.
+            ahead: do so in a thread, before the user asks. Without, it is done when he asks: for what takes microseconds,
+                handing over to a thread and back takes longer than the work.
+        """
         self.times = StageTimes()
         self._assemble = assemble
-        self._changed = Condition()
+        self._ahead = ahead
+        lock = Lock()
+        self._user, self._maker = Condition(lock), Condition(lock)
         self._whole: deque[WholeBatch] = deque()
         self._made: deque[MadeBatch] = deque()
         self._error: BaseException | None = None  # of the receive thread: for good
@@ -66,17 +77,13 @@ class Prefetch:
         self._thread = Thread(target=self._run, name="emlio-assemble", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    @property
-    def empty(self) -> bool:
-        """Whether the user would have to wait; the receive thread asks."""
-        return not self._made and not self._whole and not self._working
+        """Start the thread, if there is to be one."""
+        if self._ahead:
+            self._thread.start()
 
     def restart(self) -> int:
         """Drop everything; only batches put with the number returned are accepted from now on."""
-        with self._changed:
+        with self._user:
             self._generation += 1
             self._spoiled = None
             self._whole.clear()
@@ -85,17 +92,17 @@ class Prefetch:
 
     def put(self, generation: int, batch: WholeBatch) -> None:
         """A batch is whole."""
-        with self._changed:
+        with self._user:
             # Behind a batch that could not be made nothing may come, or one would be missing and nobody would know.
             if generation == self._generation and self._spoiled is None:
                 self._whole.append(batch)
-                self._changed.notify_all()
+                (self._maker if self._ahead else self._user).notify()
 
     def fail(self, error: BaseException) -> None:
         """No more batches will come; those that are here still go out."""
-        with self._changed:
+        with self._user:
             self._error = self._error or error
-            self._changed.notify_all()
+            self._user.notify()
 
     def get(self, timeout_ns: int) -> MadeBatch | None:
         """The next batch, or None when the time is up.
@@ -104,65 +111,80 @@ class Prefetch:
         that; after the latter only `restart` goes on.
         """
         deadline = time.monotonic() + timeout_ns / 1e9
-        with self._changed:
+        with self._user:
             while not self._made:
                 if self._closed:
                     raise ClosedError("the loader was closed while a batch was waited for")
                 if self._spoiled is not None:
                     raise self._spoiled
+                if self._whole and not self._ahead:
+                    batch = self._whole.popleft()
+                    break
                 if self._error is not None and not self._whole and not self._working:
                     raise self._error
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
-                self._changed.wait(left)
-            made = self._made.popleft()
-            self._changed.notify_all()
-            return made
+                self._user.wait(left)
+            else:
+                made = self._made.popleft()
+                self._maker.notify()
+                return made
+        try:
+            return self._make(batch)
+        except BaseException as error:
+            with self._user:
+                self._spoil(error)
+            raise
+
+    def _make(self, batch: WholeBatch) -> MadeBatch:
+        begun_ns = time.monotonic_ns()
+        made = MadeBatch(
+            epoch=batch.epoch,
+            step=batch.step,
+            count=batch.count,
+            bad=len(batch.bad),
+            size_bytes=batch.size_bytes,
+            value=self._assemble(batch),
+        )
+        self.times.worked_ns += time.monotonic_ns() - begun_ns
+        return made
+
+    def _spoil(self, error: BaseException) -> None:
+        self._spoiled = error
+        self._whole.clear()
 
     def _run(self) -> None:
         while True:
-            started = time.monotonic_ns()
-            with self._changed:
-                self._working = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._closed or (self._whole and len(self._made) < _MADE_AHEAD))
+            with self._maker:
+                self._maker.wait_for(lambda: self._closed or (self._whole and len(self._made) < _MADE_AHEAD))
                 if self._closed:
                     return
                 batch, generation = self._whole.popleft(), self._generation
                 self._working = True
-            begun = time.monotonic_ns()
-            self.times.waited_ns += begun - started
+            made: MadeBatch | None = None
+            spoiled: BaseException | None = None
             try:
-                value = self._assemble(batch)
+                made = self._make(batch)
             except BaseException as error:  # noqa: BLE001  # a transform's error belongs to the user's thread, whatever it is
-                with self._changed:
-                    if generation == self._generation:
-                        self._spoiled = error
-                        self._whole.clear()
-                continue
-            made = MadeBatch(
-                epoch=batch.epoch,
-                step=batch.step,
-                count=batch.count,
-                bad=len(batch.bad),
-                size_bytes=batch.size_bytes,
-                value=value,
-            )
-            # Nothing of this batch may stay referred to from here: its memory is the user's to free.
-            del batch, value
-            self.times.worked_ns += time.monotonic_ns() - begun
-            with self._changed:
-                if generation == self._generation:
+                spoiled = error
+            with self._maker:
+                self._working = False
+                if generation == self._generation and made is not None:
                     self._made.append(made)
-            del made
+                elif generation == self._generation and spoiled is not None:
+                    self._spoil(spoiled)
+                self._user.notify()
+            # Nothing of this batch may stay referred to from here: its memory is the user's to free.
+            del batch, made, spoiled
 
     def close(self) -> None:
         """End the thread and wake who waits. Closing again does nothing."""
-        with self._changed:
+        with self._user:
             self._closed = True
             self._whole.clear()
             self._made.clear()
-            self._changed.notify_all()
+            self._user.notify_all()
+            self._maker.notify_all()
         if self._thread.ident is not None:
             self._thread.join()

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.reorder import WholeBatch
 
 _LONG_NS = 20_000_000_000
+_BOTH = pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "when asked"])
 
 
 def _batch(step: int) -> WholeBatch:
@@ -21,8 +22,8 @@ def _batch(step: int) -> WholeBatch:
 
 
 @contextmanager
-def _prefetch(assemble: Callable[[WholeBatch], Any]) -> Iterator[Prefetch]:
-    prefetch = Prefetch(assemble)
+def _prefetch(assemble: Callable[[WholeBatch], Any], ahead: bool = True) -> Iterator[Prefetch]:
+    prefetch = Prefetch(assemble, ahead=ahead)
     prefetch.start()
     try:
         yield prefetch
@@ -36,8 +37,9 @@ def _get(prefetch: Prefetch) -> MadeBatch:
     return made
 
 
-def test_batches_come_out_in_the_order_they_went_in() -> None:
-    with _prefetch(lambda batch: batch.step * 10) as prefetch:
+@_BOTH
+def test_batches_come_out_in_the_order_they_went_in(ahead: bool) -> None:
+    with _prefetch(lambda batch: batch.step * 10, ahead) as prefetch:
         for step in range(20):
             prefetch.put(0, _batch(step))
         made = [_get(prefetch) for _ in range(20)]
@@ -45,10 +47,20 @@ def test_batches_come_out_in_the_order_they_went_in() -> None:
     assert (made[3].epoch, made[3].step, made[3].count, made[3].bad, made[3].size_bytes) == (0, 3, 3, 0, 103)
 
 
-def test_no_batch_within_the_time_is_none_and_not_an_error() -> None:
-    with _prefetch(lambda batch: batch) as prefetch:
+@_BOTH
+def test_no_batch_within_the_time_is_none_and_not_an_error(ahead: bool) -> None:
+    with _prefetch(lambda batch: batch, ahead) as prefetch:
         assert prefetch.get(1_000_000) is None
-        assert prefetch.empty
+
+
+def test_what_is_made_when_asked_is_made_by_who_asks() -> None:
+    with _prefetch(lambda _: get_ident(), ahead=False) as prefetch:
+        prefetch.put(0, _batch(0))
+        assert _get(prefetch).value == get_ident()
+        assert prefetch.times.worked_ns > 0
+    with _prefetch(lambda _: get_ident(), ahead=True) as prefetch:
+        prefetch.put(0, _batch(0))
+        assert _get(prefetch).value != get_ident()
 
 
 def test_only_two_batches_are_made_before_they_are_asked_for() -> None:
@@ -67,7 +79,6 @@ def test_only_two_batches_are_made_before_they_are_asked_for() -> None:
         assert not third.wait(0.05)
         assert _get(prefetch).step == 0
         assert third.wait(20)
-        assert not prefetch.empty
 
 
 def _fail_at(step: int) -> Callable[[WholeBatch], int]:
@@ -79,8 +90,9 @@ def _fail_at(step: int) -> Callable[[WholeBatch], int]:
     return assemble
 
 
-def test_a_transforms_error_comes_in_the_place_of_its_batch_and_stays() -> None:
-    with _prefetch(_fail_at(2)) as prefetch:
+@_BOTH
+def test_a_transforms_error_comes_in_the_place_of_its_batch_and_stays(ahead: bool) -> None:
+    with _prefetch(_fail_at(2), ahead) as prefetch:
         for step in range(6):
             prefetch.put(0, _batch(step))
         assert [_get(prefetch).value, _get(prefetch).value] == [0, 1]
@@ -92,8 +104,9 @@ def test_a_transforms_error_comes_in_the_place_of_its_batch_and_stays() -> None:
             prefetch.get(_LONG_NS)
 
 
-def test_after_a_transforms_error_a_new_beginning_works() -> None:
-    with _prefetch(_fail_at(0)) as prefetch:
+@_BOTH
+def test_after_a_transforms_error_a_new_beginning_works(ahead: bool) -> None:
+    with _prefetch(_fail_at(0), ahead) as prefetch:
         prefetch.put(0, _batch(0))
         with pytest.raises(ZeroDivisionError):
             prefetch.get(_LONG_NS)
