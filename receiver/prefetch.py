@@ -1,7 +1,7 @@
 """Between the receive thread and the user: whole batches wait here, are made into what the user wants, and wait again.
 
-Covers: assembling in a thread or when asked, the order, errors in their place, waiting with a deadline, starting over. The bound is
-the window's (emlio.receiver.window): a batch counts there until the user has it. Does not cover: what assembling is.
+Covers: assembling in a thread or when asked, the order, errors in their place, waiting with a deadline, starting over. The bound
+is the window's (emlio.receiver.window): a batch counts there until the user has it. Does not cover: what assembling is.
 """
 
 import time
