@@ -241,8 +241,9 @@ def _bad_stream(folder: Path) -> Iterator[Stream]:
         message_bytes=_MESSAGE,
         clock=SystemClock(),
     )
-    pool = BufferPool(_MESSAGE, 0)
-    stream = Stream(session=8, stream=1, feed=feed, pool=pool, limit_bytes=1 << 20, label="session 8")
+    stream = Stream(
+        session=8, stream=1, feed=feed, pool=BufferPool(_MESSAGE, 0), limit_bytes=1 << 20, label="session 8"
+    )
     try:
         yield stream
     finally:
