@@ -58,8 +58,7 @@ def _streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Ite
             message_bytes=_MESSAGE,
             clock=SystemClock(),
         )
-        label = f"session {number}"
-        made.append(Stream(session=7, stream=1 + number, feed=feed, pool=pool, limit_bytes=limit_bytes, label=label))
+        made.append(Stream(session=7, stream=1 + number, feed=feed, pool=pool, limit_bytes=limit_bytes, label="one"))
     try:
         yield made
     finally:
@@ -241,9 +240,8 @@ def _bad_stream(folder: Path) -> Iterator[Stream]:
         message_bytes=_MESSAGE,
         clock=SystemClock(),
     )
-    stream = Stream(
-        session=8, stream=1, feed=feed, pool=BufferPool(_MESSAGE, 0), limit_bytes=1 << 20, label="session 8"
-    )
+    pool = BufferPool(_MESSAGE, 0)
+    stream = Stream(session=8, stream=1, feed=feed, pool=pool, limit_bytes=1 << 20, label="session 8")
     try:
         yield stream
     finally:
