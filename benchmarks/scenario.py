@@ -24,7 +24,6 @@ MESSAGE_BYTES: Final = 4 << 20
 
 _TFRECORD_FRAME = 16
 _BATCH_BYTES = 6_400_000
-_PAPER_BATCH_BYTES = 6_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +117,13 @@ class Scenario:
 def delivery_scenario(record_bytes: int, payload_bytes: int) -> Scenario:
     """The scenario of records of one size, about `payload_bytes` of them.
 
-    Batches are what one would train with: 256 photographs of 100 kB, more of what is smaller, fewer of what is larger.
+    Batches are what one would train with: 64 photographs of 100 kB, more of what is smaller, fewer of what is larger.
     """
     records = max(payload_bytes // record_bytes, 1)
     return Scenario(
         data=DataSpec(kind="opaque", record_bytes=record_bytes, records=records),
         batch_records=min(max(min(_BATCH_BYTES // record_bytes, 1024), 16), records),
-        paper_records=min(max(min(_PAPER_BATCH_BYTES // record_bytes, 64), 1), records),
+        paper_records=min(max(min(_BATCH_BYTES // record_bytes, 64), 1), records),
         message_bytes=max(MESSAGE_BYTES, record_bytes + _TFRECORD_FRAME),
     )
 

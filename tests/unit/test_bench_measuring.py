@@ -127,7 +127,7 @@ def test_subjects_of_one_name_would_be_mixed_up_and_are_refused() -> None:
     ("record_bytes", "batch", "paper", "message"),
     [
         (1000, 1024, 64, 4 << 20),
-        (100_000, 256, 64, 4 << 20),
+        (100_000, 64, 64, 4 << 20),
         (2_000_000, 16, 3, 4 << 20),
     ],
 )
