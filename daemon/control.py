@@ -71,7 +71,11 @@ class Control:
         self._clock = clock
         self._socket: ControlSocket = network.control()
         self._waker = Waker()
-        self._streams = Streams(config, network, clock, self._hear_failure)
+        try:
+            self._streams = Streams(config, network, clock, self._hear_failure)
+        except BaseException:
+            self.abandon()
+            raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         self._clients: dict[bytes, _Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
