@@ -19,10 +19,11 @@ from emlio.daemon.library import AgreedPlan, Library, ServedDataset
 from emlio.daemon.slices import Borrower
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
-from emlio.daemon.transport import ControlSocket, Network, Waiter, Waker, send_buffer_bytes
+from emlio.daemon.transport import ControlSocket, Network, Waiter, send_buffer_bytes
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
+from emlio.waker import Waker
 from emlio.wire.control import (
     ControlMessage,
     Fault,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
-from emlio.daemon.transport import Lane, Network, Waiter, Waker
+from emlio.daemon.transport import Lane, Network, Waiter
 from emlio.errors import EmlioError
+from emlio.waker import Waker
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header
 
 __all__ = ["Sender", "StreamTotals"]

@@ -1,13 +1,11 @@
-"""ZeroMQ on the storage side: the control socket, the lanes, and what wakes a thread that waits on them.
+"""ZeroMQ on the storage side: the control socket, the lanes, and waiting for them.
 
 Covers: sockets with the options they need, and foreign errors mapped to ours. The only file of the daemon that imports zmq.
 Does not cover: threads, what is sent.
 """
 
-import os
 import time
 from collections.abc import Iterable, Sequence
-from threading import RLock
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +15,10 @@ import zmq
 
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.errors import ConfigError, TransportError
+from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES
 
-__all__ = ["ControlSocket", "Lane", "Network", "Waiter", "Waker", "send_buffer_bytes"]
+__all__ = ["ControlSocket", "Lane", "Network", "Waiter", "send_buffer_bytes"]
 
 _MOST_SOCKETS = 16_384
 """For 1,000 ranks with 16 lanes each."""
@@ -31,40 +30,6 @@ _PORT_FREED_S = 0.25
 """How long a lane waits for a port of a full range: one that opens its stream again gets those it just gave back."""
 
 _PORT_LOOK_S = 0.002
-
-
-class Waker:
-    """Ends another thread's wait. Any thread may `wake`; one thread waits and `rest`s."""
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
-        # a signal handler may wake while its own thread does.
-        self._lock = RLock()
-
-    def fileno(self) -> int:
-        """What to wait on."""
-        return self._fd
-
-    def wake(self) -> None:
-        """End the wait, now or the next one."""
-        with self._lock:
-            if self._fd >= 0:
-                os.eventfd_write(self._fd, 1)
-
-    def rest(self) -> None:
-        """Take note of all wakes so far."""
-        try:
-            os.eventfd_read(self._fd)
-        except BlockingIOError:
-            return
-
-    def close(self) -> None:
-        """Free the descriptor."""
-        with self._lock:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
 
 
 class Lane:

@@ -28,10 +28,11 @@ from emlio.receiver.memory import keep_freed_memory
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Tap
-from emlio.receiver.transport import ControlLink, Lane, Network, Waker, receive_buffer_bytes
+from emlio.receiver.transport import ControlLink, Lane, Network, receive_buffer_bytes
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
 from emlio.session.rank import RankSession
 from emlio.units import format_duration
+from emlio.waker import Waker
 from emlio.wire.control import Hello, decode_control, encode_control
 
 __all__ = ["Engine", "EngineTimes"]

@@ -1,56 +1,21 @@
-"""ZeroMQ on the training side: the control connection, the lanes, and what wakes the thread that waits on them.
+"""ZeroMQ on the training side: the control connection, the lanes, and waiting for them.
 
 Covers: sockets with the options they need. The only file of the receiver that imports zmq. Does not cover: threads, what the
 bytes mean.
 """
 
-import os
 from collections.abc import Iterable
-from threading import RLock
 
 import zmq
 
 from emlio.errors import ConfigError
+from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_HEADER_BYTES, MAX_PAYLOAD_BYTES
 
-__all__ = ["LANE_QUEUE", "ControlLink", "Lane", "Network", "Waker", "receive_buffer_bytes"]
+__all__ = ["LANE_QUEUE", "ControlLink", "Lane", "Network", "receive_buffer_bytes"]
 
 LANE_QUEUE = 4
 """Messages libzmq may hold per lane besides those in the window: enough that its thread and ours never wait for each other."""
-
-
-class Waker:
-    """Ends the receive thread's wait, from any thread."""
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
-        # a signal handler may wake while its own thread does.
-        self._lock = RLock()
-
-    def fileno(self) -> int:
-        """What to wait on."""
-        return self._fd
-
-    def wake(self) -> None:
-        """End the wait, now or the next one."""
-        with self._lock:
-            if self._fd >= 0:
-                os.eventfd_write(self._fd, 1)
-
-    def rest(self) -> None:
-        """Take note of all wakes so far."""
-        try:
-            os.eventfd_read(self._fd)
-        except BlockingIOError:
-            return
-
-    def close(self) -> None:
-        """Free the descriptor."""
-        with self._lock:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
 
 
 class ControlLink:

@@ -1,0 +1,43 @@
+"""What ends a thread's wait from another thread.
+
+Covers: a descriptor that becomes readable, to be waited for beside sockets. Does not cover: waiting.
+"""
+
+import os
+from threading import RLock
+
+__all__ = ["Waker"]
+
+
+class Waker:
+    """Ends another thread's wait. Any thread may `wake`; one thread waits and `rest`s."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
+        # a signal handler may wake while its own thread does.
+        self._lock = RLock()
+
+    def fileno(self) -> int:
+        """What to wait on."""
+        return self._fd
+
+    def wake(self) -> None:
+        """End the wait, now or the next one."""
+        with self._lock:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+
+    def rest(self) -> None:
+        """Take note of all wakes so far."""
+        try:
+            os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
