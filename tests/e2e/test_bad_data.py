@@ -194,12 +194,16 @@ def test_a_shard_changed_in_the_middle_of_an_epoch_ends_that_stream_with_its_nam
         next(hurt_batches)
         next(other_batches)
         change(shard, how)
-        with pytest.raises(DatasetError, match=re.escape(str(shard))) as got:
-            # Files are looked at five times a second: what is left of a small epoch may be through by then, and is right.
+
+        def go_on() -> None:
+            """Files are looked at five times a second: what is left of a small epoch may be through by then, and is right."""
             check_all(hurt_batches)
             deadline = time.monotonic() + 20
             while time.monotonic() < deadline:
                 check_all(iter(hurt))
+
+        with pytest.raises(DatasetError, match=re.escape(str(shard))) as got:
+            go_on()
         assert daemon.peer in str(got.value)
         assert sum(len(batch["record"]) for batch in other_batches) == records - 20
         assert daemon.running
