@@ -263,9 +263,10 @@ def test_two_hundred_sessions_leave_descriptors_and_threads_as_they_were(daemon:
 
 CROWD = """
 import json, signal, sys
-from emlio import EmlioLoader
 
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads: all of them block it then
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, NumPy's too: all of them block it then
+
+from emlio import EmlioLoader
 
 address, first, count, ranks = sys.argv[1], *map(int, sys.argv[2:])
 loaders = [EmlioLoader(address, batch_size=8, rank=rank, world_size=ranks, raw=True, ids=True, to="numpy", timeout="30s",
