@@ -16,6 +16,7 @@ from emlio.errors import DatasetError, EmlioError
 __all__ = ["Readers"]
 
 _LOG = logging.getLogger("emlio.daemon.readers")
+_REST_S = 1.0
 
 
 class Readers:
@@ -55,11 +56,16 @@ class Readers:
         self._enqueue(stream)
 
     def remove(self, stream: Stream) -> None:
-        """Stop reading for this stream; returns once no thread does."""
+        """Stop reading for this stream; returns once no thread does.
+
+        A thread that a disk does not answer is not waited for longer than a second: the control thread, which serves all ranks,
+        stands behind this. What such a thread still reads is dropped, since the stream is closed.
+        """
         stream.close()
         with self._rested:
             self._streams.discard(stream)
-            self._rested.wait_for(lambda: stream not in self._reading)
+            if not self._rested.wait_for(lambda: stream not in self._reading, _REST_S):
+                _LOG.warning("%s: a disk has not answered for %s s; the stream ends without it", stream.label, _REST_S)
 
     def finish(self, stream: Stream) -> None:
         """Read nothing more for this stream; what was read still leaves."""

@@ -32,8 +32,8 @@ class Outgoing:
 class Stream:
     """One rank's stream at this daemon.
 
-    Reading threads call `produce`, one at a time; the sending thread calls `take`; `close` may come from anywhere. Bytes
-    count from before they are read until libzmq has given the buffer back.
+    Reading threads call `produce`, one at a time; the sending thread calls `first` and `sent`; `close` may come from anywhere.
+    Bytes count from before they are read until libzmq has given the buffer back.
     """
 
     def __init__(

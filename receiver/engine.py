@@ -10,7 +10,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event, Thread
 from uuid import uuid4
 
@@ -35,7 +34,7 @@ from emlio.units import format_duration
 from emlio.waker import Waker
 from emlio.wire.control import Hello, decode_control, encode_control
 
-__all__ = ["Engine", "EngineTimes"]
+__all__ = ["Engine"]
 
 _LOG = logging.getLogger("emlio.receiver")
 _GOODBYE_MS = 200
@@ -45,19 +44,11 @@ _MESSAGES_A_TURN = 8
 _ANSWER_S = 5.0
 
 
-@dataclass(slots=True, kw_only=True)
-class EngineTimes:
-    """Where the receive thread's time went."""
-
-    worked_ns: int = 0
-    waited_ns: int = 0
-
-
 class Engine:
     """Owns the receive thread. Public methods may be called from any thread, `run`'s parts only from its own."""
 
     def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock) -> None:
-        self.times = EngineTimes()
+        self.worked_ns = 0  # what the receive thread did besides waiting
         self._agreement: Agreement | None = None
         self._config = config
         self._intake = Intake(config, prefetch)
@@ -203,10 +194,8 @@ class Engine:
             self._carry_out(daemon, machine.greet(hello, now_ns))
 
     def _turn(self) -> None:
-        before = time.monotonic_ns()
         ready = set(self._network.wait(self._timeout_ms(), self._readable()))
-        after = time.monotonic_ns()
-        self.times.waited_ns += after - before
+        begun_ns = time.monotonic_ns()
         while self._calls:
             self._calls.popleft()()
         if self._stop:
@@ -222,7 +211,7 @@ class Engine:
         now_ns = self._clock.monotonic_ns()
         for daemon in self._sources:
             self._carry_out(daemon, daemon.machine.tick(now_ns))
-        self.times.worked_ns += time.monotonic_ns() - after
+        self.worked_ns += time.monotonic_ns() - begun_ns
 
     def _readable(self) -> list[ControlLink | Lane]:
         links: list[ControlLink | Lane] = [daemon.link for daemon in self._sources]
@@ -302,7 +291,8 @@ class Engine:
             if not daemon.owned.any() or daemon.machine.welcome is None:
                 continue
             round_trip = daemon.machine.round_trip_ns or 0
-            lanes = lanes_for(round_trip, daemon.machine.welcome.send_buffer_bytes, receive_buffer)
+            welcome = daemon.machine.welcome
+            lanes = lanes_for(round_trip, welcome.send_buffer_bytes, receive_buffer, most=welcome.max_lanes)
             owned = np.packbits(daemon.owned, bitorder="little").tobytes()
             for instruction in daemon.machine.open(
                 epoch=epoch, origin=origin, slot=0, owned=owned, lanes=lanes, now_ns=now_ns

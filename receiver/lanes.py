@@ -23,11 +23,11 @@ _SHORT_PATH_NS = 1_000_000
 """Below one millisecond a single connection reaches any link's rate, and the figure is mostly scheduling noise."""
 
 
-def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> int:
-    """Connections that fill 10 Gbit/s over this round trip with these buffers, at most MAX_LANES."""
+def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: int, most: int = MAX_LANES) -> int:
+    """Connections that fill 10 Gbit/s over this round trip with these buffers; at most `most`, which a daemon may set."""
     if round_trip_ns < _SHORT_PATH_NS:
         return 1
     # Half of a receive buffer is the kernel's own bookkeeping.
     buffer = max(min(send_buffer_bytes, receive_buffer_bytes // 2) * _USABLE, 1.0)
     needed = _TARGET_BYTES_PER_S * round_trip_ns / 1e9 * _RESERVE / buffer
-    return max(1, min(MAX_LANES, -int(-needed // 1)))
+    return max(1, min(MAX_LANES, most, -int(-needed // 1)))

@@ -151,11 +151,10 @@ class EmlioLoader:
         try:
             self._plan = self._engine.start()
             self._prefetch.start()
-            self._plan.epoch(0)
+            self._epoch_plan = self._plan.epoch(0)
         except BaseException:
             self.close()
             raise
-        self._epoch_plan = self._plan.epoch(0)
         if self._epoch_plan.repeated:
             _LOG.warning(
                 "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
@@ -299,8 +298,8 @@ class EmlioLoader:
             received_bytes=totals.received_bytes,
             wait_ns=self._wait_ns,
             busy_ns=self._busy_ns,
-            assemble_ns=self._prefetch.times.worked_ns,
-            receive_ns=self._engine.times.worked_ns,
+            assemble_ns=self._prefetch.worked_ns,
+            receive_ns=self._engine.worked_ns,
             network_blocked_ns=blocked_ns,
             storage_starved_ns=starved_ns,
             first_batch_ns=self._first_batch_ns,

@@ -14,7 +14,7 @@ from typing import Any
 from emlio.errors import ClosedError
 from emlio.receiver.reorder import WholeBatch
 
-__all__ = ["MadeBatch", "Prefetch", "StageTimes"]
+__all__ = ["MadeBatch", "Prefetch"]
 
 _MADE_AHEAD = 2
 """Batches assembled before the user asks: one to hand out at once and one being made."""
@@ -41,13 +41,6 @@ class MadeBatch:
     value: Any
 
 
-@dataclass(slots=True, kw_only=True)
-class StageTimes:
-    """How long batches were worked on."""
-
-    worked_ns: int = 0
-
-
 class Prefetch:
     """Two queues and a thread. `put` and `fail` belong to the receive thread, `get` and `restart` to the user's.
 
@@ -62,7 +55,7 @@ class Prefetch:
             ahead: do so in a thread, before the user asks. Without, it is done when he asks: for what takes microseconds,
                 handing over to a thread and back takes longer than the work.
         """
-        self.times = StageTimes()
+        self.worked_ns = 0  # on making batches
         self._assemble = assemble
         self._ahead = ahead
         lock = Lock()
@@ -147,7 +140,7 @@ class Prefetch:
             size_bytes=batch.size_bytes,
             value=self._assemble(batch),
         )
-        self.times.worked_ns += time.monotonic_ns() - begun_ns
+        self.worked_ns += time.monotonic_ns() - begun_ns
         return made
 
     def _spoil(self, error: BaseException) -> None:

@@ -38,3 +38,9 @@ def test_longer_paths_never_take_fewer_and_larger_buffers_never_more() -> None:
 def test_the_smaller_buffer_decides_and_half_of_the_receivers_is_bookkeeping() -> None:
     assert lanes_for(30 * _MS, _STOCK, 64 << 20) == lanes_for(30 * _MS, 64 << 20, 2 * _STOCK)
     assert lanes_for(30 * _MS, 64 << 20, _STOCK) > lanes_for(30 * _MS, _STOCK, 64 << 20)
+
+
+def test_a_daemon_may_allow_fewer_lanes_but_one_there_always_is() -> None:
+    assert lanes_for(100_000_000, 4 << 20, 32 << 20, most=5) == 5
+    assert lanes_for(100_000_000, 4 << 20, 32 << 20, most=0) == 1
+    assert lanes_for(100_000_000, 4 << 20, 32 << 20, most=10_000) <= 64
