@@ -12,8 +12,8 @@ from typing import Final
 
 from emlio.benchmarks.scenario import DataSpec
 from emlio.daemon.prepare.synth import SynthOptions, synthesise
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.errors import DatasetError
+from emlio.shards.dataset import open_dataset
 
 __all__ = ["data_root", "link_copies", "make_data", "shard_paths", "warm_cache"]
 

@@ -18,7 +18,7 @@ from emlio.benchmarks.meter import Measurement, Meter
 from emlio.benchmarks.pair import ReceiveOrder, bound_push, connected_pull, measure_pair
 from emlio.benchmarks.processes import say
 from emlio.benchmarks.scenario import Scenario, Window
-from emlio.daemon.shards.dataset import open_dataset
+from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 __all__ = ["Paper", "msgpack_is_installed", "receive", "send"]

@@ -16,11 +16,11 @@ from emlio import __version__
 from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.library import AgreedPlan, Library, ServedDataset
-from emlio.daemon.slices import Borrower
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
 from emlio.daemon.transport import ControlSocket, Network, Waiter, send_buffer_bytes
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError, RemoteProtocolError
+from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
 from emlio.waker import Waker

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.files import OpenShards
-from emlio.daemon.leases import Leases
-from emlio.daemon.shards.dataset import Dataset
-from emlio.daemon.slices import Borrower
 from emlio.errors import ConfigError, DatasetError, PlanError, RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading.files import OpenShards
+from emlio.reading.leases import Leases
+from emlio.reading.slices import Borrower
+from emlio.shards.dataset import Dataset
 from emlio.wire.control import PlanOffer, ShardRow
 
 __all__ = ["Library", "ServedDataset"]

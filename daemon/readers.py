@@ -1,7 +1,7 @@
 """The threads that read ahead of the network.
 
 Covers: a fixed pool that serves all streams in turn, one message at a time, each stream within its share of the memory.
-Does not cover: what is read (emlio.daemon.feed), sending (emlio.daemon.sender).
+Does not cover: what is read (emlio.reading.feed), sending (emlio.daemon.sender).
 """
 
 import logging
@@ -9,9 +9,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from threading import Condition, RLock, Thread
 
-from emlio.daemon.gather import Gatherer
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.errors import DatasetError, EmlioError
+from emlio.reading.gather import Gatherer
 
 __all__ = ["Readers"]
 

@@ -18,9 +18,9 @@ from emlio.clock import Clock, SystemClock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control import Control
 from emlio.daemon.library import Library
-from emlio.daemon.shards.dataset import Dataset, open_dataset
 from emlio.daemon.transport import Network
 from emlio.errors import ConfigError
+from emlio.shards.dataset import Dataset, open_dataset
 from emlio.units import format_size
 
 __all__ = ["Daemon", "serve"]
@@ -51,7 +51,7 @@ class Daemon:
             clock: for heartbeats and deadlines.
             progress: whether to show how far indexing is.
             writer_patience_s: how long one who wants to write to a shard is kept waiting for ranks that do not take what was
-                sent of it; by default see `emlio.daemon.leases`.
+                sent of it; by default see `emlio.reading.leases`.
         """
         self._config = config
         datasets: list[Dataset] = []

@@ -12,10 +12,10 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.buffers import BufferPool
-from emlio.daemon.feed import Feed, MessagePlan
-from emlio.daemon.gather import Gatherer
 from emlio.errors import EmlioError
+from emlio.reading.buffers import BufferPool
+from emlio.reading.feed import Feed, MessagePlan
+from emlio.reading.gather import Gatherer
 
 __all__ = ["Outgoing", "Stream", "StreamFailure"]
 

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.clock import Clock
-from emlio.daemon.buffers import BufferPool
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.feed import Feed, StreamPosition
 from emlio.daemon.library import AgreedPlan, ServedDataset
 from emlio.daemon.readers import Readers
 from emlio.daemon.sender import Sender, StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.transport import Network
 from emlio.errors import EmlioError, RefusedError, RemoteProtocolError
+from emlio.reading.buffers import BufferPool
+from emlio.reading.feed import Feed, StreamPosition
 from emlio.session.daemon import DaemonSession
 from emlio.wire.control import Open
 from emlio.wire.limits import MAX_LANES

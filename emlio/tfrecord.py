@@ -2,7 +2,7 @@
 
     uint64 length | uint32 masked CRC of the length | data | uint32 masked CRC of the data        (all little-endian)
 
-Covers: the frame's numbers, making one, checking many. Does not cover: files (emlio.daemon.shards), what the data means
+Covers: the frame's numbers, making one, checking many. Does not cover: files (emlio.shards), what the data means
 (emlio.example).
 """
 

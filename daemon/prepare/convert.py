@@ -21,9 +21,9 @@ from emlio.daemon.prepare.shard_set import Recipe, write_shards
 from emlio.daemon.prepare.source import Record, Source
 from emlio.daemon.prepare.sources import SOURCE_KINDS, guess_kind, open_source
 from emlio.daemon.prepare.target import UNPACKED_NAME, skips_name, sole_writer
-from emlio.daemon.shards.atomic_file import write_atomically
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.permutation import Permutation
+from emlio.shards.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
 

@@ -13,8 +13,8 @@ cover: where the image and its label come from.
     image/class/synset bytes  only where the class is a WordNet synset, like n01440764
 """
 
-from emlio.daemon.prepare.image_header import read_image_header
 from emlio.example import FeatureValue
+from emlio.images.header import read_image_header
 
 __all__ = ["image_features"]
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from emlio.daemon.prepare.class_names import ClassNames, is_synset
 from emlio.daemon.prepare.image_example import image_features
-from emlio.daemon.prepare.image_header import is_image_name
 from emlio.daemon.prepare.source import Fingerprint, Listing, Record, Stamp, read_stamped
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, encode_example
+from emlio.images.header import is_image_name
 
 __all__ = ["ImageFolder"]
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from emlio.daemon.prepare.class_names import ClassNames
 from emlio.daemon.prepare.image_example import image_features
-from emlio.daemon.prepare.image_header import is_image_name
 from emlio.daemon.prepare.source import Fingerprint, Listing, Record, read_stamped, stamp_of
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, encode_example
+from emlio.images.header import is_image_name
 
 __all__ = ["Manifest"]
 

@@ -19,8 +19,8 @@ from typing_extensions import Buffer
 
 from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.daemon.prepare.source import Record
-from emlio.daemon.shards.tfrecord import Framing, scan, verify_records
 from emlio.errors import DatasetError
+from emlio.shards.tfrecord import Framing, scan, verify_records
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 
@@ -58,7 +58,7 @@ class ShardFile:
     def __init__(self, path: Path, expected_bytes: int) -> None:
         self._path = path
         self._expected_bytes = expected_bytes
-        # The form of emlio.daemon.shards.atomic_file: hidden, and found by whoever clears up after a killed process.
+        # The form of emlio.shards.atomic_file: hidden, and found by whoever clears up after a killed process.
         self._temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         self._pieces: list[Buffer] = []
         self._waiting_bytes = 0

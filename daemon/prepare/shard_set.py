@@ -19,8 +19,9 @@ from emlio.daemon.prepare.shard_file import ShardFile, disk_error
 from emlio.daemon.prepare.source import Record
 from emlio.daemon.prepare.tally import Tally
 from emlio.daemon.prepare.target import refuse_full_disk, settle, shard_name
-from emlio.daemon.shards.index import index_name, write_index
-from emlio.daemon.shards.mapping import (
+from emlio.errors import DatasetError
+from emlio.shards.index import index_name, write_index
+from emlio.shards.mapping import (
     Feature,
     ShardMapping,
     content_digest,
@@ -28,8 +29,7 @@ from emlio.daemon.shards.mapping import (
     read_mapping,
     write_mapping,
 )
-from emlio.daemon.shards.parallel import for_each_shard
-from emlio.errors import DatasetError
+from emlio.shards.parallel import for_each_shard
 
 __all__ = ["Recipe", "finished_shards", "write_shards"]
 

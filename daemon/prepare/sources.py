@@ -9,13 +9,13 @@ from typing import Final
 
 from emlio.daemon.prepare.class_names import ClassNames
 from emlio.daemon.prepare.image_folder import ImageFolder
-from emlio.daemon.prepare.image_header import is_image_name
 from emlio.daemon.prepare.manifest import Manifest
 from emlio.daemon.prepare.npy_folder import NpyFolder
 from emlio.daemon.prepare.source import Source
 from emlio.daemon.prepare.tfrecord_files import TfrecordFiles, looks_like_tfrecord
 from emlio.daemon.prepare.webdataset import WebDataset
 from emlio.errors import ConfigError, DatasetError
+from emlio.images.header import is_image_name
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source"]
 

@@ -25,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.daemon.prepare.cut import cut
-from emlio.daemon.prepare.draws import draw, random_bytes
 from emlio.daemon.prepare.picture_pool import PicturePool, numbered_picture, pool_size
 from emlio.daemon.prepare.shard_set import Recipe, write_shards
 from emlio.daemon.prepare.source import Record
 from emlio.daemon.prepare.target import sole_writer
-from emlio.daemon.shards.mapping import Feature
+from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import encode_example
+from emlio.shards.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 

@@ -8,9 +8,9 @@ from collections import Counter
 from typing import Literal
 
 from emlio.daemon.prepare.source import Record
-from emlio.daemon.shards.mapping import Feature
 from emlio.errors import DatasetError
 from emlio.example import parse_example
+from emlio.shards.mapping import Feature
 
 __all__ = ["LABEL_FEATURE", "Tally"]
 

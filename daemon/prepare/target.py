@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from emlio.daemon.prepare.shard_file import disk_error
-from emlio.daemon.shards.atomic_file import write_atomically
 from emlio.errors import ConfigError, DatasetError
+from emlio.shards.atomic_file import write_atomically
 from emlio.units import format_size
 
 __all__ = [

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from emlio.checksum import masked_crc32c
 from emlio.daemon.prepare.shard_file import disk_error
 from emlio.daemon.prepare.source import Fingerprint, Listing, Record, Stamp, read_stamped, stamp_of
-from emlio.daemon.shards.tfrecord import scan
 from emlio.errors import DatasetError
+from emlio.shards.tfrecord import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size
 

@@ -1,6 +1,6 @@
 """`emlio index`: find where the records of a dataset's shards begin, before a daemon has to.
 
-Covers: the command's arguments and what it prints. Does not cover: scanning (emlio.daemon.shards).
+Covers: the command's arguments and what it prints. Does not cover: scanning (emlio.shards).
 """
 
 import argparse
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from emlio.daemon.shards.dataset import Dataset, open_dataset
-from emlio.daemon.shards.describe import describe_directory
-from emlio.daemon.shards.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
 from emlio.errors import DatasetError
+from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.describe import describe_directory
+from emlio.shards.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
 from emlio.units import format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -1,6 +1,6 @@
 """`emlio inspect`: what a dataset holds, and whether it is sound.
 
-Covers: the command's arguments and what it prints. Does not cover: finding it out (emlio.daemon.shards).
+Covers: the command's arguments and what it prints. Does not cover: finding it out (emlio.shards).
 """
 
 import argparse
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from emlio.daemon.shards.dataset import Dataset, Shard, open_dataset
-from emlio.daemon.shards.mapping import Feature
-from emlio.daemon.shards.parallel import for_each_shard
-from emlio.daemon.shards.preview import draw_preview
-from emlio.daemon.shards.summary import Summary, summarise
-from emlio.daemon.shards.verify import bad_records
 from emlio.errors import CorruptRecordError
+from emlio.shards.dataset import Dataset, Shard, open_dataset
+from emlio.shards.mapping import Feature
+from emlio.shards.parallel import for_each_shard
+from emlio.shards.preview import draw_preview
+from emlio.shards.summary import Summary, summarise
+from emlio.shards.verify import bad_records
 from emlio.units import format_size
 
 __all__ = ["HELP", "add_arguments", "run"]

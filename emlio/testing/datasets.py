@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from emlio.daemon.shards.describe import describe_directory
+from emlio.shards.describe import describe_directory
 from emlio.tfrecord import frame
 
 __all__ = ["make_dataset", "numbered_payload", "write_tfrecord"]

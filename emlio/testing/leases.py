@@ -1,6 +1,6 @@
 """What the kernel says about leases on files.
 
-Covers: whether a folder's file system gives them, who has one. Does not cover: taking them (emlio.daemon.leases).
+Covers: whether a folder's file system gives them, who has one. Does not cover: taking them (emlio.reading.leases).
 """
 
 import fcntl

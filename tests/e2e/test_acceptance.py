@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.owners import assign_owners, merge_holdings
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess, RankProcess
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from emlio import EmlioLoader
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.errors import PeerLostError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess, RankProcess, settles
 

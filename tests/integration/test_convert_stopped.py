@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emlio.daemon.prepare.convert import ConvertOptions, convert
-from emlio.daemon.shards.tfrecord import scan, verify_records
+from emlio.shards.tfrecord import scan, verify_records
 from emlio.testing.datasets import write_tfrecord
 
 # Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.

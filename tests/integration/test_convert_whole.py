@@ -15,11 +15,11 @@ from emlio.daemon.prepare.convert import ConvertOptions, convert
 from emlio.daemon.prepare.shard_set import Recipe, write_shards
 from emlio.daemon.prepare.source import Record
 from emlio.daemon.prepare.target import sole_writer
-from emlio.daemon.shards.dataset import open_dataset
-from emlio.daemon.shards.mapping import read_mapping
-from emlio.daemon.shards.tfrecord import scan, verify_records
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
+from emlio.shards.dataset import open_dataset
+from emlio.shards.mapping import read_mapping
+from emlio.shards.tfrecord import scan, verify_records
 from emlio.testing.datasets import write_tfrecord
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 

@@ -14,11 +14,11 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint, PortRange
 from emlio.daemon.service import Daemon
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.errors import ConfigError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
 
 _RECORDS = 203

@@ -16,8 +16,8 @@ from emlio import EmlioLoader
 from emlio.cli import main as emlio
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.errors import DatasetError
+from emlio.shards.dataset import open_dataset
 
 pytestmark = [
     pytest.mark.interop,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.files import OpenShards
-from emlio.daemon.gather import Gatherer, ShortReadError
-from emlio.daemon.shards.dataset import open_dataset
+from emlio.reading.files import OpenShards
+from emlio.reading.gather import Gatherer, ShortReadError
+from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
 
 

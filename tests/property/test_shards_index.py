@@ -9,9 +9,9 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.shards.index import open_index, read_dali_index, write_dali_index, write_index
-from emlio.daemon.shards.mapping import Feature, ShardMapping, format_mapping, parse_mapping
 from emlio.errors import DatasetError
+from emlio.shards.index import open_index, read_dali_index, write_dali_index, write_index
+from emlio.shards.mapping import Feature, ShardMapping, format_mapping, parse_mapping
 
 SIZES = st.lists(st.integers(16, 2**33), max_size=50)
 

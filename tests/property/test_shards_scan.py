@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.checksum import masked_crc32c
-from emlio.daemon.shards.frame_numbers import masked_length_crcs
-from emlio.daemon.shards.tfrecord import scan
-from emlio.daemon.shards.verify import bad_records, read_records
 from emlio.errors import CorruptRecordError
+from emlio.shards.frame_numbers import masked_length_crcs
+from emlio.shards.tfrecord import scan
+from emlio.shards.verify import bad_records, read_records
 from emlio.testing.datasets import write_tfrecord
 
 SMALL = st.integers(0, 60)

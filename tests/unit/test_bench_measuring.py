@@ -16,8 +16,8 @@ from emlio.benchmarks.runner import rotated, run_rounds
 from emlio.benchmarks.scenario import QUICK_WINDOW, DataSpec, Scenario, Window, delivery_scenario, parse_sizes
 from emlio.benchmarks.subject import Subject
 from emlio.benchmarks.worker import ROLES
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.errors import ConfigError, TransportError
+from emlio.shards.dataset import open_dataset
 
 MEASURED = Measurement(payload_bytes=1, records=1, elapsed_ns=1, sender_cpu_ns=1, receiver_cpu_ns=1)
 

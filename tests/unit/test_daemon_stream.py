@@ -12,20 +12,20 @@ import pytest
 import zmq
 
 from emlio.clock import SystemClock
-from emlio.daemon.buffers import BufferPool
 from emlio.daemon.config import Endpoint, PortRange
-from emlio.daemon.feed import Feed, StreamPosition
-from emlio.daemon.files import OpenShards
-from emlio.daemon.gather import Gatherer
 from emlio.daemon.readers import Readers
 from emlio.daemon.sender import Sender
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError, TransportError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading.buffers import BufferPool
+from emlio.reading.feed import Feed, StreamPosition
+from emlio.reading.files import OpenShards
+from emlio.reading.gather import Gatherer
+from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import decode_data_header

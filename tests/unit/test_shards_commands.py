@@ -14,15 +14,15 @@ import pytest
 from PIL import Image
 
 from emlio.cli import index, inspect
-from emlio.daemon.shards.dataset import open_dataset
-from emlio.daemon.shards.describe import describe_directory
-from emlio.daemon.shards.features import sample_features, spread
-from emlio.daemon.shards.index import index_name, write_dali_index
-from emlio.daemon.shards.mapping import Feature, mapping_name, read_mapping, write_mapping
-from emlio.daemon.shards.preview import draw_preview
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import encode_example
 from emlio.planner.catalog import Catalog
+from emlio.shards.dataset import open_dataset
+from emlio.shards.describe import describe_directory
+from emlio.shards.features import sample_features, spread
+from emlio.shards.index import index_name, write_dali_index
+from emlio.shards.mapping import Feature, mapping_name, read_mapping, write_mapping
+from emlio.shards.preview import draw_preview
 from emlio.testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.daemon.shards.dataset import Dataset, open_dataset
-from emlio.daemon.shards.index import index_name, open_index, write_index
-from emlio.daemon.shards.mapping import mapping_name
-from emlio.daemon.shards.parallel import for_each_shard
-from emlio.daemon.shards.store import IndexStore, default_cache_dir, stamp_name
-from emlio.daemon.shards.verify import read_records
 from emlio.errors import ClosedError, CorruptRecordError, DatasetError
+from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.index import index_name, open_index, write_index
+from emlio.shards.mapping import mapping_name
+from emlio.shards.parallel import for_each_shard
+from emlio.shards.store import IndexStore, default_cache_dir, stamp_name
+from emlio.shards.verify import read_records
 from emlio.testing.datasets import make_dataset, numbered_payload, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.shards.discover import discover, numbered_shard
-from emlio.daemon.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
 from emlio.errors import DatasetError
+from emlio.shards.discover import discover, numbered_shard
+from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
 from emlio.testing.datasets import make_dataset
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from emlio.daemon.shards.atomic_file import write_atomically
-from emlio.daemon.shards.index import (
+from emlio.errors import DatasetError
+from emlio.shards.atomic_file import write_atomically
+from emlio.shards.index import (
     dali_index_name,
     find_dali_index,
     index_name,
@@ -16,7 +17,6 @@ from emlio.daemon.shards.index import (
     write_dali_index,
     write_index,
 )
-from emlio.errors import DatasetError
 
 OFFSETS = np.array([0, 20, 40, 100], dtype=np.int64)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from emlio.daemon.shards.mapping import (
+from emlio.errors import DatasetError
+from emlio.shards.mapping import (
     Feature,
     ShardMapping,
     format_mapping,
@@ -15,7 +16,6 @@ from emlio.daemon.shards.mapping import (
     read_mapping,
     write_mapping,
 )
-from emlio.errors import DatasetError
 
 GOOD: dict[str, Any] = {
     "version": 1,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from emlio.checksum import masked_crc32c
-from emlio.daemon.shards.mapping import content_digest
-from emlio.daemon.shards.tfrecord import scan
 from emlio.errors import CorruptRecordError, DatasetError
+from emlio.shards.mapping import content_digest
+from emlio.shards.tfrecord import scan
 from emlio.testing.datasets import write_tfrecord
 from emlio.tfrecord import frame
 

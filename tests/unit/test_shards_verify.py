@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.daemon.shards.tfrecord import scan, verify_records
-from emlio.daemon.shards.verify import bad_records, read_records
 from emlio.errors import CorruptRecordError, DatasetError
+from emlio.shards.tfrecord import scan, verify_records
+from emlio.shards.verify import bad_records, read_records
 from emlio.testing.datasets import write_tfrecord
 
 SIZES = [0, 10, 2_000_000, 5, 900_000, 300_000, 7]

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from emlio.cli import main
-from emlio.daemon.prepare.draws import draw, random_bytes
 from emlio.daemon.prepare.synth import SynthOptions, synthesise
-from emlio.daemon.shards.mapping import read_mapping
-from emlio.daemon.shards.tfrecord import scan, verify_records
+from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import parse_example
+from emlio.shards.mapping import read_mapping
+from emlio.shards.tfrecord import scan, verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 

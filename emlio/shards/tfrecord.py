@@ -1,7 +1,7 @@
 """Where the records of a TFRecord file begin.
 
 Covers: walking a file once from frame to frame, checking every length's checksum on the way. Does not cover: the data's
-checksums (emlio.daemon.shards.verify), keeping what was found (emlio.daemon.shards.index).
+checksums (emlio.shards.verify), keeping what was found (emlio.shards.index).
 
 Two gaits. Small records are found in blocks read one after the other; for large ones only the 16 bytes between two
 records' data are read, the footer of one and the header of the next.
@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.shards.file_read import read_at, read_into
-from emlio.daemon.shards.frame_numbers import masked_length_crcs, overlapping
-from emlio.daemon.shards.verify import verify_records
 from emlio.errors import CorruptRecordError, DatasetError
+from emlio.shards.file_read import read_at, read_into
+from emlio.shards.frame_numbers import masked_length_crcs, overlapping
+from emlio.shards.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 __all__ = ["Framing", "scan", "verify_records"]

@@ -7,11 +7,11 @@ every record (emlio convert does it while it has them in hand).
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from emlio.daemon.shards.dataset import Shard
-from emlio.daemon.shards.mapping import Feature
-from emlio.daemon.shards.verify import read_records
 from emlio.errors import DatasetError
 from emlio.example.decode import parse_example
+from emlio.shards.dataset import Shard
+from emlio.shards.mapping import Feature
+from emlio.shards.verify import read_records
 
 __all__ = ["sample_features", "spread"]
 

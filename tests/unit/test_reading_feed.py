@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.feed import Feed, MessagePlan, StreamPosition
-from emlio.daemon.files import OpenShards
-from emlio.daemon.gather import Gatherer
-from emlio.daemon.shards.dataset import open_dataset
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
+from emlio.reading.feed import Feed, MessagePlan, StreamPosition
+from emlio.reading.files import OpenShards
+from emlio.reading.gather import Gatherer
+from emlio.shards.dataset import open_dataset
 from emlio.testing.clock import ManualClock
 from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES

@@ -13,8 +13,8 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from emlio.daemon.leases import Leaseholder, Leases
-from emlio.daemon.slices import Borrower, SliceLender
+from emlio.reading.leases import Leaseholder, Leases
+from emlio.reading.slices import Borrower, SliceLender
 from emlio.testing.leases import gives_leases, leases_on
 from emlio.testing.processes import settles
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from emlio.daemon.shards.dataset import Dataset
-from emlio.daemon.shards.features import spread
-from emlio.daemon.shards.verify import read_records
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.decode import parse_example
+from emlio.shards.dataset import Dataset
+from emlio.shards.features import spread
+from emlio.shards.verify import read_records
 
 __all__ = ["draw_preview"]
 

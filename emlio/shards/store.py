@@ -1,7 +1,7 @@
 """Where indexes are kept: beside the shards, or in a cache folder where the shards' folder cannot be written.
 
 Covers: the two places, and whether what lies there still describes the shard. Does not cover: the index file
-(emlio.daemon.shards.index), making one.
+(emlio.shards.index), making one.
 
 Beside each index lies a stamp, `<shard>.digest.json`: the size and time of the file that was scanned, its digest, and a
 checksum of the index. An index whose stamp names another size or time is not used. Beside a mapped shard the stamp
@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c
-from emlio.daemon.shards.atomic_file import write_atomically
-from emlio.daemon.shards.index import index_name, open_index, write_index
 from emlio.errors import DatasetError
+from emlio.shards.atomic_file import write_atomically
+from emlio.shards.index import index_name, open_index, write_index
 
 __all__ = ["IndexStore", "KeptIndex", "default_cache_dir", "stamp_name"]
 

@@ -1,7 +1,7 @@
 """Which files of a directory are a dataset's shards.
 
 Covers: mappings where there are any, file names as TensorFlow's tools write them where there are none, and which
-shards must be elsewhere. Does not cover: opening them (emlio.daemon.shards.dataset).
+shards must be elsewhere. Does not cover: opening them (emlio.shards.dataset).
 """
 
 import os
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emlio.daemon.shards.mapping import ShardMapping, mapping_name, read_mapping
 from emlio.errors import DatasetError
+from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 
 __all__ = ["Discovery", "discover", "numbered_shard"]
 

@@ -5,7 +5,7 @@ read lease (fcntl F_SETLEASE) makes the kernel hold back whoever opens the file 
 stop using the mapping, wait for what is under way, and let go.
 
 Covers: taking leases, the thread that hears of breaks, how long a writer is kept waiting, letting go. Does not cover: what must
-be waited for (emlio.daemon.slices). Linux only. Where a lease is refused the caller copies: another owner's file, one that
+be waited for (emlio.reading.slices). Linux only. Where a lease is refused the caller copies: another owner's file, one that
 is open for writing, a file system that gives none or cannot keep other hosts away.
 """
 

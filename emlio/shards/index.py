@@ -1,7 +1,7 @@
 """Where a shard's records begin, kept in a file.
 
 Covers: the index file `<shard>.index.npy` and its validation; DALI's text indexes. Does not cover: finding the records
-(emlio.daemon.shards.tfrecord), which folder an index lies in (emlio.daemon.shards.store).
+(emlio.shards.tfrecord), which folder an index lies in (emlio.shards.store).
 """
 
 import io
@@ -12,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.shards.atomic_file import write_atomically
 from emlio.errors import DatasetError
+from emlio.shards.atomic_file import write_atomically
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = [

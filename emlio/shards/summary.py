@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emlio.daemon.shards.dataset import Dataset
-from emlio.daemon.shards.features import sample_features
-from emlio.daemon.shards.mapping import Feature
 from emlio.planner.catalog import Catalog
+from emlio.shards.dataset import Dataset
+from emlio.shards.features import sample_features
+from emlio.shards.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = ["RecordSizes", "Summary", "summarise"]

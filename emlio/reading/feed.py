@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.clock import Clock
-from emlio.daemon.files import OpenShards
-from emlio.daemon.gather import Gatherer, ShortReadError, run_starts
-from emlio.daemon.slices import Borrower
 from emlio.errors import CorruptRecordError
 from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, walk
+from emlio.reading.files import OpenShards
+from emlio.reading.gather import Gatherer, ShortReadError, run_starts
+from emlio.reading.slices import Borrower
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
 

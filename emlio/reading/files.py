@@ -1,7 +1,7 @@
 """The shards of a dataset, held open.
 
 Covers: descriptors and mappings made when first needed, and noticing that a file changed. Does not cover: reading
-(emlio.daemon.gather), what the files hold (emlio.daemon.shards).
+(emlio.reading.gather), what the files hold (emlio.shards).
 """
 
 import mmap
@@ -13,10 +13,10 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.leases import Leases
-from emlio.daemon.shards.dataset import Dataset, Shard
-from emlio.daemon.slices import Borrower, SliceLender
 from emlio.errors import DatasetError
+from emlio.reading.leases import Leases
+from emlio.reading.slices import Borrower, SliceLender
+from emlio.shards.dataset import Dataset, Shard
 
 __all__ = ["OpenShards"]
 

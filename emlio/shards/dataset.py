@@ -1,7 +1,7 @@
 """A dataset on this host's disks, opened: its shards, how many records each has, and where they begin.
 
 Covers: opening, which finds, indexes and checks the shards, and noticing that a file changed since. Does not cover:
-reading records (emlio.daemon.read), joining the shards of several hosts (emlio.planner.catalog).
+reading records (emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
 """
 
 import os
@@ -14,13 +14,13 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.shards.discover import discover
-from emlio.daemon.shards.mapping import ShardMapping, content_digest
-from emlio.daemon.shards.parallel import for_each_shard
-from emlio.daemon.shards.store import IndexStore
-from emlio.daemon.shards.tfrecord import scan
 from emlio.errors import ClosedError, DatasetError
 from emlio.planner.catalog import ShardEntry
+from emlio.shards.discover import discover
+from emlio.shards.mapping import ShardMapping, content_digest
+from emlio.shards.parallel import for_each_shard
+from emlio.shards.store import IndexStore
+from emlio.shards.tfrecord import scan
 
 __all__ = ["Dataset", "Shard", "open_dataset"]
 
@@ -35,7 +35,7 @@ class Shard:
         size_bytes: its size.
         mtime_ns: when it was last changed.
         records: how many records it holds.
-        digest: of its content, see `emlio.daemon.shards.mapping`.
+        digest: of its content, see `emlio.shards.mapping`.
         offsets: start of each record's frame, and last the file's size; possibly mapped, never to be written.
         mapping: what is said about it, where somebody wrote that down.
     """

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from emlio.daemon.leases import Leases
+from emlio.reading.leases import Leases
 from emlio.testing.leases import gives_leases, leases_on
 from emlio.testing.processes import settles
 

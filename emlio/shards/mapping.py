@@ -1,7 +1,7 @@
 """What a shard is said to hold: `mapping_shard_00000.json`, one beside each shard.
 
 Covers: the value, its text, and the digest of a shard's content. Does not cover: which mappings make a dataset
-(emlio.daemon.shards.discover).
+(emlio.shards.discover).
 
 The digest is BLAKE2b over the record offsets and the checksums stored in the records' frames. It tells two contents
 apart as surely as CRC32C does, record by record, and costs a scan instead of reading every byte; it is no defence
@@ -17,9 +17,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from emlio.daemon.shards.atomic_file import write_atomically
-from emlio.daemon.shards.tfrecord import Framing
 from emlio.errors import DatasetError
+from emlio.shards.atomic_file import write_atomically
+from emlio.shards.tfrecord import Framing
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = [

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.buffers import BufferPool
-from emlio.daemon.feed import Feed, MessagePlan, StreamPosition
-from emlio.daemon.files import OpenShards
-from emlio.daemon.gather import Gatherer
-from emlio.daemon.leases import Leases
-from emlio.daemon.shards.dataset import Dataset, Shard, open_dataset
 from emlio.daemon.stream import Stream
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
+from emlio.reading.buffers import BufferPool
+from emlio.reading.feed import Feed, MessagePlan, StreamPosition
+from emlio.reading.files import OpenShards
+from emlio.reading.gather import Gatherer
+from emlio.reading.leases import Leases
+from emlio.shards.dataset import Dataset, Shard, open_dataset
 from emlio.testing.clock import ManualClock
 from emlio.testing.datasets import make_dataset
 from emlio.testing.leases import gives_leases, leases_on

@@ -1,7 +1,7 @@
 """Whether the records of an indexed file are the bytes that were written.
 
 Covers: checking every record's length and data checksum against the file, in big blocks; reading a few records,
-checked. Does not cover: finding records (emlio.daemon.shards.tfrecord), what follows from a bad one, reading to send.
+checked. Does not cover: finding records (emlio.shards.tfrecord), what follows from a bad one, reading to send.
 """
 
 import io
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c, mask
-from emlio.daemon.shards.file_read import read_into
-from emlio.daemon.shards.frame_numbers import mask_crcs, masked_length_crcs, overlapping
 from emlio.errors import CorruptRecordError, DatasetError
+from emlio.shards.file_read import read_into
+from emlio.shards.frame_numbers import mask_crcs, masked_length_crcs, overlapping
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 __all__ = ["bad_records", "read_records", "verify_records"]

@@ -6,10 +6,10 @@ mappings of its own and knows more, such as how many records have which label.
 
 from pathlib import Path
 
-from emlio.daemon.shards.dataset import open_dataset
-from emlio.daemon.shards.features import sample_features
-from emlio.daemon.shards.mapping import ShardMapping, write_mapping
 from emlio.errors import DatasetError
+from emlio.shards.dataset import open_dataset
+from emlio.shards.features import sample_features
+from emlio.shards.mapping import ShardMapping, write_mapping
 
 __all__ = ["describe_directory"]
 

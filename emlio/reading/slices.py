@@ -1,7 +1,7 @@
 """Messages that are slices of a mapped file: no copy, as long as the file is under a lease.
 
 Covers: lending slices, knowing who has them, and taking a file out of use when somebody wants to write to it. Does not cover:
-the leases themselves (emlio.daemon.leases), files (emlio.daemon.files).
+the leases themselves (emlio.reading.leases), files (emlio.reading.files).
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from emlio.daemon.leases import Leases
+from emlio.reading.leases import Leases
 
 __all__ = ["Borrower", "SliceLender"]
 

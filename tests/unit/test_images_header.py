@@ -6,8 +6,8 @@ import sys
 import pytest
 from PIL import Image
 
-from emlio.daemon.prepare.image_header import ImageHeader, is_image_name, read_image_header
 from emlio.errors import DatasetError
+from emlio.images.header import ImageHeader, is_image_name, read_image_header
 
 
 def _encoded(kind: str, mode: str = "RGB", size: tuple[int, int] = (31, 17), **options: object) -> bytes:
@@ -48,7 +48,7 @@ def test_other_formats_are_read_by_pillow() -> None:
 def test_without_pillow_jpeg_is_read_and_webp_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['PIL'] = None\n"
-        "from emlio.daemon.prepare.image_header import read_image_header\n"
+        "from emlio.images.header import read_image_header\n"
         "jpeg, webp = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2])\n"
         "print(read_image_header(jpeg).width)\n"
         "try: read_image_header(webp)\n"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emlio.daemon.buffers import BufferPool
+from emlio.reading.buffers import BufferPool
 
 _SLAB = 4096
 

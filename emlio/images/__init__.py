@@ -1,0 +1,1 @@
+"""Encoded images, without decoding them."""
