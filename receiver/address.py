@@ -1,10 +1,12 @@
-"""Where the data is: emlio://host:port[,host:port...]/name.
+"""Where the data is: emlio://host:port[,host:port...]/name, or a directory of this host.
 
 Covers: parsing and printing. Does not cover: names that stand for several addresses.
 """
 
 import re
 from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
 
 from emlio.errors import ConfigError
 
@@ -12,6 +14,7 @@ __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 
 DEFAULT_PORT = 5555
 _SCHEME = "emlio://"
+_FILE_SCHEME = "file://"
 _PEER = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s]+)(?::(\d{1,5}))?")
 
 
@@ -37,15 +40,28 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A dataset's name and the daemons that hold it, or parts of it."""
+    """A dataset's name, and the daemons or the directory that hold it, or parts of it.
+
+    Attributes:
+        peers: the daemons; none where all of it lies on this host.
+        dataset: what the daemons call it.
+        directory: a directory of this host that holds shards of it.
+    """
 
     peers: tuple[Peer, ...]
     dataset: str
+    directory: Path | None = None
 
     @staticmethod
-    def parse(text: str) -> "Address":
-        """The address in `text`."""
-        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET"
+    def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
+        """The address in the text, with the directory of this host that holds some of the shards."""
+        text = fspath(address)
+        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory"
+        if text.startswith((_FILE_SCHEME, "/", "./", "../", "~")):
+            if local is not None:
+                raise ConfigError(f"local names shards beside those of daemons; the address is a directory: {text!r}")
+            place = Path(text.removeprefix(_FILE_SCHEME)).expanduser().resolve()
+            return Address(peers=(), dataset=place.name, directory=place)
         if not text.startswith(_SCHEME):
             raise ConfigError(f"an address {form}, got {text!r}")
         hosts, _, dataset = text[len(_SCHEME) :].partition("/")
@@ -59,4 +75,5 @@ class Address:
             peers.append(Peer(host=match[1].strip("[]"), port=int(match[2]) if match[2] else DEFAULT_PORT))
         if len(set(peers)) != len(peers):
             raise ConfigError(f"each daemon must be named once, got {hosts!r}")
-        return Address(peers=tuple(peers), dataset=dataset)
+        directory = None if local is None else Path(fspath(local)).expanduser().resolve()
+        return Address(peers=tuple(peers), dataset=dataset, directory=directory)

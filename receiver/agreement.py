@@ -5,14 +5,14 @@ conversation (emlio.session.rank).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.planner.catalog import ShardEntry
-from emlio.planner.owners import assign_owners, merge_holdings
+from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.planner.spec import PlanSpec
 from emlio.receiver.config import LoaderConfig
@@ -23,19 +23,21 @@ __all__ = ["Agreement", "Holding", "agree"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one daemon says it holds.
+    """What one daemon says it holds, or what lies on this host.
 
     Attributes:
         peer: the daemon.
         rows: the shards.
         missing: some names of shards that belong to the dataset and are not there.
         missing_count: how many those are.
+        here: whether the shards lie on this host; then nobody else need send them.
     """
 
     peer: str
     rows: tuple[ShardRow, ...]
     missing: tuple[str, ...]
     missing_count: int
+    here: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +99,13 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
     # Owners are numbered by the sorted names, streams by the order of the address.
     number_of = {holding.peer: number for number, holding in enumerate(holdings)}
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
-    return Agreement(plan=Plan(merged.catalog, spec), owners=streams[assign_owners(merged)])
+    return Agreement(plan=Plan(merged.catalog, spec), owners=streams[assign_owners(_read_here(merged, holdings))])
+
+
+def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:
+    """A shard that lies on this host is read here, whoever else holds it."""
+    here = frozenset(holding.peer for holding in holdings if holding.here)
+    return replace(merged, holders=tuple(tuple(here.intersection(names)) or names for names in merged.holders))
 
 
 def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: set[str]) -> None:
@@ -108,7 +116,9 @@ def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: 
     if lacking:
         named = ", ".join(absent) or "none of them is named"
         more = f" and {lacking - len(absent)} more" if 0 < len(absent) < lacking else ""
+        daemons = ", ".join(holding.peer for holding in holdings if not holding.here)
+        ways = [f"be held by one of the daemons {daemons}"] if daemons else []
+        ways += [f"lie in {holding.peer}" for holding in holdings if holding.here]
         raise DatasetError(
-            f"every shard of {config.address.dataset!r} must be held by one of the daemons "
-            f"{', '.join(str(peer) for peer in config.address.peers)}; {lacking} missing: {named}{more}"
+            f"every shard of {config.address.dataset!r} must {' or '.join(ways)}; {lacking} missing: {named}{more}"
         )

@@ -1,7 +1,8 @@
 """The receive thread: all sockets of one loader, and the state machines that say what to do with them.
 
-Covers: greeting the daemons, offering them the plan, opening streams at a position, reading lanes as long as there is room. Does
-not cover: the rules of the conversation (emlio.session.rank), what becomes of a message (emlio.receiver.intake).
+Covers: greeting the daemons, offering them the plan, opening streams at a position, reading lanes as long as there is room, and
+taking what is read from this host's disks. Does not cover: the rules of the conversation (emlio.session.rank), reading disks
+(emlio.receiver.local), what becomes of a message (emlio.receiver.intake).
 """
 
 import logging
@@ -23,6 +24,7 @@ from emlio.receiver.agreement import Agreement, Holding, agree
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.lanes import lanes_for
+from emlio.receiver.local import LocalShards
 from emlio.receiver.memory import keep_freed_memory
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.reorder import Reorder
@@ -47,7 +49,8 @@ _ANSWER_S = 5.0
 class Engine:
     """Owns the receive thread. Public methods may be called from any thread, `run`'s parts only from its own."""
 
-    def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock) -> None:
+    def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock, *, progress: bool = False) -> None:
+        """See the class; with `progress`, a line is shown while shards of this host are indexed."""
         self.worked_ns = 0  # what the receive thread did besides waiting
         self._agreement: Agreement | None = None
         self._config = config
@@ -56,6 +59,14 @@ class Engine:
         self._clock = clock
         self._waker = Waker()
         self._network = Network(self._waker)
+        self._local: LocalShards | None = None
+        directory = config.address.directory
+        if directory is not None:
+            try:
+                self._local = LocalShards(directory, self._waker, clock, progress=progress)
+            except BaseException:
+                self._free()
+                raise
         keep_freed_memory()
         self._calls: deque[Callable[[], None]] = deque()
         self._ready = Event()
@@ -132,8 +143,7 @@ class Engine:
     def close(self) -> None:
         """Say goodbye, end the thread, free the sockets. Closing again does nothing."""
         if self._thread.ident is None:
-            self._network.close()
-            self._waker.close()
+            self._free()
             return
 
         def stop() -> None:
@@ -141,6 +151,12 @@ class Engine:
 
         self._call(stop)
         self._thread.join()
+
+    def _free(self) -> None:
+        if self._local is not None:
+            self._local.close()
+        self._network.close()
+        self._waker.close()
 
     def _call(self, action: Callable[[], None]) -> None:
         self._calls.append(action)
@@ -164,11 +180,10 @@ class Engine:
                     if isinstance(instruction, Send):
                         daemon.link.send(encode_control(instruction.message))
                 daemon.close(_GOODBYE_MS)
-            self._network.close()
             self._ready.set()
             while self._calls:  # whoever asked something must not wait for ever
                 self._calls.popleft()()
-            self._waker.close()
+            self._free()
 
     def _fail(self, error: EmlioError) -> None:
         self._error = self._error or error
@@ -192,6 +207,9 @@ class Engine:
                 software=__version__,
             )
             self._carry_out(daemon, machine.greet(hello, now_ns))
+        if not self._sources:
+            self._propose()
+            self._ready.set()
 
     def _turn(self) -> None:
         ready = set(self._network.wait(self._timeout_ms(), self._readable()))
@@ -202,6 +220,7 @@ class Engine:
             return
         self._intake.settle()
         self._take_held()
+        self._receive_local()
         for daemon in self._sources:
             if daemon.link in ready:
                 self._receive_control(daemon)
@@ -260,9 +279,13 @@ class Engine:
         holdings = [daemon.holding for daemon in self._sources if daemon.holding is not None]
         if len(holdings) < len(self._config.address.peers):
             return
+        if self._local is not None:
+            holdings.append(self._local.holding)
         agreement = agree(self._config, holdings)
         rows, now_ns = agreement.rows(), self._clock.monotonic_ns()
         self._agreement = agreement
+        if self._local is not None:
+            self._local.owned = agreement.owners == len(self._sources)
         for daemon in self._sources:
             daemon.owned = agreement.owners == daemon.number
             self._carry_out(daemon, daemon.machine.offer(agreement.offer(daemon.machine.session), rows, now_ns))
@@ -277,12 +300,17 @@ class Engine:
             plan=agreement.plan,
             rank=self._config.rank,
             owners=agreement.owners,
-            streams=[f"daemon {daemon.machine.peer}" for daemon in self._sources],
+            streams=[
+                *(f"daemon {daemon.machine.peer}" for daemon in self._sources),
+                *([f"directory {self._local.holding.peer}"] if self._local is not None else []),
+            ],
             epoch=epoch,
             origin=origin,
             in_order=self._config.in_order,
         )
         self._intake.begin(reorder, generation)
+        if self._local is not None:
+            self._local.open(agreement.plan, self._config.rank, epoch, origin)
         receive_buffer = receive_buffer_bytes()
         now_ns = self._clock.monotonic_ns()
         for daemon in self._sources:
@@ -310,6 +338,15 @@ class Engine:
                 self._intake.held_back = True
                 return
             self._accept(daemon, message)
+
+    def _receive_local(self) -> None:
+        local = self._local
+        while local is not None and (message := local.first()) is not None:
+            if not self._intake.admits(message):
+                self._intake.held_back = True
+                return
+            local.taken()
+            self._intake.accept(len(self._sources), message, here=True)
 
     def _accept(self, daemon: Source, message: Message) -> None:
         self._intake.accept(daemon.number, message)
@@ -342,4 +379,5 @@ class Engine:
             f"{format_duration(daemon.machine.silence_ns(now_ns))} since it last spoke"
             for daemon in self._sources
         )
-        return f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names} ({states})"
+        wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
+        return f"{wait} ({states})" if states else wait

@@ -21,10 +21,11 @@ __all__ = ["Intake", "IntakeTotals", "Message"]
 
 @dataclass(slots=True, kw_only=True)
 class IntakeTotals:
-    """What was taken off the wire."""
+    """What was taken off the wire, and from this host's disks."""
 
     records: int = 0
     received_bytes: int = 0
+    local_bytes: int = 0
     bad_records: int = 0
 
 
@@ -98,8 +99,8 @@ class Intake:
         needed = ahead < self._config.batch_size and not self._pending
         return self._window.admits(ahead_slots=ahead, size_bytes=len(message.payload), needed=needed)
 
-    def accept(self, stream: int, message: Message) -> None:
-        """Check its records, put them in their places, hand on what is whole."""
+    def accept(self, stream: int, message: Message, *, here: bool = False) -> None:
+        """Check its records, put them in their places, hand on what is whole; `here`: it was read from this host's disks."""
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
             return
@@ -107,7 +108,10 @@ class Intake:
         reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
         self._window.take(header.count, len(payload))
         self.totals.records += header.count
-        self.totals.received_bytes += len(payload)
+        if here:
+            self.totals.local_bytes += len(payload)
+        else:
+            self.totals.received_bytes += len(payload)
         self.totals.bad_records += len(run.faults)
         while (batch := reorder.take()) is not None:
             self._pending.append(batch.epoch)

@@ -51,7 +51,7 @@ class EmlioLoader:
 
     def __init__(
         self,
-        address: str,
+        address: "str | os.PathLike[str]",
         *,
         batch_size: int,
         shuffle: "bool | str | Shuffle" = True,
@@ -60,6 +60,7 @@ class EmlioLoader:
         pad: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
+        local: "str | os.PathLike[str] | None" = None,
         fields: Sequence[str] | None = None,
         raw: bool = False,
         ids: bool = False,
@@ -76,7 +77,8 @@ class EmlioLoader:
         """Connect to the daemons and agree on the plan; data flows from the first `iter` on.
 
         Args:
-            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET; all daemons that hold the dataset or parts of it.
+            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET; all daemons that hold the dataset or parts of it. Or a
+                directory of this host that holds all of it: then there is no daemon and no socket.
             batch_size: samples per step of this rank.
             shuffle: True or "global" (every record anywhere), "block" (for rotating disks), "shard" (whole shards), False.
             seed: draws the order; all ranks must give the same.
@@ -84,6 +86,7 @@ class EmlioLoader:
             pad: fill it by beginning the order again.
             rank: of this process; found by itself (torch.distributed, then the launcher's variables).
             world_size: processes that share the epoch; likewise.
+            local: a directory of this host; shards that lie in it are read from there, the others come from the daemons.
             fields: the features wanted of `tf.train.Example` records; None for all.
             raw: hand out {"record": [views of the records' bytes]} instead of features.
             ids: add the records' global ids as "__id__".
@@ -110,7 +113,7 @@ class EmlioLoader:
             raise ConfigError(f"fields must be a list of names, got the string {fields!r}")
         torch = to == "torch" or (to is None and torch_is_installed())
         self._config = LoaderConfig(
-            address=Address.parse(address),
+            address=Address.parse(address, local),
             batch_size=batch_size,
             shuffle=Shuffle.parse(shuffle),
             seed=seed,
@@ -145,7 +148,7 @@ class EmlioLoader:
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
         self._prefetch = Prefetch(self._assembler, ahead=transform is not None or collate_fn is not None)
-        self._engine = Engine(self._config, self._prefetch, SystemClock())
+        self._engine = Engine(self._config, self._prefetch, SystemClock(), progress=progress)
         # Threads must not outlive the loader, nor hold up the interpreter's end.
         self._finalizer = weakref.finalize(self, _close, self._engine, self._prefetch, self._pid)
         try:
@@ -296,6 +299,7 @@ class EmlioLoader:
             batches=self._batches,
             records=self._records,
             received_bytes=totals.received_bytes,
+            local_bytes=totals.local_bytes,
             wait_ns=self._wait_ns,
             busy_ns=self._busy_ns,
             assemble_ns=self._prefetch.worked_ns,

@@ -21,6 +21,7 @@ class LoaderStats:
         batches: handed to the user.
         records: handed to the user.
         received_bytes: taken off the wire.
+        local_bytes: read from this host's disks.
         wait_ns: the user's thread waited for a batch.
         busy_ns: it was away between batches.
         assemble_ns: the assembling thread worked.
@@ -40,6 +41,7 @@ class LoaderStats:
     batches: int
     records: int
     received_bytes: int
+    local_bytes: int
     wait_ns: int
     busy_ns: int
     assemble_ns: int
@@ -75,14 +77,17 @@ class LoaderStats:
             return f"bound by decoding in this process ({waiting})"
         if self.receive_ns > 0.8 * elapsed:
             return f"bound by receiving and checking in this process ({waiting})"
+        if not self.received_bytes:
+            return f"bound by this host's disks ({waiting})"
         if self.storage_starved_ns > self.network_blocked_ns:
             return f"bound by reading at the storage ({waiting})"
         return f"bound by the network ({waiting})"
 
     def __str__(self) -> str:
         elapsed = max(self.wait_ns + self.busy_ns, 1) / 1e9
+        size = self.received_bytes + self.local_bytes
         return (
-            f"{self.batches:,} batches, {self.records:,} records, {format_size(self.received_bytes)} "
-            f"({format_size(self.received_bytes / elapsed)}/s), first after "
+            f"{self.batches:,} batches, {self.records:,} records, {format_size(size)} "
+            f"({format_size(size / elapsed)}/s), first after "
             f"{format_duration(self.first_batch_ns or 0)}: {self.verdict}"
         )

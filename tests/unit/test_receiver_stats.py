@@ -13,6 +13,7 @@ def _stats(**changes: Any) -> LoaderStats:
     fields: dict[str, Any] = {
         "batches": 100,
         "records": 6400,
+        "local_bytes": 0,
         "received_bytes": 640_000_000,
         "wait_ns": 5 * _S,
         "busy_ns": 5 * _S,
