@@ -22,7 +22,7 @@ from emlio.daemon.transport import ControlSocket, Network, Waiter, send_buffer_b
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
-from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
+from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
 from emlio.waker import Waker
 from emlio.wire.control import (
     ControlMessage,
@@ -269,6 +269,8 @@ class Control:
                     self._send(client.identity, message)
                 case Judge():
                     self._judge(client, instruction)
+                case LookUpSizes(shard=shard, first=first, count=count):
+                    self._send(client.identity, client.served.sizes(shard, first, count))
                 case StartStream(order=order):
                     self._start(client, order)
                 case StopStream():

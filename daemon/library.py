@@ -1,7 +1,7 @@
 """The datasets a daemon serves and the catalogs of those it holds a part of.
 
-Covers: finding a dataset by name, judging a rank's plan, translating a catalog's shard numbers to the files here. Does not
-cover: the conversation (emlio.daemon.control), reading.
+Covers: finding a dataset by name, judging a rank's plan, translating a catalog's shard numbers to the files here, where their
+records begin. Does not cover: the conversation (emlio.daemon.control), reading.
 """
 
 from collections import OrderedDict
@@ -20,12 +20,16 @@ from emlio.reading.files import OpenShards
 from emlio.reading.leases import Leases
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
-from emlio.wire.control import PlanOffer, ShardRow
+from emlio.wire.control import PlanOffer, ShardRow, SizesReply
+from emlio.wire.limits import RECORDS_PER_SIZES
 
 __all__ = ["Library", "ServedDataset"]
 
 _CATALOGS_KEPT = 16
 """Catalogs of datasets spread over several daemons; each is sent once and then known for the other ranks."""
+
+_LARGEST_SIZE = (1 << 32) - 1
+"""What four bytes can say; a longer frame must not look like a short one."""
 
 
 class ServedDataset:
@@ -44,6 +48,19 @@ class ServedDataset:
     def local_numbers(self, catalog: Catalog) -> npt.NDArray[np.int64]:
         """For each shard of the catalog its number here, or -1."""
         return np.array([self._numbers.get(entry.name, -1) for entry in catalog.shards], np.int64)
+
+    def sizes(self, shard: str, first: int, count: int) -> SizesReply:
+        """Where record `first` of the shard of that name begins and how long it and those after it are.
+
+        At most `count` records and RECORDS_PER_SIZES; none where there is no such shard or record.
+        """
+        number = self._numbers.get(shard)
+        held = self.dataset.shards[number] if number is not None else None
+        if held is None or first >= held.records:
+            return SizesReply(shard=shard, first=first, offset=0, sizes=b"")
+        part = held.offsets[first : first + min(count, RECORDS_PER_SIZES) + 1]
+        sizes = np.minimum(np.diff(part), _LARGEST_SIZE).astype("<u4")
+        return SizesReply(shard=shard, first=first, offset=int(part[0]), sizes=sizes.tobytes())
 
     def check_copies(self, catalog: Catalog) -> None:
         """Refuse a catalog that describes another copy of a shard held here."""

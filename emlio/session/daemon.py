@@ -7,7 +7,7 @@ Covers: what may be asked when, collecting a catalog sent in parts, the heartbea
 from collections.abc import Sequence
 
 from emlio.errors import LocalProtocolError, RemoteProtocolError
-from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
+from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
 from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
@@ -25,6 +25,7 @@ from emlio.wire.control import (
     ShardRow,
     ShardsReply,
     ShardsRequest,
+    SizesRequest,
     Welcome,
 )
 from emlio.wire.limits import ROWS_PER_PART
@@ -75,6 +76,8 @@ class DaemonSession:
                     )
                 part = list(self._rows[message.first : message.first + ROWS_PER_PART])
                 return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
+            case SizesRequest():
+                return [LookUpSizes(shard=message.shard, first=message.first, count=message.count)]
             case PlanOffer():
                 self._move("planoffer", RemoteProtocolError)
                 self.offer = message

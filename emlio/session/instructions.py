@@ -15,8 +15,10 @@ __all__ = [
     "Failed",
     "Judge",
     "Listed",
+    "LookUpSizes",
     "RankInstruction",
     "Send",
+    "SizesCame",
     "StartStream",
     "StopStream",
     "StreamOpened",
@@ -52,13 +54,30 @@ class StreamOpened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizesCame:
+    """The daemon has answered a question for sizes; empty where it has no such record.
+
+    Attributes:
+        shard: the name of the shard's file.
+        first: the number of the first record in it.
+        offset: where that record's frame begins in the file.
+        sizes: the frames' sizes, packed as little-endian uint32; perhaps fewer than asked for, see `SizesReply`.
+    """
+
+    shard: str
+    first: int
+    offset: int
+    sizes: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The session is over because of this."""
 
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Agreed | StreamOpened | Failed
+RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +89,15 @@ class Judge:
 
     offer: PlanOffer
     rows: tuple[ShardRow, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpSizes:
+    """Find these records in the shard's index and send a `SizesReply`, an empty one where they are not here."""
+
+    shard: str
+    first: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,4 +119,4 @@ class Ended:
     reason: str
 
 
-DaemonInstruction = Send | Judge | StartStream | StopStream | Ended
+DaemonInstruction = Send | Judge | LookUpSizes | StartStream | StopStream | Ended

@@ -4,6 +4,7 @@ Covers: the conversation, its deadlines, heartbeats and the round trip measured 
 data messages. Every method returns what the shell must do; nothing here waits.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from emlio.errors import (
     RefusedError,
     RemoteProtocolError,
 )
-from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
+from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
@@ -35,9 +36,11 @@ from emlio.wire.control import (
     ShardRow,
     ShardsReply,
     ShardsRequest,
+    SizesReply,
+    SizesRequest,
     Welcome,
 )
-from emlio.wire.limits import ROWS_PER_PART
+from emlio.wire.limits import RECORDS_PER_SIZES, ROWS_PER_PART
 
 __all__ = ["PeerReport", "RankSession"]
 
@@ -46,6 +49,10 @@ _HEARTBEATS_PER_TIMEOUT = 5
 
 _PROBES = 3
 """Pings sent at once after the welcome, so that the round trip is the best of several and not one unlucky figure."""
+
+_SIZES_OPEN = 16
+"""Questions for sizes that may be open: enough to hide the round trip, and few, since the daemon keeps the answers, 1 MiB
+each, until this side reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,8 @@ class RankSession:
         self._rows: list[ShardRow] = []
         self._offer: PlanOffer | None = None
         self._catalog: Sequence[ShardRow] = ()
+        self._sizes_unsent: deque[SizesRequest] = deque()
+        self._sizes_open: list[SizesRequest] = []
 
     # ---- what the shell may ask for -------------------------------------------------------------------------------
 
@@ -109,6 +118,23 @@ class RankSession:
             session=self.session, stream=self.stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes
         )
         return [self._ask(order, now_ns)]
+
+    def ask_sizes(self, shard: str, first: int, count: int) -> list[RankInstruction]:
+        """Ask how long `count` records of a shard are, from record `first` on; `SizesCame` brings the answer.
+
+        Any number of questions may be asked at once; those that would be too many on the way wait here. An answer may be
+        cut short, see `SizesReply`. Whoever asks watches its own deadline: no answer is no reason to give the daemon up.
+
+        Raises:
+            LocalProtocolError: there is no session, or the question is none.
+        """
+        self._move("asksizes", LocalProtocolError)
+        if first < 0 or count < 1:
+            raise LocalProtocolError(
+                f"sizes must be asked for from record 0 on and for at least 1, got {count} from record {first} of {shard}"
+            )
+        self._sizes_unsent.append(SizesRequest(session=self.session, shard=shard, first=first, count=count))
+        return self._send_questions()
 
     def leave(self) -> list[RankInstruction]:
         """End the session; harmless in every state."""
@@ -169,6 +195,8 @@ class RankSession:
                 return self._on_welcome(message, now_ns)
             case ShardsReply():
                 return self._on_shards(message, now_ns)
+            case SizesReply():
+                return self._on_sizes(message)
             case PlanReply():
                 return self._on_plan_reply(message, now_ns)
             case Opened():
@@ -227,6 +255,32 @@ class RankSession:
         self._move("listed", RemoteProtocolError)
         missing = self.welcome.missing if self.welcome else []
         return [Listed(rows=tuple(self._rows), missing=tuple(missing))]
+
+    def _on_sizes(self, message: SizesReply) -> list[RankInstruction]:
+        named = (message.shard, message.first)
+        question = next((asked for asked in self._sizes_open if (asked.shard, asked.first) == named), None)
+        if question is None:
+            raise RemoteProtocolError(
+                f"sizes must be those asked for, got some from record {message.first} of {message.shard!r} on that nobody "
+                "asked for"
+            )
+        most = 4 * min(question.count, RECORDS_PER_SIZES)
+        if len(message.sizes) % 4 or len(message.sizes) > most:
+            raise RemoteProtocolError(
+                f"sizes of {question.count} records from record {message.first} of {message.shard!r} on must have 4 bytes "
+                f"each and {most} at most, got {len(message.sizes)}"
+            )
+        self._sizes_open.remove(question)
+        came = SizesCame(shard=message.shard, first=message.first, offset=message.offset, sizes=message.sizes)
+        return [came, *self._send_questions()]
+
+    def _send_questions(self) -> list[RankInstruction]:
+        """The questions for which there is room on the way."""
+        sent: list[RankInstruction] = []
+        while self._sizes_unsent and len(self._sizes_open) < _SIZES_OPEN:
+            self._sizes_open.append(self._sizes_unsent.popleft())
+            sent.append(Send(message=self._sizes_open[-1]))
+        return sent
 
     def _on_plan_reply(self, message: PlanReply, now_ns: int) -> list[RankInstruction]:
         self._move("planreply", RemoteProtocolError)

@@ -7,6 +7,8 @@ emlio.session.daemon).
              READY ─open→ OPENING ─opened→ STREAMING ─open→ OPENING
     daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING
     both:    any ─goodbye, refusal, silence→ OVER
+
+A rank may ask for sizes of records in every state from LISTING on but OVER, and stays where it is.
 """
 
 from collections.abc import Mapping
@@ -43,6 +45,15 @@ class DaemonState(Enum):
     OVER = "over"
 
 
+_GREETED = (
+    RankState.LISTING,
+    RankState.LISTED,
+    RankState.OFFERING,
+    RankState.READY,
+    RankState.OPENING,
+    RankState.STREAMING,
+)
+
 RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.NEW, "greet"): RankState.GREETING,
     (RankState.GREETING, "welcome"): RankState.LISTING,
@@ -56,6 +67,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "open"): RankState.OPENING,
     (RankState.OPENING, "opened"): RankState.OPENING,
     (RankState.OPENING, "current"): RankState.STREAMING,
+    **{(state, "asksizes"): state for state in _GREETED},
 }
 """`opened` alone does not end OPENING: it may answer an order that a later one has replaced; `current` says it does not."""
 

@@ -16,8 +16,10 @@ from emlio.session.instructions import (
     Failed,
     Judge,
     Listed,
+    LookUpSizes,
     RankInstruction,
     Send,
+    SizesCame,
     StartStream,
     StopStream,
     StreamOpened,
@@ -32,10 +34,12 @@ from emlio.wire.control import (
     PlanOffer,
     Refused,
     ShardRow,
+    SizesReply,
     Welcome,
     decode_control,
     encode_control,
 )
+from emlio.wire.limits import RECORDS_PER_SIZES
 
 __all__ = ["SessionPair", "SessionSettings", "example_hello", "example_offer", "example_rows"]
 
@@ -139,6 +143,10 @@ class SessionPair:
         now_ns = self._clock.monotonic_ns()
         self._at_rank(self.rank.open(epoch=epoch, origin=origin, slot=slot, owned=b"\x07", lanes=2, now_ns=now_ns))
 
+    def ask_sizes(self, shard: str, first: int, count: int) -> None:
+        """Ask how long records are."""
+        self._at_rank(self.rank.ask_sizes(shard, first, count))
+
     def leave(self) -> None:
         """Say goodbye."""
         self._at_rank(self.rank.leave())
@@ -190,7 +198,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Agreed() | StreamOpened():
+                case Listed() | Agreed() | StreamOpened() | SizesCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -233,6 +241,8 @@ class SessionPair:
                     self._down.send(encode_control(message))
                 case Judge(rows=rows):
                     self._at_daemon(daemon, self._judge(daemon, rows))
+                case LookUpSizes():
+                    self._down.send(encode_control(self._sizes(instruction)))
                 case StartStream(order=order):
                     if self.running is not None:
                         raise RemoteProtocolError("a stream must be stopped before another is started")
@@ -242,6 +252,16 @@ class SessionPair:
                     self.running = None
                 case Ended():
                     self.ended = instruction
+
+    def _sizes(self, asked: LookUpSizes) -> SizesReply:
+        """As if the records of a shard were of one length."""
+        held = next((row for row in self._settings.rows if row.name == asked.shard and asked.first < row.records), None)
+        if held is None:
+            return SizesReply(shard=asked.shard, first=asked.first, offset=0, sizes=b"")
+        size = held.size_bytes // held.records
+        count = min(asked.count, RECORDS_PER_SIZES, held.records - asked.first)
+        sizes = size.to_bytes(4, "little") * count
+        return SizesReply(shard=asked.shard, first=asked.first, offset=size * asked.first, sizes=sizes)
 
     def _judge(self, daemon: DaemonSession, rows: tuple[ShardRow, ...] | None) -> list[DaemonInstruction]:
         if self._settings.refusal:

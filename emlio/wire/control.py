@@ -12,7 +12,14 @@ from typing import Annotated
 import msgspec
 
 from emlio.errors import RemoteProtocolError
-from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANES, MAX_NAME_LENGTH, MAX_SHARDS, ROWS_PER_PART
+from emlio.wire.limits import (
+    MAX_CONTROL_BYTES,
+    MAX_LANES,
+    MAX_NAME_LENGTH,
+    MAX_SHARDS,
+    RECORDS_PER_SIZES,
+    ROWS_PER_PART,
+)
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -31,6 +38,8 @@ __all__ = [
     "ShardRow",
     "ShardsReply",
     "ShardsRequest",
+    "SizesReply",
+    "SizesRequest",
     "Welcome",
     "decode_control",
     "encode_control",
@@ -108,6 +117,29 @@ class ShardsReply(_Message, frozen=True, kw_only=True):
     first: ShardCount
     total: ShardCount
     rows: Rows
+
+
+class SizesRequest(_Message, frozen=True, kw_only=True):
+    """Rank: how long the records of a shard are, from record `first` on. Allowed at any time, and changes nothing."""
+
+    session: Count
+    shard: Name
+    first: Count
+    count: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
+
+
+class SizesReply(_Message, frozen=True, kw_only=True):
+    """Daemon: where record `first` begins in the shard's file, and the sizes of its frame and of those after it.
+
+    `sizes` is packed as little-endian uint32; a frame too long for that, which is never sent, counts as 2^32 - 1. It ends
+    with the shard, with the count asked for, or with RECORDS_PER_SIZES, whichever comes first. It is empty, and `offset`
+    0, where the shard is not held here or has no record `first`.
+    """
+
+    shard: Name
+    first: Count
+    offset: Count
+    sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
 
 
 class PlanOffer(_Message, frozen=True, kw_only=True):
@@ -209,6 +241,8 @@ ControlMessage = (
     | Welcome
     | ShardsRequest
     | ShardsReply
+    | SizesRequest
+    | SizesReply
     | PlanOffer
     | CatalogPart
     | PlanReply

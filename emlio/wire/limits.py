@@ -11,6 +11,7 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "MAX_PAYLOAD_BYTES",
     "MAX_SHARDS",
+    "RECORDS_PER_SIZES",
     "ROWS_PER_PART",
 ]
 
@@ -22,6 +23,9 @@ ROWS_PER_PART = 4096
 
 MAX_CONTROL_BYTES = 4 << 20
 """A part of a list with the longest names allowed fits; nothing legitimate is larger."""
+
+RECORDS_PER_SIZES = 1 << 18
+"""Sizes of records in one control message: 1 MiB, little enough that a heartbeat behind it is not late on a slow path."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""

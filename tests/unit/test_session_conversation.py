@@ -3,7 +3,17 @@
 import pytest
 
 from emlio.errors import PeerLostError, RefusedError
-from emlio.session.instructions import Agreed, Ended, Judge, Listed, StartStream, StopStream, StreamOpened
+from emlio.session.instructions import (
+    Agreed,
+    Ended,
+    Judge,
+    Listed,
+    LookUpSizes,
+    SizesCame,
+    StartStream,
+    StopStream,
+    StreamOpened,
+)
 from emlio.session.states import DaemonState, RankState
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
@@ -175,6 +185,28 @@ def test_the_answer_to_an_opening_that_was_replaced_is_ignored() -> None:
     opened = [event for event in pair.log if isinstance(event, StreamOpened)]
     assert opened == [StreamOpened(stream=2, ports=(6001, 6002))]
     assert talk.state() == (RankState.STREAMING, DaemonState.STREAMING)
+
+
+def test_sizes_asked_for_beside_a_stream_come_and_leave_both_sides_as_they_were() -> None:
+    talk = _Talk(delay_ns=20 * _MS)
+    pair = talk.to_streaming()
+    pair.ask_sizes("train-000001", 90, 50)
+    pair.ask_sizes("train-000001", 100, 1)
+    pair.ask_sizes("nowhere", 0, 1)
+    assert pair.log[-1] == StreamOpened(stream=1, ports=(6001, 6002))
+    talk.run(_S)
+    assert talk.state() == (RankState.STREAMING, DaemonState.STREAMING)
+    assert pair.running is not None
+    assert [event for event in pair.log if isinstance(event, LookUpSizes)] == [
+        LookUpSizes(shard="train-000001", first=90, count=50),
+        LookUpSizes(shard="train-000001", first=100, count=1),
+        LookUpSizes(shard="nowhere", first=0, count=1),
+    ]
+    assert [event for event in pair.log if isinstance(event, SizesCame)] == [
+        SizesCame(shard="train-000001", first=90, offset=4500, sizes=b"\x32\0\0\0" * 10),
+        SizesCame(shard="train-000001", first=100, offset=0, sizes=b""),
+        SizesCame(shard="nowhere", first=0, offset=0, sizes=b""),
+    ]
 
 
 def test_a_daemon_that_shuts_down_says_so() -> None:

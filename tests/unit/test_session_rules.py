@@ -13,17 +13,16 @@ from emlio.errors import (
     RefusedError,
     RemoteProtocolError,
 )
-from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import Agreed, DaemonInstruction, Ended, Failed, Judge, Listed, RankInstruction, Send
 from emlio.session.rank import PeerReport, RankSession
 from emlio.session.states import DaemonState, RankState
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.testing.session_states import daemon_in, example_open, example_welcome, rank_in
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
     Fault,
     Goodbye,
-    Open,
     Opened,
     Ping,
     PlanReply,
@@ -32,81 +31,14 @@ from emlio.wire.control import (
     ShardRow,
     ShardsReply,
     ShardsRequest,
-    Welcome,
+    SizesReply,
+    SizesRequest,
 )
 
 _ROWS = example_rows(5)
-
-
-def _welcome(session: int = 7) -> Welcome:
-    return Welcome(
-        session=session,
-        daemon="store1",
-        software="0.1.0",
-        shards=5,
-        records=500,
-        missing=["train-000009"],
-        missing_count=1,
-        heartbeat_timeout_ns=5_000_000_000,
-        send_buffer_bytes=4 << 20,
-        max_lanes=64,
-    )
-
-
-def _rank(state: RankState) -> RankSession:
-    """A rank's session that has come to `state`."""
-    rank = RankSession(peer="store1:5555", timeout_ns=10_000_000_000)
-    if state is RankState.NEW:
-        return rank
-    rank.greet(example_hello(), 0)
-    if state is RankState.GREETING:
-        return rank
-    rank.receive(_welcome(), 0)
-    if state is RankState.LISTING:
-        return rank
-    rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS)), 0)
-    if state is RankState.LISTED:
-        return rank
-    rank.offer(example_offer(7), _ROWS, 0)
-    if state is RankState.OFFERING:
-        return rank
-    rank.receive(PlanReply(need_catalog=False), 0)
-    if state is RankState.READY:
-        return rank
-    rank.open(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1, now_ns=0)
-    if state is RankState.OPENING:
-        return rank
-    rank.receive(Opened(stream=1, ports=[6001]), 0)
-    if state is RankState.STREAMING:
-        return rank
-    rank.leave()
-    return rank
-
-
-def _daemon(state: DaemonState) -> DaemonSession:
-    """A daemon's session that has come to `state`."""
-    daemon = DaemonSession(
-        hello=example_hello(), welcome=_welcome(), rows=_ROWS, heartbeat_timeout_ns=5_000_000_000, now_ns=0
-    )
-    if state is DaemonState.GREETED:
-        return daemon
-    daemon.receive(example_offer(7), 0)
-    if state is DaemonState.JUDGING:
-        return daemon
-    if state is DaemonState.COLLECTING:
-        daemon.ask_catalog()
-        return daemon
-    daemon.agree()
-    if state is DaemonState.AGREED:
-        return daemon
-    daemon.receive(_OPEN, 0)
-    if state is DaemonState.STREAMING:
-        return daemon
-    daemon.drain()
-    return daemon
-
-
-_OPEN = Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1)
+_OPEN = example_open()
+_ASK = SizesRequest(session=7, shard="a", first=0, count=1)
+_SIZES = SizesReply(shard="a", first=0, offset=0, sizes=bytes(4))
 
 
 def _failure(instructions: list[RankInstruction]) -> EmlioError:
@@ -128,19 +60,19 @@ def _refusal(instructions: list[DaemonInstruction]) -> str:
 
 @pytest.mark.parametrize("state", list(RankState))
 def test_each_state_of_the_rank_can_be_reached(state: RankState) -> None:
-    assert _rank(state).state is state
+    assert rank_in(state).state is state
 
 
 @pytest.mark.parametrize("state", list(DaemonState))
 def test_each_state_of_the_daemon_can_be_reached(state: DaemonState) -> None:
-    assert _daemon(state).state is state
+    assert daemon_in(state).state is state
 
 
 @pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
 @pytest.mark.parametrize(
     ("message", "allowed_in"),
     [
-        (_welcome(), RankState.GREETING),
+        (example_welcome(), RankState.GREETING),
         (ShardsReply(first=0, total=5, rows=list(_ROWS)), RankState.LISTING),
         (PlanReply(need_catalog=False), RankState.OFFERING),
         (Opened(stream=1, ports=[6001]), RankState.OPENING),
@@ -149,7 +81,7 @@ def test_each_state_of_the_daemon_can_be_reached(state: DaemonState) -> None:
 def test_an_answer_nobody_asked_for_is_the_daemons_fault(
     state: RankState, message: ControlMessage, allowed_in: RankState
 ) -> None:
-    rank = _rank(state)
+    rank = rank_in(state)
     instructions = rank.receive(message, 0)
     if state is allowed_in:
         assert rank.state is not RankState.OVER
@@ -162,22 +94,24 @@ def test_an_answer_nobody_asked_for_is_the_daemons_fault(
 
 @pytest.mark.parametrize("state", [RankState.NEW, RankState.OVER])
 def test_a_session_that_is_not_says_and_hears_nothing(state: RankState) -> None:
-    rank = _rank(state)
+    rank = rank_in(state)
     assert rank.receive(Refused(code="x", text="x"), 10**12) == []
     assert rank.tick(10**12) == []
     assert rank.deadline_ns() is None
     assert rank.state is state
 
 
-@pytest.mark.parametrize("message", [_OPEN, Ping(session=7, nonce=1), ShardsRequest(session=7, first=0)])
+@pytest.mark.parametrize("message", [_OPEN, Ping(session=7, nonce=1), ShardsRequest(session=7, first=0), _ASK])
 def test_a_daemon_must_not_speak_as_a_rank(message: ControlMessage) -> None:
-    error = _failure(_rank(RankState.STREAMING).receive(message, 0))
+    error = _failure(rank_in(RankState.STREAMING).receive(message, 0))
     assert str(error) == f"a daemon must not send {type(message).__name__}"
 
 
-@pytest.mark.parametrize("message", [_welcome(), Pong(nonce=1), Opened(stream=1, ports=[1]), example_hello()])
+@pytest.mark.parametrize(
+    "message", [example_welcome(), Pong(nonce=1), Opened(stream=1, ports=[1]), _SIZES, example_hello()]
+)
 def test_a_rank_must_not_speak_as_a_daemon_nor_say_hello_twice(message: ControlMessage) -> None:
-    daemon = _daemon(DaemonState.STREAMING)
+    daemon = daemon_in(DaemonState.STREAMING)
     assert _refusal(daemon.receive(message, 0)) == f"a rank must not send {type(message).__name__}"
     assert daemon.state is DaemonState.OVER
     assert daemon.receive(Ping(session=7, nonce=1), 0) == []
@@ -196,7 +130,7 @@ def test_a_rank_must_not_speak_as_a_daemon_nor_say_hello_twice(message: ControlM
 def test_what_a_rank_asks_too_early_or_too_late_is_refused(
     state: DaemonState, message: ControlMessage, allowed_in: set[DaemonState]
 ) -> None:
-    daemon = _daemon(state)
+    daemon = daemon_in(state)
     instructions = daemon.receive(message, 0)
     if state in allowed_in:
         assert daemon.state is not DaemonState.OVER
@@ -216,7 +150,7 @@ def test_what_a_rank_asks_too_early_or_too_late_is_refused(
     ],
 )
 def test_asking_out_of_turn_is_a_defect_of_this_side(state: RankState, call: str) -> None:
-    rank = _rank(state)
+    rank = rank_in(state)
     with pytest.raises(LocalProtocolError, match=f"'{call}' is not allowed in state '{state.value}'"):
         _ask(rank, call)
     assert rank.state is state
@@ -233,9 +167,9 @@ def _ask(rank: RankSession, call: str) -> None:
 
 def test_the_shell_may_agree_only_to_what_it_judges() -> None:
     with pytest.raises(LocalProtocolError, match="'agree' is not allowed in state 'greeted'"):
-        _daemon(DaemonState.GREETED).agree()
+        daemon_in(DaemonState.GREETED).agree()
     with pytest.raises(LocalProtocolError, match="'needcatalog' is not allowed in state 'streaming'"):
-        _daemon(DaemonState.STREAMING).ask_catalog()
+        daemon_in(DaemonState.STREAMING).ask_catalog()
 
 
 # ---- lists of shards ----------------------------------------------------------------------------------------------
@@ -254,13 +188,13 @@ def _shards(first: int, total: int, count: int) -> ShardsReply:
     ],
 )
 def test_a_list_of_shards_that_does_not_go_on_is_the_daemons_fault(reply: ShardsReply, what: str) -> None:
-    error = _failure(_rank(RankState.LISTING).receive(reply, 0))
+    error = _failure(rank_in(RankState.LISTING).receive(reply, 0))
     assert isinstance(error, RemoteProtocolError)
     assert what in str(error)
 
 
 def test_a_list_that_goes_on_is_asked_for_from_where_it_ended() -> None:
-    rank = _rank(RankState.LISTING)
+    rank = rank_in(RankState.LISTING)
     assert rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS[:2])), 0) == [
         Send(message=ShardsRequest(session=7, first=2))
     ]
@@ -270,14 +204,14 @@ def test_a_list_that_goes_on_is_asked_for_from_where_it_ended() -> None:
 
 
 def test_a_list_whose_length_changes_on_the_way_is_the_daemons_fault() -> None:
-    rank = _rank(RankState.LISTING)
+    rank = rank_in(RankState.LISTING)
     rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS[:2])), 0)
     error = _failure(rank.receive(ShardsReply(first=2, total=6, rows=list(_ROWS[2:])), 0))
     assert "must have the 5 rows of the welcome in total, got a total of 6" in str(error)
 
 
 def test_rows_beyond_the_list_cannot_be_asked_for() -> None:
-    text = _refusal(_daemon(DaemonState.GREETED).receive(ShardsRequest(session=7, first=5), 0))
+    text = _refusal(daemon_in(DaemonState.GREETED).receive(ShardsRequest(session=7, first=5), 0))
     assert "must be in [0, 5), got 5" in text
 
 
@@ -299,21 +233,21 @@ def _part(first: int, rows: tuple[ShardRow, ...], **changes: Any) -> CatalogPart
     ],
 )
 def test_a_catalog_whose_parts_do_not_fit_is_refused(parts: list[CatalogPart], what: str) -> None:
-    daemon = _daemon(DaemonState.COLLECTING)
+    daemon = daemon_in(DaemonState.COLLECTING)
     for part in parts[:-1]:
         assert daemon.receive(part, 0) == []
     assert what in _refusal(daemon.receive(parts[-1], 0))
 
 
 def test_a_catalog_in_parts_is_judged_when_the_last_has_come() -> None:
-    daemon = _daemon(DaemonState.COLLECTING)
+    daemon = daemon_in(DaemonState.COLLECTING)
     assert daemon.receive(_part(0, _ROWS[:4]), 0) == []
     assert daemon.receive(_part(4, _ROWS[4:]), 0) == [Judge(offer=example_offer(7), rows=_ROWS)]
     assert daemon.agree() == [Send(message=PlanReply(need_catalog=False))]
 
 
 def test_a_catalog_is_sent_once_even_if_asked_for_again() -> None:
-    rank = _rank(RankState.OFFERING)
+    rank = rank_in(RankState.OFFERING)
     parts = rank.receive(PlanReply(need_catalog=True), 0)
     assert parts == [Send(message=_part(0, _ROWS))]
     assert rank.receive(PlanReply(need_catalog=False), 0) == [Agreed()]
@@ -331,7 +265,7 @@ def test_a_catalog_is_sent_once_even_if_asked_for_again() -> None:
     ],
 )
 def test_a_fault_becomes_the_error_it_is(fault: Fault, kind: type[EmlioError]) -> None:
-    error = _failure(_rank(RankState.STREAMING).receive(fault, 0))
+    error = _failure(rank_in(RankState.STREAMING).receive(fault, 0))
     assert type(error) is kind
     assert str(error) == "the daemon at store1:5555 cannot go on: t"
     if isinstance(error, CorruptRecordError):
@@ -341,7 +275,7 @@ def test_a_fault_becomes_the_error_it_is(fault: Fault, kind: type[EmlioError]) -
 
 
 def test_a_fault_of_a_stream_that_was_replaced_is_ignored() -> None:
-    rank = _rank(RankState.STREAMING)
+    rank = rank_in(RankState.STREAMING)
     rank.open(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1, now_ns=0)
     assert rank.receive(Fault(stream=1, code="dataset", text="t"), 0) == []
     assert rank.state is RankState.OPENING
@@ -349,12 +283,12 @@ def test_a_fault_of_a_stream_that_was_replaced_is_ignored() -> None:
 
 @pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
 def test_goodbye_and_refusal_end_the_session_in_every_state(state: RankState) -> None:
-    rank = _rank(state)
+    rank = rank_in(state)
     failed = rank.receive(Goodbye(session=7, reason="maintenance"), 0)[-1]
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, PeerLostError)
     assert "maintenance" in str(failed.error)
-    other = _rank(state)
+    other = rank_in(state)
     failed = other.receive(Refused(code="full", text="no room"), 0)[-1]
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, RefusedError)
@@ -363,14 +297,14 @@ def test_goodbye_and_refusal_end_the_session_in_every_state(state: RankState) ->
 
 
 def test_a_pong_carries_the_report_and_one_that_was_never_asked_for_measures_nothing() -> None:
-    rank = _rank(RankState.STREAMING)
+    rank = rank_in(RankState.STREAMING)
     rank.receive(Pong(nonce=999, sent_bytes=5, blocked_ns=6, starved_ns=7), 10**9)
     assert rank.report == PeerReport(sent_bytes=5, blocked_ns=6, starved_ns=7)
     assert rank.round_trip_ns == 0
 
 
 def test_pings_without_answers_are_not_kept_for_ever() -> None:
-    rank = _rank(RankState.STREAMING)
+    rank = rank_in(RankState.STREAMING)
     nonces: list[int] = []
     for second in range(1, 100):
         rank.receive(Pong(nonce=10**9), second * 10**9)  # it lives, but answers none of them

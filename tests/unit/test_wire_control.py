@@ -18,11 +18,20 @@ from emlio.wire.control import (
     Refused,
     ShardRow,
     ShardsReply,
+    SizesReply,
+    SizesRequest,
     Welcome,
     decode_control,
     encode_control,
 )
-from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANES, MAX_NAME_LENGTH, MAX_SHARDS, ROWS_PER_PART
+from emlio.wire.limits import (
+    MAX_CONTROL_BYTES,
+    MAX_LANES,
+    MAX_NAME_LENGTH,
+    MAX_SHARDS,
+    RECORDS_PER_SIZES,
+    ROWS_PER_PART,
+)
 
 _ENVELOPE = b"\xe3M" + bytes((PROTOCOL_VERSION,))
 _ROW = ShardRow("train", 1, 1, "d")
@@ -57,6 +66,16 @@ def _open(**changes: Any) -> Open:
 
 def _part(rows: list[ShardRow], first: int = 0) -> CatalogPart:
     return CatalogPart(session=1, fingerprint="f", first=first, total=1, rows=rows)
+
+
+def _ask(**changes: Any) -> SizesRequest:
+    fields: dict[str, Any] = {"session": 1, "shard": "train", "first": 0, "count": 1}
+    return SizesRequest(**(fields | changes))
+
+
+def _sizes(**changes: Any) -> SizesReply:
+    fields: dict[str, Any] = {"shard": "train", "first": 0, "offset": 0, "sizes": b""}
+    return SizesReply(**(fields | changes))
 
 
 def _welcome(**changes: Any) -> Welcome:
@@ -105,6 +124,14 @@ def _welcome(**changes: Any) -> Welcome:
         pytest.param(Opened(stream=1, ports=[1]), Opened(stream=1, ports=[]), id="no ports"),
         pytest.param(Opened(stream=1, ports=[65535]), Opened(stream=1, ports=[65536]), id="port"),
         pytest.param(Opened(stream=1, ports=[1]), Opened(stream=1, ports=[0]), id="port 0"),
+        pytest.param(_ask(count=1), _ask(count=0), id="sizes of nothing"),
+        pytest.param(_ask(count=2**62 - 1), _ask(count=2**62), id="sizes of too many"),
+        pytest.param(_ask(first=2**62 - 1), _ask(first=2**62), id="sizes from too far"),
+        pytest.param(_ask(shard="x" * MAX_NAME_LENGTH), _ask(shard="x" * (MAX_NAME_LENGTH + 1)), id="shard asked for"),
+        pytest.param(_sizes(offset=2**62 - 1), _sizes(offset=-1), id="offset"),
+        pytest.param(
+            _sizes(sizes=bytes(4 * RECORDS_PER_SIZES)), _sizes(sizes=bytes(4 * RECORDS_PER_SIZES + 1)), id="sizes"
+        ),
         pytest.param(Refused(code="c", text="x" * 16384), Refused(code="c", text="x" * 16385), id="text"),
     ],
 )

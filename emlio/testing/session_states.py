@@ -1,0 +1,89 @@
+"""One side of a session, brought to a state by what the other side would have said.
+
+Covers: every state of both machines, for tests of what may happen in it. Does not cover: the two sides together
+(emlio.testing.session_pair).
+"""
+
+from emlio.session.daemon import DaemonSession
+from emlio.session.rank import RankSession
+from emlio.session.states import DaemonState, RankState
+from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.wire.control import Open, Opened, PlanReply, ShardsReply, Welcome
+
+__all__ = ["daemon_in", "example_open", "example_welcome", "rank_in"]
+
+_ROWS = example_rows(5)
+
+
+def example_welcome() -> Welcome:
+    """Session 7 at a daemon that holds five shards and lacks one."""
+    return Welcome(
+        session=7,
+        daemon="store1",
+        software="0.1.0",
+        shards=5,
+        records=500,
+        missing=["train-000009"],
+        missing_count=1,
+        heartbeat_timeout_ns=5_000_000_000,
+        send_buffer_bytes=4 << 20,
+        max_lanes=64,
+    )
+
+
+def example_open() -> Open:
+    """The first stream of all five shards."""
+    return Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1)
+
+
+def rank_in(state: RankState) -> RankSession:
+    """A rank's session that has come to `state`."""
+    rank = RankSession(peer="store1:5555", timeout_ns=10_000_000_000)
+    if state is RankState.NEW:
+        return rank
+    rank.greet(example_hello(), 0)
+    if state is RankState.GREETING:
+        return rank
+    rank.receive(example_welcome(), 0)
+    if state is RankState.LISTING:
+        return rank
+    rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS)), 0)
+    if state is RankState.LISTED:
+        return rank
+    rank.offer(example_offer(7), _ROWS, 0)
+    if state is RankState.OFFERING:
+        return rank
+    rank.receive(PlanReply(need_catalog=False), 0)
+    if state is RankState.READY:
+        return rank
+    rank.open(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1, now_ns=0)
+    if state is RankState.OPENING:
+        return rank
+    rank.receive(Opened(stream=1, ports=[6001]), 0)
+    if state is RankState.STREAMING:
+        return rank
+    rank.leave()
+    return rank
+
+
+def daemon_in(state: DaemonState) -> DaemonSession:
+    """A daemon's session that has come to `state`."""
+    daemon = DaemonSession(
+        hello=example_hello(), welcome=example_welcome(), rows=_ROWS, heartbeat_timeout_ns=5_000_000_000, now_ns=0
+    )
+    if state is DaemonState.GREETED:
+        return daemon
+    daemon.receive(example_offer(7), 0)
+    if state is DaemonState.JUDGING:
+        return daemon
+    if state is DaemonState.COLLECTING:
+        daemon.ask_catalog()
+        return daemon
+    daemon.agree()
+    if state is DaemonState.AGREED:
+        return daemon
+    daemon.receive(example_open(), 0)
+    if state is DaemonState.STREAMING:
+        return daemon
+    daemon.drain()
+    return daemon

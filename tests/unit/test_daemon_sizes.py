@@ -1,0 +1,63 @@
+"""Sizes of records as a daemon looks them up in the index."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emlio.daemon.library import ServedDataset
+from emlio.shards.dataset import Dataset, Shard
+from emlio.wire.control import SizesReply
+from emlio.wire.limits import RECORDS_PER_SIZES
+
+
+def _served(**offsets: Sequence[int] | range) -> ServedDataset:
+    shards = tuple(
+        Shard(
+            name=name,
+            path=Path("/nowhere") / name,
+            size_bytes=starts[-1],
+            mtime_ns=1,
+            records=len(starts) - 1,
+            digest="d",
+            offsets=np.array(starts, np.int64),
+        )
+        for name, starts in offsets.items()
+    )
+    return ServedDataset(Dataset(name="x", directory=Path("/nowhere"), shards=shards, missing=()))
+
+
+def _packed(*sizes: int) -> bytes:
+    return b"".join(size.to_bytes(4, "little") for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "offset", "sizes"),
+    [(0, 1, 0, (20,)), (0, 3, 0, (20, 30, 17)), (1, 1, 20, (30,)), (2, 1, 50, (17,)), (1, 10**15, 20, (30, 17))],
+)
+def test_sizes_and_offset_are_those_of_the_index(first: int, count: int, offset: int, sizes: tuple[int, ...]) -> None:
+    served = _served(a=(0, 99), b=(0, 20, 50, 67))
+    expected = SizesReply(shard="b", first=first, offset=offset, sizes=_packed(*sizes))
+    assert served.sizes("b", first, count) == expected
+
+
+@pytest.mark.parametrize(("shard", "first"), [("c", 0), ("", 0), ("b", 2), ("b", 2**61), ("empty", 0)])
+def test_what_is_not_here_has_no_sizes(shard: str, first: int) -> None:
+    served = _served(b=(0, 20, 50), empty=(0,))
+    assert served.sizes(shard, first, 5) == SizesReply(shard=shard, first=first, offset=0, sizes=b"")
+
+
+def test_an_answer_has_its_limit_and_the_next_one_goes_on_from_there() -> None:
+    served = _served(a=range(0, 20 * (RECORDS_PER_SIZES + 3), 20))
+    begin = served.sizes("a", 0, 2**61)
+    assert begin == SizesReply(shard="a", first=0, offset=0, sizes=_packed(20) * RECORDS_PER_SIZES)
+    rest = served.sizes("a", RECORDS_PER_SIZES, 2**61)
+    assert rest.offset == 20 * RECORDS_PER_SIZES
+    assert rest.sizes == _packed(20, 20)
+
+
+def test_a_frame_too_long_for_four_bytes_does_not_look_like_a_short_one() -> None:
+    longest = 2**32 - 1
+    served = _served(a=(0, 20, 20 + longest, 20 + longest + 2**32 + 24))
+    assert served.sizes("a", 0, 3).sizes == _packed(20, longest, longest)
