@@ -1,0 +1,123 @@
+"""Which records keep a batch from being read into columns.
+
+`ColumnDecoder.decode` raises at the first it meets, in whatever order it reads. Here each record is read alone and all
+are compared, so that those to blame are the few and not the ones that happened to come second.
+
+Covers: finding them and why; taking places out of pieces. Does not cover: what becomes of a batch with faults, or the
+fast path, which needs none of this.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from emlio.errors import DatasetError
+from emlio.example.columns import Piece
+from emlio.example.decode import KIND_NAMES, NO_KIND, read_features
+
+__all__ = ["find_faults", "without"]
+
+_Choice = TypeVar("_Choice", bound=Hashable)
+_Kinds = dict[bytes, int]
+
+
+def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[int, str]:
+    """The places whose records must go before the others can be decoded, with the reasons.
+
+    What most records hold is what all should: of each feature the kind, and with no fields given the names. Where two
+    are even, the one of the lowest place counts.
+
+    Args:
+        pieces: the batch, as `ColumnDecoder.decode` takes it.
+        fields: the features wanted, as given to the `ColumnDecoder`; None for all.
+
+    Returns:
+        The reasons by place, lowest place first; none where `decode` does not raise. It does not raise for the records
+        that are left, if any are.
+    """
+    kinds_by_place, faults = _read_each(pieces, None if fields is None else tuple(name.encode() for name in fields))
+    if fields is None:
+        usual = _most_usual(frozenset(kinds) for kinds in kinds_by_place.values())
+        for place, kinds in kinds_by_place.items():
+            if kinds.keys() != usual:
+                faults[place] = _other_names(kinds, usual)
+    left = {place: kinds for place, kinds in kinds_by_place.items() if place not in faults}
+    # All names are known before any record goes: a record that differs in one feature still has a say about the others.
+    for name in sorted({name for kinds in left.values() for name in kinds}):
+        usual_kind = _most_usual(kinds[name] for kinds in left.values())
+        for place, kinds in left.items():
+            if kinds[name] != usual_kind:
+                faults.setdefault(
+                    place,
+                    f"feature {name.decode()!r} must be of one kind in all records of a batch: "
+                    f"most hold {KIND_NAMES[usual_kind or NO_KIND]}, this one {KIND_NAMES[kinds[name]]}",
+                )
+    return dict(sorted(faults.items()))
+
+
+def without(pieces: Sequence[Piece], places: Collection[int]) -> list[Piece]:
+    """What is left of `pieces` when the records at `places` are taken out.
+
+    The others keep their order and are numbered from 0 on without gaps, also where the pieces had gaps before. Pieces
+    that have no records left are dropped; the records' bytes are not touched.
+    """
+    gone = np.fromiter(places, np.int64, len(places))
+    kept = [~np.isin(piece.slots, gone) for piece in pieces]
+    left = [piece.slots[keep] for piece, keep in zip(pieces, kept, strict=True)]
+    in_order = np.sort(np.concatenate(left)) if left else gone
+    return [
+        replace(
+            piece,
+            starts=piece.starts[keep],
+            ends=piece.ends[keep],
+            slots=np.searchsorted(in_order, piece.slots[keep]).astype(np.int64),
+        )
+        for piece, keep in zip(pieces, kept, strict=True)
+        if keep.any()
+    ]
+
+
+def _read_each(pieces: Sequence[Piece], fields: tuple[bytes, ...] | None) -> tuple[dict[int, _Kinds], dict[int, str]]:
+    """Of each place the kinds of its features, or why there are none; lowest place first."""
+    wanted = None if fields is None else frozenset(fields)
+    kinds_by_place: dict[int, _Kinds] = {}
+    faults: dict[int, str] = {}
+    for piece in pieces:
+        bounds = zip(piece.slots.tolist(), piece.starts.tolist(), piece.ends.tolist(), strict=True)
+        for place, start, end in bounds:
+            try:
+                kinds = _kinds(piece.buffer, start, end, wanted)
+                missing = None if fields is None else next((name for name in fields if name not in kinds), None)
+                if missing is None:
+                    kinds_by_place[place] = kinds
+                else:
+                    there = _named(_kinds(piece.buffer, start, end, None))
+                    faults[place] = f"has no feature {missing.decode()!r}; it has {there}"
+            except DatasetError as error:
+                faults[place] = str(error)
+    return dict(sorted(kinds_by_place.items())), faults
+
+
+def _kinds(buffer: memoryview, start: int, end: int, wanted: frozenset[bytes] | None) -> _Kinds:
+    features = read_features(buffer, start, end, wanted)
+    return {name: feature[0] for name, feature in features.items() if feature[0] != NO_KIND}
+
+
+def _most_usual(choices: Iterable[_Choice]) -> _Choice | None:
+    # Counter keeps the order of arrival among equals, and places come lowest first.
+    usual = Counter(choices).most_common(1)
+    return usual[0][0] if usual else None
+
+
+def _other_names(kinds: Mapping[bytes, int], usual: frozenset[bytes] | None) -> str:
+    lacks, more = _named((usual or frozenset()) - kinds.keys()), _named(kinds.keys() - (usual or frozenset()))
+    return (
+        f"has other features than most records of the batch: lacks {lacks}, has {more} besides; name the fields to load"
+    )
+
+
+def _named(names: Iterable[bytes]) -> list[str]:
+    return sorted(name.decode() for name in names)
