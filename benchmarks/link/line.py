@@ -1,0 +1,75 @@
+"""One direction of a link: packets that wait for the line, are on their way, or arrive.
+
+Covers: rate, delay, the bound and what went beyond it. Does not cover: loss by chance (emlio.benchmarks.link.loss); devices.
+"""
+
+from collections import deque
+
+__all__ = ["Line"]
+
+
+class Line:
+    """A queue in which every packet has a due time; order is kept.
+
+    Attributes:
+        packets: that were taken.
+        size_bytes: of those packets.
+        overflowed: packets dropped because the queue was full. Such a packet goes as a whole, with all its segments, as a burst
+            does in a router whose buffer is full.
+        latest_ns: how long after its due time a packet was handed out at worst.
+    """
+
+    def __init__(self, *, delay_ns: int, rate_bytes_per_s: int | None, held_bytes: int) -> None:
+        """See the class.
+
+        Args:
+            delay_ns: from the end of a line's one side to the other.
+            rate_bytes_per_s: how fast packets leave for it, or None for at once.
+            held_bytes: the most that may wait or be on its way.
+        """
+        self.packets = 0
+        self.size_bytes = 0
+        self.overflowed = 0
+        self.latest_ns = 0
+        self._delay_ns = delay_ns
+        self._rate = rate_bytes_per_s
+        self._most_bytes = held_bytes
+        self._held_bytes = 0
+        self._free_ns = 0
+        self._queue: deque[tuple[int, bytes]] = deque()
+
+    def take(self, packet: bytes, wire_bytes: int, now_ns: int) -> None:
+        """Put a packet on its way.
+
+        Args:
+            packet: as it will be handed out.
+            wire_bytes: how long it is on the line.
+            now_ns: when it came.
+        """
+        size = len(packet)
+        if self._held_bytes + size > self._most_bytes:
+            self.overflowed += 1
+            return
+        sent_ns = now_ns
+        if self._rate is not None:
+            # Rounded up, so that a line is never faster than it was told to be.
+            sent_ns = max(now_ns, self._free_ns) - (-wire_bytes * 1_000_000_000 // self._rate)
+            self._free_ns = sent_ns
+        self._held_bytes += size
+        self.packets += 1
+        self.size_bytes += wire_bytes
+        self._queue.append((sent_ns + self._delay_ns, packet))
+
+    def next_ns(self) -> int | None:
+        """When the next packet arrives, or None when there is none."""
+        return self._queue[0][0] if self._queue else None
+
+    def give(self, now_ns: int) -> bytes | None:
+        """The next packet if it has arrived by now, else None."""
+        if not self._queue or self._queue[0][0] > now_ns:
+            return None
+        due_ns, packet = self._queue.popleft()
+        self._held_bytes -= len(packet)
+        if now_ns - due_ns > self.latest_ns:
+            self.latest_ns = now_ns - due_ns
+        return packet

@@ -1,0 +1,197 @@
+"""Real namespaces, devices and TCP; needs root and /dev/net/tun."""
+
+import hashlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from emlio.benchmarks.link.emulated import EmulatedLink, LinkEnd, measure_rtt_ns, why_not
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.processes import Child
+from emlio.errors import TransportError
+
+MS = 1_000_000
+SLOW_S = 60.0
+DRIVER = """
+import signal
+from emlio.benchmarks.link.emulated import EmulatedLink
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.processes import say
+link = EmulatedLink(LinkSpec(rtt_ns=0))
+say(link.pid)
+signal.pause()
+"""
+NOBODY = """
+import os
+from emlio.benchmarks.link.emulated import why_not
+from emlio.benchmarks.processes import say
+os.setgroups([])
+os.setuid(65534)
+say(why_not())
+"""
+ECHO = """
+import socket, sys
+from emlio.benchmarks.processes import say
+with socket.create_server((sys.argv[1], 0)) as listener:
+    say(listener.getsockname()[1])
+    connection, peer = listener.accept()
+    with connection:
+        connection.sendall(peer[0].encode())
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def links_are_possible() -> None:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(f"an emulated link {reason}")
+
+
+def listening(end: LinkEnd, address: str) -> socket.socket:
+    listener = end.make_socket()
+    listener.settimeout(SLOW_S)
+    listener.bind((address, 0))
+    listener.listen(1)
+    return listener
+
+
+def send_over(link: EmulatedLink, data: bytes) -> tuple[str, float]:
+    """From storage to training; the digest of what arrived, and how long it took."""
+
+    def send(address: tuple[str, int]) -> None:
+        with link.storage.make_socket() as sender:
+            sender.settimeout(SLOW_S)
+            sender.connect(address)
+            sender.sendall(data)
+
+    arrived = hashlib.sha256()
+    with ThreadPoolExecutor(1) as thread, listening(link.training, link.training.address) as listener:
+        sending = thread.submit(send, listener.getsockname())
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(SLOW_S)
+            begun = time.monotonic()
+            while chunk := connection.recv(1 << 20):
+                arrived.update(chunk)
+        sending.result()
+    return arrived.hexdigest(), time.monotonic() - begun
+
+
+def holders(namespace: os.stat_result) -> list[str]:
+    """Whatever keeps a network namespace alive."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            places = [process / "ns/net", *(process / "fd").iterdir()]
+        except OSError:
+            continue
+        for place in places:
+            try:
+                seen = place.stat()
+            except OSError:
+                continue
+            if (seen.st_dev, seen.st_ino) == (namespace.st_dev, namespace.st_ino):
+                found.append(str(place))
+    return found
+
+
+def test_a_ping_takes_the_round_trip_that_was_asked_for() -> None:
+    for rtt_ns in (0, 30 * MS):
+        with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link:
+            assert rtt_ns <= measure_rtt_ns(link) <= rtt_ns + 3 * MS
+
+
+def test_fifty_megabytes_arrive_as_they_were_sent() -> None:
+    data = os.urandom(50_000_000)
+    with EmulatedLink(LinkSpec(rtt_ns=30 * MS)) as link:
+        digest, _ = send_over(link, data)
+        counts = link.counts()
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert counts.to_training.wire_bytes > 50_000_000
+    assert counts.to_storage.packets > 0
+    for line in (counts.to_training, counts.to_storage):
+        assert (line.lost_segments, line.overflowed_packets, line.refused_packets) == (0, 0, 0)
+
+
+def test_segments_are_lost_one_by_one_and_tcp_mends_it() -> None:
+    data = os.urandom(20_000_000)
+    with EmulatedLink(LinkSpec(rtt_ns=0, loss=0.01, seed=5)) as link:
+        digest, _ = send_over(link, data)
+        line = link.counts().to_training
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert line.refused_packets == 0
+    # Some 14,000 segments of 1,500 bytes: 140 lost, and four standard deviations either way.
+    segments = line.wire_bytes / 1500 + line.lost_segments
+    assert segments / 200 < line.lost_segments < segments / 50
+
+
+def test_a_line_is_not_faster_than_its_rate() -> None:
+    data = os.urandom(10_000_000)
+    with EmulatedLink(LinkSpec(rtt_ns=10 * MS, rate_bytes_per_s=50_000_000)) as link:
+        digest, elapsed_s = send_over(link, data)
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert elapsed_s > 0.2
+
+
+def test_programs_run_at_either_end() -> None:
+    with EmulatedLink(LinkSpec(rtt_ns=0)) as link:
+        argv = [sys.executable, "-c", ECHO, link.storage.address]
+        with Child("echo", link.storage.command(argv)) as child, link.training.make_socket() as near:
+            near.settimeout(SLOW_S)
+            near.connect((link.storage.address, child.hear(int, SLOW_S)))
+            assert near.recv(100).decode() == link.training.address
+
+
+def test_each_end_has_a_loopback_of_its_own() -> None:
+    with EmulatedLink(LinkSpec(rtt_ns=0)) as link:
+        for own, other in ((link.storage, link.training), (link.training, link.storage)):
+            with listening(own, "127.0.0.1") as listener, own.make_socket() as near, other.make_socket() as far:
+                near.connect(listener.getsockname())
+                with pytest.raises(ConnectionRefusedError):
+                    far.connect(listener.getsockname())
+
+
+def test_links_do_not_disturb_each_other() -> None:
+    with EmulatedLink(LinkSpec(rtt_ns=0)) as near, EmulatedLink(LinkSpec(rtt_ns=30 * MS)) as far:
+        assert measure_rtt_ns(near, pings=5) < 30 * MS <= measure_rtt_ns(far, pings=5)
+
+
+def test_nothing_is_left_when_the_block_ends_even_by_an_error() -> None:
+    devices = os.listdir("/sys/class/net")
+    link = EmulatedLink(LinkSpec(rtt_ns=0))
+    namespaces = [end.namespace.stat() for end in (link.storage, link.training)]
+    assert all(holders(namespace) for namespace in namespaces)
+    assert os.listdir("/sys/class/net") == devices
+    with pytest.raises(ZeroDivisionError), link:
+        raise ZeroDivisionError
+    assert [holders(namespace) for namespace in namespaces] == [[], []]
+    assert not Path(f"/proc/{link.pid}").exists()
+    assert os.listdir("/sys/class/net") == devices
+    link.close()
+    with pytest.raises(TransportError, match="this one has ended"):
+        link.counts()
+    with pytest.raises(TransportError, match="while the link is up"):
+        link.storage.make_socket()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_link_ends_with_its_owner_however_that_ends(number: signal.Signals) -> None:
+    with Child("driver", [sys.executable, "-c", DRIVER]) as driver:
+        link = os.pidfd_open(driver.hear(int, SLOW_S))
+        try:
+            os.kill(driver.pid, number)
+            assert select.select([link], [], [], SLOW_S)[0] == [link]
+        finally:
+            os.close(link)
+
+
+def test_who_may_not_make_a_link_is_told_why() -> None:
+    with Child("nobody", [sys.executable, "-c", NOBODY]) as nobody:
+        assert nobody.hear(str, SLOW_S).startswith("needs ")
