@@ -4,6 +4,7 @@ Covers: what lies here, the thread, its bound in bytes, errors, the end. Does no
 what becomes of a message (emlio.receiver.intake): both ways meet there, so order and checks are the same.
 """
 
+import logging
 from collections import deque
 from pathlib import Path
 from threading import Condition, Thread
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.clock import Clock
-from emlio.errors import EmlioError
+from emlio.errors import DatasetError, EmlioError
 from emlio.planner.plan import Plan
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed, MessagePlan, StreamPosition
@@ -27,13 +28,17 @@ from emlio.wire.data import DATA_VERSION, DataHeader
 
 __all__ = ["LocalShards"]
 
+_LOG = logging.getLogger("emlio.receiver.local")
 _MESSAGE_BYTES = 1 << 20
 """Read at once: the receive thread checks one such while the next is read."""
 
 _AHEAD_BYTES = 16 << 20
-"""Read and not yet taken; what is taken counts in the loader's window."""
+"""Memory for what is read and not yet taken; what is taken counts in the loader's window."""
 
 _SLAB_BYTES = 1 << 20
+"""What memory comes in. A message counts with all its slabs: by its bytes alone, thousands of epochs of a small dataset would be
+read ahead."""
+
 _NAMED = 5
 
 
@@ -97,6 +102,7 @@ class LocalShards:
             self._generation += 1
             self._ready.clear()
             self._ready_bytes = 0
+            self._error = None
             self._feed = feed if self.owned.any() else None
             self._changed.notify_all()
         if self._thread.ident is None:
@@ -114,7 +120,7 @@ class LocalShards:
     def taken(self) -> None:
         """The first message was taken."""
         with self._changed:
-            self._ready_bytes -= len(self._ready.popleft().payload)
+            self._ready_bytes -= _held_bytes(self._ready.popleft())
             self._changed.notify_all()
 
     def sizes(self, shard: str, first: int, count: int) -> tuple[int, npt.NDArray[np.int64]] | None:
@@ -138,8 +144,12 @@ class LocalShards:
                 message = self._read(feed, gatherer)
             except EmlioError as failure:
                 error = failure
-            except (OSError, MemoryError) as failure:
-                error = EmlioError(f"shards in {self.holding.peer} cannot be read: {failure}")
+            except OSError as failure:
+                error = DatasetError(f"the shards in {self.holding.peer} must be readable: {failure}")
+                error.__cause__ = failure
+            except Exception as failure:  # noqa: BLE001  # who waits for messages must hear of it, whatever it is
+                _LOG.exception("reading %s failed", self.holding.peer)
+                error = EmlioError(f"internal error while reading {self.holding.peer}: {failure!r}")
                 error.__cause__ = failure
             with self._changed:
                 if generation == self._generation:
@@ -148,7 +158,7 @@ class LocalShards:
                         self._feed, self._error = None, error
                     else:
                         self._ready.append(message)
-                        self._ready_bytes += len(message.payload)
+                        self._ready_bytes += _held_bytes(message)
                 self._waker.wake()
 
     def _wanted(self) -> bool:
@@ -172,6 +182,10 @@ class LocalShards:
             self._thread.join()
         self._shards.close()
         self._dataset.close()
+
+
+def _held_bytes(message: Message) -> int:
+    return max(-(-len(message.payload) // _SLAB_BYTES), 1) * _SLAB_BYTES
 
 
 def _nobody_counts(size_bytes: int) -> None:
