@@ -1,5 +1,7 @@
 """Addresses as users write them."""
 
+from pathlib import Path
+
 import pytest
 
 from emlio.errors import ConfigError
@@ -60,3 +62,57 @@ def test_a_daemon_named_twice_is_refused(text: str) -> None:
 def test_a_peer_knows_its_other_ports() -> None:
     assert Peer(host="::1", port=5555).endpoint(40000) == "tcp://[::1]:40000"
     assert str(Peer(host="::1", port=5555)) == "[::1]:5555"
+
+
+@pytest.mark.parametrize(
+    ("text", "directory"),
+    [
+        ("/data/imagenet", "/data/imagenet"),
+        ("/data/imagenet/", "/data/imagenet"),
+        ("/data/../data/imagenet", "/data/imagenet"),
+        ("file:///data/imagenet", "/data/imagenet"),
+        ("./imagenet", "/data/here/imagenet"),
+        ("../imagenet", "/data/imagenet"),
+        ("~/imagenet", "/home/somebody/imagenet"),
+        (Path("/data/imagenet"), "/data/imagenet"),
+    ],
+)
+def test_a_directory_needs_no_daemon_and_is_found_from_anywhere(
+    text: str | Path, directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "data" / "here")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    relative = str(text).startswith(".")
+    address = Address.parse(text)
+    assert address.directory == (tmp_path / directory.lstrip("/") if relative else Path(directory))
+    assert address.peers == ()
+    assert address.dataset == "imagenet"
+
+
+@pytest.mark.parametrize("local", ["shards", "./shards", Path("shards"), "{}/shards", "~/shards"])
+def test_a_directory_of_this_host_may_stand_beside_daemons(
+    local: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = local.format(tmp_path) if isinstance(local, str) else local
+    address = Address.parse("emlio://a:1,b:2/imagenet", place)
+    assert address.directory == tmp_path / "shards"
+    assert [str(peer) for peer in address.peers] == ["a:1", "b:2"]
+    assert address.dataset == "imagenet"
+
+
+def test_without_one_there_is_none() -> None:
+    assert Address.parse("emlio://a:1/imagenet").directory is None
+
+
+@pytest.mark.parametrize("text", ["/data/imagenet", "file:///data/imagenet", Path("/data/imagenet")])
+def test_a_directory_beside_a_directory_is_refused(text: str | Path) -> None:
+    with pytest.raises(ConfigError, match="local names shards beside those of daemons; the address is a directory"):
+        Address.parse(text, "/data/others")
+
+
+def test_a_name_that_is_neither_is_refused_with_both_forms() -> None:
+    with pytest.raises(ConfigError, match=r"must be emlio://HOST:PORT.*/DATASET, or a directory, got 'imagenet'"):
+        Address.parse("imagenet")
