@@ -71,7 +71,7 @@ def _png_fault(encoded: bytes | memoryview) -> str | None:
         at += 12 + length
         if kind == b"IDAT":
             has_pixels = True
-        elif kind == b"IEND" and at <= size:
+        elif kind == b"IEND":
             return None if has_pixels else "a PNG must hold pixels, this one has no IDAT chunk"
     return f"a PNG must end with an IEND chunk, this one is cut off after {size} bytes"
 
