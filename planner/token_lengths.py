@@ -1,0 +1,61 @@
+"""How many tokens each record has, and what padding costs.
+
+Covers: lengths from the sizes in shards' indexes, checked; the share of padding in given batches. Does not cover: fetching
+sizes, decoding tokens (emlio.receiver.token_batches).
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.planner.catalog import Catalog
+from emlio.tfrecord import FRAME_BYTES
+
+__all__ = ["name_record", "padding_waste", "token_lengths"]
+
+
+def name_record(catalog: Catalog, record: int) -> str:
+    """A record as messages name it."""
+    shards, numbers = catalog.locate(np.array([record], dtype=np.int64))
+    return f"record {int(numbers[0])} of shard {catalog.shards[int(shards[0])].name}"
+
+
+def token_lengths(catalog: Catalog, frame_sizes: npt.NDArray[np.int64], token_bytes: int) -> npt.NDArray[np.int32]:
+    """The tokens of every record.
+
+    Args:
+        catalog: the dataset.
+        frame_sizes: (records,) bytes of each record's frame, by record id.
+        token_bytes: bytes of one token, 4 or 8.
+    """
+    if token_bytes not in (4, 8):
+        raise ConfigError(f"token_bytes must be 4 or 8, got {token_bytes}")
+    if frame_sizes.shape != (catalog.records,):
+        raise DatasetError(f"there must be one size for each of {catalog.records} records, got {frame_sizes.shape}")
+    data = frame_sizes - FRAME_BYTES
+    lengths = data // token_bytes
+    wrong = np.flatnonzero((data < 0) | (lengths * token_bytes != data) | (lengths >= 2**31))
+    if wrong.size:
+        record = int(wrong[0])
+        raise DatasetError(
+            f"{name_record(catalog, record)}: its data must be whole tokens of {token_bytes} bytes, fewer than 2**31 of"
+            f" them, got {int(data[record])} bytes; {wrong.size} of {catalog.records} records are like that"
+        )
+    return lengths.astype(np.int32)
+
+
+def padding_waste(lengths: npt.NDArray[np.int32], batches: Iterable[npt.NDArray[np.int64]]) -> float:
+    """The share of all places in padded batches that hold no token: 0 is best.
+
+    Args:
+        lengths: tokens by record id.
+        batches: each the ids of its records; a batch is as wide as its longest.
+    """
+    tokens = places = 0
+    for batch in batches:
+        of_batch = lengths[batch]
+        tokens += int(of_batch.sum(dtype=np.int64))
+        places += len(batch) * int(of_batch.max(initial=0))
+    return 1.0 - tokens / places if places else 0.0
