@@ -1,0 +1,250 @@
+"""The training example as a job: torchrun, ranks that train together, kill -9, SIGTERM, checkpoints.
+
+Covers: which records each rank trained on, what a resumed job repeats, that it learns the same.
+Does not cover: how well it learns.
+"""
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import psutil
+import pytest
+
+from emlio.example import encode_example
+from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import DaemonProcess, settles
+
+torch = pytest.importorskip("torch", reason="the training example needs PyTorch")
+Image = pytest.importorskip("PIL.Image", reason="the training example decodes with Pillow")
+
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+RECORDS = 203
+OTHERS = 33
+STEP_TIME = "80ms"
+START_S = 120.0  # five processes that import torch, on two busy cores
+END_S = 120.0
+
+
+def picture(record: int) -> bytes:
+    """A record with a small JPEG of its own."""
+    pixels = np.random.default_rng(record).integers(0, 256, (4, 4, 3), np.uint8)
+    written = io.BytesIO()
+    Image.fromarray(pixels).resize((32, 32)).save(written, "JPEG")
+    return encode_example({"image/encoded": written.getvalue(), "image/class/label": record % 10})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A daemon with "pictures", 203 in 3 shards, and "others", 33."""
+    folder = tmp_path_factory.mktemp("training")
+    make_dataset(folder / "pictures", records=RECORDS, shards=3, payload=picture)
+    make_dataset(folder / "others", records=OTHERS, shards=1, payload=picture)
+    data = {name: folder / name for name in ("pictures", "others")}
+    with DaemonProcess(data, "--heartbeat-timeout", "2s", folder=folder) as daemon:
+        yield daemon
+
+
+class Job:
+    """The example as a process, or as a torchrun with several; ended at the end of the `with`, whatever happens."""
+
+    def __init__(self, folder: Path, address: str, *options: str, ranks: int = 0) -> None:
+        self.steps = folder / f"steps-{len(list(folder.glob('steps-*')))}.jsonl"
+        self.steps.touch()
+        self._told = self.steps.with_suffix(".err")
+        self._said = self.steps.with_suffix(".out")
+        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+        usual = ["--model", "tiny", "--classes", "10", "--image-size", "32", "--device", "cpu", "--prefetch", "16MiB"]
+        with self._told.open("wb") as told, self._said.open("wb") as said:
+            self._process = psutil.Popen(
+                [sys.executable, *start, str(TRAIN), address, *usual, "--step-log", str(self.steps), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=told,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            )
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error."""
+        return self._told.read_text(errors="replace")
+
+    @property
+    def lines(self) -> list[str]:
+        """What it wrote to standard output."""
+        return self._said.read_text(errors="replace").splitlines()
+
+    def seen(self) -> list[dict[str, Any]]:
+        """The steps logged so far."""
+        text = self.steps.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def reaches(self, step: int) -> None:
+        """Wait until some rank has done this step."""
+        reached = settles(lambda: any(line["step"] >= step for line in self.seen()) or not self.running, START_S)
+        assert reached, f"step {step} was not reached within {START_S} s: {self.log}"
+        assert self.running, f"the job ended before step {step}: {self.log}"
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def terminate(self) -> None:
+        """SIGTERM to the process that was started."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def finish(self) -> int:
+        """Its status."""
+        try:
+            return int(self._process.wait(END_S))
+        except psutil.TimeoutExpired:
+            pytest.fail(f"the job must end within {END_S} s: {self.seen()[-4:]} {self.log}")
+
+    def kill(self) -> None:
+        """kill -9 to all of its processes; the ranks are no group of torchrun's, so each by its number."""
+        if not self.running:
+            return
+        processes = [self._process, *self._process.children(recursive=True)]
+        for process in processes:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(processes, END_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def run(folder: Path, address: str, *options: str, ranks: int = 0) -> Job:
+    """A job from its start to its good end."""
+    with Job(folder, address, *options, ranks=ranks) as job:
+        assert job.finish() == 0, job.log
+    return job
+
+
+def ids_of(steps: list[dict[str, Any]], epoch: int) -> Counter[int]:
+    return Counter(record for line in steps if line["epoch"] == epoch for record in line["ids"])
+
+
+def once_each(count: int = RECORDS) -> Counter[int]:
+    return Counter(range(count))
+
+
+def checkpoint(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(path, weights_only=True)
+    return content
+
+
+def test_four_ranks_train_on_each_picture_once_an_epoch_in_equal_numbers_of_steps(
+    served: DaemonProcess, tmp_path: Path
+) -> None:
+    evaluated = ["--eval", served.address("others")]
+    job = run(tmp_path, served.address("pictures"), "--epochs", "2", "--batch-size", "8", *evaluated, ranks=4)
+    steps = job.seen()
+    for epoch in range(2):
+        assert ids_of(steps, epoch) == once_each()
+        done = {rank: sorted(s["step"] for s in steps if (s["rank"], s["epoch"]) == (rank, epoch)) for rank in range(4)}
+        assert all(done[rank] == list(range(7 * epoch, 7 * epoch + 7)) for rank in range(4)), done
+    for step in range(14):
+        sizes = [len(line["ids"]) for line in steps if line["step"] == step]
+        assert max(sizes) - min(sizes) <= 1
+        assert max(sizes) == (8 if step % 7 < 6 else 3)
+    # One line an epoch. 33 pictures leave one for the last step of four ranks: the repeated ones do not count.
+    assert [line.split("  ")[0] for line in job.lines] == ["epoch 0", "epoch 1"]
+    assert all(re.search(r"evaluation top-1 [0-9.]+% of 33$", line) for line in job.lines), job.lines
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_after_kill_9_fewer_ranks_go_on_from_the_checkpoint_and_no_picture_is_lost_or_doubled(
+    served: DaemonProcess, tmp_path: Path, seed: int
+) -> None:
+    killed_at = random.Random(seed).randrange(4, 20)
+    told = f"seed {seed}, killed at step {killed_at}"
+    kept = tmp_path / "run.pt"
+    options = ["--epochs", "2", "--batch-size", "4", "--simulate-compute", STEP_TIME, "--checkpoint", str(kept)]
+    with Job(tmp_path, served.address("pictures"), *options, "--checkpoint-every", "3", ranks=4) as first:
+        first.reaches(killed_at)
+        first.kill()
+    saved = checkpoint(kept)
+    second = run(tmp_path, served.address("pictures"), *options, "--resume", ranks=3)
+
+    before = [line for line in first.seen() if line["step"] < saved["steps"]]
+    after = [line for line in first.seen() if line["step"] >= saved["steps"]]
+    resumed = second.seen()
+    for epoch in range(2):
+        assert ids_of(before, epoch) + ids_of(resumed, epoch) == once_each(), told
+        # What came after the checkpoint is trained on again, once.
+        assert all(ids_of(resumed, epoch)[record] == 1 for record in ids_of(after, epoch)), told
+    assert saved["loader"]["consumed"] == ids_of(before, saved["loader"]["epoch"]).total(), told
+    assert {line["rank"] for line in resumed} == {0, 1, 2}, told
+    assert min(line["step"] for line in resumed) == saved["steps"], told
+
+
+def test_a_run_that_was_interrupted_learns_bit_for_bit_what_an_uninterrupted_one_does(
+    served: DaemonProcess, tmp_path: Path
+) -> None:
+    usual = ["--epochs", "2", "--batch-size", "8", "--deterministic", "--learning-rate", "2.0"]
+    whole = run(tmp_path, served.address("pictures"), *usual, "--checkpoint", str(tmp_path / "whole.pt"))
+    options = [*usual, "--checkpoint", str(tmp_path / "parts.pt")]
+    parts = [
+        run(tmp_path, served.address("pictures"), *options, "--max-steps", "31").seen(),
+        run(tmp_path, served.address("pictures"), *options, "--resume").seen(),
+    ]
+    assert [len(part) for part in parts] == [31, 21]
+    assert parts[0] + parts[1] == whole.seen()
+    ends = [checkpoint(tmp_path / name) for name in ("whole.pt", "parts.pt")]
+    networks = [end["learner"]["network"] for end in ends]
+    momenta = [end["learner"]["optimiser"]["state"] for end in ends]
+    assert all(torch.equal(networks[0][name], networks[1][name]) for name in networks[0])
+    assert all(torch.equal(momenta[0][n]["momentum_buffer"], momenta[1][n]["momentum_buffer"]) for n in momenta[0])
+    assert not torch.equal(networks[0]["0.weight"], torch.zeros_like(networks[0]["0.weight"]))
+    assert torch.equal(ends[0]["random"][0]["cpu"], ends[1]["random"][0]["cpu"])
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_sigterm_saves_where_all_ranks_stopped_and_the_next_run_goes_on_there(
+    served: DaemonProcess, tmp_path: Path, ranks: int
+) -> None:
+    kept = tmp_path / "run.pt"
+    options = ["--epochs", "1", "--batch-size", "4", "--checkpoint", str(kept), "--resume"]
+    # --resume without a file begins anew.
+    with Job(tmp_path, served.address("pictures"), *options, "--simulate-compute", STEP_TIME, ranks=ranks) as stopped:
+        stopped.reaches(3)
+        assert not kept.exists()
+        stopped.terminate()
+        status = stopped.finish()
+    # What torchrun makes of a signal is its own affair.
+    assert status == 143 if not ranks else status != 0, stopped.log
+    assert min(line["step"] for line in stopped.seen()) == 0
+    seen = ids_of(stopped.seen(), 0)
+    assert {line["step"] for line in stopped.seen()} == set(range(checkpoint(kept)["steps"]))
+    assert checkpoint(kept)["loader"]["consumed"] == seen.total() < RECORDS
+    rest = run(tmp_path, served.address("pictures"), *options)
+    assert seen + ids_of(rest.seen(), 0) == once_each()
+
+
+def test_a_checkpoint_of_another_dataset_is_refused_with_the_reason(served: DaemonProcess, tmp_path: Path) -> None:
+    kept = tmp_path / "run.pt"
+    options = ["--epochs", "1", "--batch-size", "8", "--checkpoint", str(kept)]
+    run(tmp_path, served.address("pictures"), *options, "--max-steps", "1")
+    with Job(tmp_path, served.address("others"), *options, "--resume") as refused:
+        assert refused.finish() == 1
+    assert refused.seen() == []
+    assert re.fullmatch(r"train.py: rank 0: .*run.pt does not fit this run: .*dataset fingerprint.*\n", refused.log)
