@@ -1,28 +1,30 @@
-"""From the pieces of a whole batch to what the user asked for.
+"""From the pieces of a whole batch to columns, and from columns to what the user asked for.
 
-Covers: raw views, decoded columns, ids, per-sample transforms, collation, what `on_error` makes of bad records. Does not cover:
-when it happens (emlio.receiver.prefetch), decoding images.
+Covers: raw views, decoded features, ids, seeds, dealing with records that cannot be decoded, collation. Does not cover: when and
+in which thread it happens (emlio.receiver.making), decoding images.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import CorruptRecordError
+from emlio.errors import DatasetError
 from emlio.example.columns import ColumnDecoder, Piece
+from emlio.example.faults import find_faults, without
+from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.collate import default_collate
+from emlio.receiver.decoded import IDS, SEEDS, Decoded
 from emlio.receiver.reorder import WholeBatch
 
 __all__ = ["Assembler"]
 
-IDS = "__id__"
+Seeder = Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.uint64]]
 
 
 class Assembler:
-    """Makes batches for one loader; called by one thread."""
+    """Makes columns and batches for one loader. It holds no state between batches, so any thread may use it."""
 
     def __init__(
         self,
@@ -30,9 +32,9 @@ class Assembler:
         raw: bool,
         fields: Sequence[str] | None,
         ids: bool,
-        on_error: str,
+        seeder: Seeder | None,
+        policy: BadRecordPolicy,
         to_tensor: Callable[[Any], Any] | None,
-        transform: Callable[[Any], Any] | None,
         collate_fn: Callable[[Sequence[Any]], Any] | None,
     ) -> None:
         """See the class.
@@ -41,83 +43,79 @@ class Assembler:
             raw: hand out the records' bytes instead of their features.
             fields: the features wanted, None for all.
             ids: add the records' global ids.
-            on_error: "raise", "skip" or "replace".
+            seeder: makes the records' seeds of their epoch and ids; None where they are not wanted.
+            policy: what becomes of bad records.
             to_tensor: makes a tensor of an array; None leaves arrays.
-            transform: applied to each sample.
             collate_fn: makes the batch of the samples.
         """
         self._raw = raw
+        self._fields = fields
         self._ids = ids
-        self._on_error = on_error
+        self._seeder = seeder
+        self._policy = policy
         self._to_tensor = to_tensor
-        self._transform = transform
         self._collate = collate_fn
         self._decoder = None if raw else ColumnDecoder(fields)
 
-    def __call__(self, batch: WholeBatch) -> Any:
-        """The batch as the user gets it."""
-        pieces, ids = (batch.pieces, batch.ids) if not batch.bad else self._settle(batch)
-        count = len(ids)
-        columns: dict[str, Any]
-        if self._decoder is None:
-            columns = {"record": _views(pieces, count)}
-        else:
-            columns = dict(self._decoder.decode(pieces, count))
+    def decode(self, batch: WholeBatch) -> Decoded:
+        """The batch's columns, without the records that are not what they must be."""
+        # Records that failed their check lie in no piece.
+        reasons = {record.slot: record.reason for record in batch.bad}
+        good = _others(batch.count, reasons)
+        pieces = without(batch.pieces, tuple(reasons)) if reasons else batch.pieces
+        columns: dict[str, Any] | None = None
+        if good.size:
+            try:
+                columns = self._columns(pieces, len(good))
+            except DatasetError:
+                # Looked at one by one only now: good batches, which are nearly all, pay nothing for it.
+                faults = find_faults(pieces, self._fields)
+                if not faults:
+                    raise
+                reasons |= {int(good[place]): reason for place, reason in faults.items()}
+                pieces = without(pieces, tuple(faults))
+                good = _others(batch.count, reasons)
+        if not reasons and columns is not None:
+            return self._decoded(batch.epoch, columns, batch.ids)
+        chosen = self._policy.settle(batch.ids, reasons)
+        if columns is None:
+            columns = self._columns(pieces, len(good))
+        return self._decoded(batch.epoch, columns, batch.ids[good]).take(np.searchsorted(good, chosen), len(reasons))
+
+    def _decoded(self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64]) -> Decoded:
         if self._ids:
             columns[IDS] = ids
-        if self._transform is None and self._collate is None:
-            return self._tensors(columns)
-        samples: list[Any] = _samples(columns, count)
-        if self._transform is not None:
-            samples = [self._transform(sample) for sample in samples]
+        if self._seeder is not None:
+            # As signed numbers, which every framework has.
+            columns[SEEDS] = self._seeder(epoch, ids).view(np.int64)
+        return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0)
+
+    def _columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        if self._decoder is None:
+            return {"record": _views(pieces, count)}
+        return dict(self._decoder.decode(pieces, count))
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        """The batch of what a transform made of the records, or of the records themselves."""
         if self._collate is not None:
             return self._collate(samples)
         return default_collate(samples, self._to_tensor)
 
-    def _settle(self, batch: WholeBatch) -> tuple[list[Piece], npt.NDArray[np.int64]]:
-        """What is left of a batch with bad records, by the policy."""
-        bad = sorted(batch.bad, key=lambda record: record.slot)
-        good = np.ones(batch.count, np.bool_)
-        good[[record.slot for record in bad]] = False
-        if self._on_error == "raise" or not good.any():
-            first = bad[0]
-            more = f" ({len(bad) - 1} more in the same batch)" if len(bad) > 1 else ""
-            way = 'batches without it need on_error="skip" or "replace"'
-            if self._on_error != "raise":
-                way = f"all {batch.count} records of the batch are bad, so there is nothing left to hand out"
-            raise CorruptRecordError(
-                f"record {first.record} of shard {first.shard}: {first.reason}{more}; {way}",
-                shard=first.shard,
-                record=first.record,
-                offset=-1,
-            )
-        if self._on_error == "skip":
-            place = np.cumsum(good) - 1
-            return [replace(piece, slots=place[piece.slots]) for piece in batch.pieces], batch.ids[good]
-        ids = batch.ids.copy()
-        pieces = list(batch.pieces)
-        donors = np.flatnonzero(good)
-        for number, record in enumerate(bad):
-            # Another record of the same batch: it is here, and the plan says which, so all runs choose alike.
-            donor = int(donors[number % len(donors)])
-            ids[record.slot] = ids[donor]
-            piece = next(piece for piece in batch.pieces if (piece.slots == donor).any())
-            at = np.flatnonzero(piece.slots == donor)
-            pieces.append(
-                Piece(
-                    buffer=piece.buffer,
-                    starts=piece.starts[at],
-                    ends=piece.ends[at],
-                    slots=np.array([record.slot], np.int64),
-                )
-            )
-        return pieces, ids
-
-    def _tensors(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def batch(self, decoded: Decoded) -> Any:
+        """The batch without a transform."""
+        if self._collate is not None:
+            return self._collate([decoded.sample(place) for place in range(len(decoded.ids))])
         make = self._to_tensor
         if make is None:
-            return dict(columns)
-        return {name: _to_tensors(column, make) for name, column in columns.items()}
+            return dict(decoded.columns)
+        return {name: _to_tensors(column, make) for name, column in decoded.columns.items()}
+
+
+def _others(count: int, places: Mapping[int, object]) -> npt.NDArray[np.int64]:
+    """The places of a batch but for these."""
+    kept = np.ones(count, np.bool_)
+    kept[list(places)] = False
+    return np.flatnonzero(kept)
 
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
@@ -142,8 +140,3 @@ def _views(pieces: Sequence[Piece], count: int) -> list[memoryview]:
 def _slices(piece: Piece) -> list[memoryview]:
     buffer = piece.buffer
     return [buffer[start:end] for start, end in zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)]
-
-
-def _samples(columns: Mapping[str, Any], count: int) -> list[Any]:
-    """One dict a sample."""
-    return [{name: column[place] for name, column in columns.items()} for place in range(count)]

@@ -11,6 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Event, Thread
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from emlio import __version__
 from emlio.clock import Clock
-from emlio.errors import EmlioError, PeerLostError, RemoteProtocolError
+from emlio.errors import EmlioError, LocalProtocolError, PeerLostError, RemoteProtocolError
 from emlio.planner.plan import Plan
 from emlio.receiver.agreement import Agreement, Holding, agree
 from emlio.receiver.config import LoaderConfig
@@ -27,12 +28,12 @@ from emlio.receiver.lanes import lanes_for
 from emlio.receiver.local import LocalShards
 from emlio.receiver.memory import keep_freed_memory
 from emlio.receiver.prefetch import Prefetch
+from emlio.receiver.record_sizes import NO_SIZES, RecordSizes
 from emlio.receiver.reorder import Reorder
-from emlio.receiver.source import Source, Tap
-from emlio.receiver.transport import ControlLink, Lane, Network, receive_buffer_bytes
-from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
+from emlio.receiver.source import Source, Sources, Tap
+from emlio.receiver.transport import Network, receive_buffer_bytes
+from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
 from emlio.session.rank import RankSession
-from emlio.units import format_duration
 from emlio.waker import Waker
 from emlio.wire.control import Hello, decode_control, encode_control
 
@@ -72,7 +73,8 @@ class Engine:
         self._ready = Event()
         self._error: EmlioError | None = None
         self._stop = False
-        self._sources: list[Source] = []
+        self._sources = Sources()
+        self._asked: dict[tuple[int, str, int], list[Future[RecordSizes]]] = {}
         self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
@@ -101,23 +103,23 @@ class Engine:
 
     def describe_wait(self) -> str:
         """What the next batch waits for, in words."""
-        answer: list[str] = []
-        done = Event()
+        answer: Future[str] = Future()
+        self._call(lambda: answer.set_result(self._describe_wait()))
+        try:
+            return answer.result(_ANSWER_S)
+        except TimeoutError:
+            return "the receive thread does not answer"
 
-        def describe() -> None:
-            try:
-                answer.append(self._describe_wait())
-            finally:
-                done.set()
-
-        self._call(describe)
-        done.wait(_ANSWER_S)
-        return answer[0] if answer else "the receive thread does not answer"
+    def sizes(self, shard: int, first: int, count: int) -> "Future[RecordSizes]":
+        """Where record `first` of a shard begins in its file, and the sizes of it and those after it; maybe not all `count`."""
+        future: Future[RecordSizes] = Future()
+        self._call(lambda: self._ask_sizes(shard, first, count, future))
+        return future
 
     @property
     def lanes(self) -> int:
         """Connections for data, over all daemons."""
-        return sum(len(daemon.taps) for daemon in self._sources)
+        return self._sources.lanes
 
     @property
     def peak_bytes(self) -> int:
@@ -131,14 +133,11 @@ class Engine:
 
     def reports(self) -> tuple[int, int]:
         """Nanoseconds that the daemons' streams were blocked by full lanes, and starved by slow reading."""
-        machines = [daemon.machine.report for daemon in self._sources]
-        return sum(report.blocked_ns for report in machines), sum(report.starved_ns for report in machines)
+        return self._sources.reports()
 
     def round_trip_ns(self) -> int | None:
         """The longest of the shortest round trips to each daemon."""
-        found = [daemon.machine.round_trip_ns for daemon in self._sources]
-        known = [value for value in found if value is not None]
-        return max(known) if known else None
+        return self._sources.round_trip_ns()
 
     def close(self) -> None:
         """Say goodbye, end the thread, free the sockets. Closing again does nothing."""
@@ -183,6 +182,8 @@ class Engine:
             self._ready.set()
             while self._calls:  # whoever asked something must not wait for ever
                 self._calls.popleft()()
+            for question in list(self._asked):
+                self._told_sizes(question, NO_SIZES)
             self._free()
 
     def _fail(self, error: EmlioError) -> None:
@@ -195,7 +196,7 @@ class Engine:
         for number, peer in enumerate(config.address.peers):
             machine = RankSession(peer=str(peer), timeout_ns=config.timeout_ns)
             daemon = Source(number, peer, machine, self._network)
-            self._sources.append(daemon)
+            self._sources.add(daemon)
             hello = Hello(
                 job=config.job,
                 client=uuid4().hex,
@@ -212,7 +213,7 @@ class Engine:
             self._ready.set()
 
     def _turn(self) -> None:
-        ready = set(self._network.wait(self._timeout_ms(), self._readable()))
+        ready = set(self._network.wait(self._timeout_ms(), self._sources.readable()))
         begun_ns = time.monotonic_ns()
         while self._calls:
             self._calls.popleft()()
@@ -232,17 +233,13 @@ class Engine:
             self._carry_out(daemon, daemon.machine.tick(now_ns))
         self.worked_ns += time.monotonic_ns() - begun_ns
 
-    def _readable(self) -> list[ControlLink | Lane]:
-        links: list[ControlLink | Lane] = [daemon.link for daemon in self._sources]
-        return links + [tap.lane for daemon in self._sources for tap in daemon.taps if tap.held is None]
-
     def _timeout_ms(self) -> int | None:
         if self._intake.held_back and self._intake.has_news():
             return 0  # handed out after the last look and before it was said that a message waits: nobody wakes for it
-        deadlines = [deadline for daemon in self._sources if (deadline := daemon.machine.deadline_ns()) is not None]
-        if not deadlines:
+        deadline_ns = self._sources.deadline_ns()
+        if deadline_ns is None:
             return None
-        return max(0, (min(deadlines) - self._clock.monotonic_ns()) // 1_000_000 + 1)
+        return max(0, (deadline_ns - self._clock.monotonic_ns()) // 1_000_000 + 1)
 
     def _receive_control(self, daemon: Source) -> None:
         while (data := daemon.link.receive()) is not None:
@@ -266,6 +263,9 @@ class Engine:
                     daemon.agreed = True
                     if all(other.agreed for other in self._sources):
                         self._ready.set()
+                case SizesCame(shard=shard, first=first, offset=offset, sizes=packed):
+                    sizes = np.frombuffer(packed, "<u4").astype(np.int64)
+                    self._told_sizes((daemon.number, shard, first), RecordSizes(offset=offset, sizes=sizes))
                 case StreamOpened(stream=stream, ports=ports):
                     daemon.connect(stream, ports)
                 case Failed(error=error):
@@ -289,6 +289,27 @@ class Engine:
         for daemon in self._sources:
             daemon.owned = agreement.owners == daemon.number
             self._carry_out(daemon, daemon.machine.offer(agreement.offer(daemon.machine.session), rows, now_ns))
+
+    def _ask_sizes(self, shard: int, first: int, count: int, future: "Future[RecordSizes]") -> None:
+        agreement, name = self._agreement, ""
+        source = None
+        if agreement is not None and self._error is None and not self._stop:
+            name = agreement.plan.catalog.shards[shard].name
+            source = self._sources.number(int(agreement.owners[shard]))
+        if source is not None:
+            self._asked.setdefault((source.number, name, first), []).append(future)
+            try:
+                self._carry_out(source, source.machine.ask_sizes(name, first, count))
+            except LocalProtocolError:  # the conversation is over; why is told in another place
+                self._told_sizes((source.number, name, first), NO_SIZES)
+        elif self._local is not None and (found := self._local.sizes(name, first, count)) is not None:
+            future.set_result(found)
+        else:
+            future.set_result(NO_SIZES)
+
+    def _told_sizes(self, question: tuple[int, str, int], sizes: RecordSizes) -> None:
+        for future in self._asked.pop(question, ()):
+            future.set_result(sizes)
 
     # ---- streaming ------------------------------------------------------------------------------------------------
 
@@ -373,11 +394,6 @@ class Engine:
         if reorder is None:
             return "no stream was opened"
         names = ", ".join(reorder.missing_from()) or "nothing"
-        now_ns = self._clock.monotonic_ns()
-        states = ", ".join(
-            f"{daemon.machine.peer} {daemon.machine.state.value}, "
-            f"{format_duration(daemon.machine.silence_ns(now_ns))} since it last spoke"
-            for daemon in self._sources
-        )
+        states = self._sources.describe(self._clock.monotonic_ns())
         wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
         return f"{wait} ({states})" if states else wait

@@ -10,21 +10,26 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from emlio.clock import SystemClock
 from emlio.errors import ClosedError, ConfigError, PeerLostError
 from emlio.planner.order import Shuffle
-from emlio.planner.state import PlanState
 from emlio.progress import Progress
 from emlio.receiver.address import Address
-from emlio.receiver.assemble import Assembler
+from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.engine import Engine
+from emlio.receiver.iteration import Iteration
+from emlio.receiver.position import Position
 from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
-from emlio.receiver.torch_adapter import tensor_maker, torch_is_installed
+from emlio.receiver.torch_adapter import distributed_world
+from emlio.receiver.workshop import BatchOptions, Workshop
 from emlio.receiver.world import find_world
 from emlio.units import format_duration, parse_duration_ns, parse_size
 
@@ -64,9 +69,15 @@ class EmlioLoader:
         fields: Sequence[str] | None = None,
         raw: bool = False,
         ids: bool = False,
+        seeds: bool = False,
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
+        threads: int | None = None,
+        pipeline: "str | Callable[..., Any] | None" = None,
+        pipeline_args: Mapping[str, Any] | None = None,
+        output_map: Sequence[str] | None = None,
         to: str | None = None,
+        device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "256MiB",
         timeout: "str | float" = "60s",
@@ -90,9 +101,17 @@ class EmlioLoader:
             fields: the features wanted of `tf.train.Example` records; None for all.
             raw: hand out {"record": [views of the records' bytes]} instead of features.
             ids: add the records' global ids as "__id__".
-            transform: applied to each sample, a dict of its features.
+            seeds: add a random number for each record as "__seed__": the same for a record in an epoch, whatever the number of
+                ranks and the resumes. What a transform draws from it is reproducible.
+            transform: applied to each sample, a dict of its features; by several threads at once.
             collate_fn: makes the batch of the samples.
+            threads: for the transform or the pipeline; by default this process's share of the processors.
+            pipeline: a DALI pipeline: "image-train", "image-eval", or a function that takes its sources from
+                `emlio.dali.inputs`.
+            pipeline_args: for that function, and for DALI's `Pipeline`: size=, mean=, num_threads=, prefetch_queue_depth= ...
+            output_map: names of the pipeline's outputs.
             to: "torch" or "numpy"; torch where it is installed.
+            device: "cpu", or "cuda" or "cuda:1": there the pipeline runs, or thither batches are copied beside other work.
             in_order: False hands out whichever batch is whole, which hides a slow daemon but gives up the order.
             prefetch: what may be taken off the wire before it is asked for; bounds this process's memory, see
                 docs/architecture.md.
@@ -105,13 +124,21 @@ class EmlioLoader:
         self._pid = os.getpid()
         self._closed = False
         world = find_world(rank, world_size, os.environ)
-        if to not in (None, "torch", "numpy"):
-            raise ConfigError(f'to must be "torch" or "numpy", got {to!r}')
-        if raw and fields is not None:
-            raise ConfigError("fields name features of decoded records; with raw=True there are none")
-        if isinstance(fields, str):
-            raise ConfigError(f"fields must be a list of names, got the string {fields!r}")
-        torch = to == "torch" or (to is None and torch_is_installed())
+        self._world_was_given = rank is not None
+        options = BatchOptions(
+            raw=raw,
+            fields=fields,
+            ids=ids,
+            seeds=seeds,
+            transform=transform,
+            collate_fn=collate_fn,
+            threads=threads,
+            pipeline=pipeline,
+            pipeline_args=pipeline_args,
+            output_map=output_map,
+            to=to,
+            device=device,
+        )
         self._config = LoaderConfig(
             address=Address.parse(address, local),
             batch_size=batch_size,
@@ -128,54 +155,50 @@ class EmlioLoader:
             on_error=on_error,
             verify=verify,
         )
-        self._assembler = Assembler(
-            raw=raw,
-            fields=fields,
-            ids=ids,
-            on_error=on_error,
-            to_tensor=tensor_maker() if torch and not raw else None,
-            transform=transform,
-            collate_fn=collate_fn,
-        )
         self._show_progress = progress
         self._born_ns = time.monotonic_ns()
         self._first_batch_ns: int | None = None
         self._batches = self._records = self._bad_records = self._wait_ns = self._busy_ns = 0
-        self._epoch = 0
-        self._origin = 0
-        self._steps_done = 0
-        self._iteration: _Iteration | None = None
+        self._iteration: Iteration | None = None
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
-        self._prefetch = Prefetch(self._assembler, ahead=transform is not None or collate_fn is not None)
-        self._engine = Engine(self._config, self._prefetch, SystemClock(), progress=progress)
+        policy = BadRecordPolicy(on_error)
+        self._workshop = Workshop(options, policy, batch_size=batch_size, seed=seed, rank=world.rank)
+        self._prefetch = Prefetch(self._workshop.maker)
+        try:
+            self._engine = Engine(self._config, self._prefetch, SystemClock(), progress=progress)
+        except BaseException:
+            self._prefetch.close()
+            self._workshop.close()
+            raise
         # Threads must not outlive the loader, nor hold up the interpreter's end.
-        self._finalizer = weakref.finalize(self, _close, self._engine, self._prefetch, self._pid)
+        self._finalizer = weakref.finalize(self, _close, self._engine, self._prefetch, self._workshop, self._pid)
         try:
             self._plan = self._engine.start()
             self._prefetch.start()
-            self._epoch_plan = self._plan.epoch(0)
+            self._position = Position(self._plan)
+            policy.locate_by(partial(locate_record, self._plan.catalog, self._engine.sizes))
         except BaseException:
             self.close()
             raise
-        if self._epoch_plan.repeated:
+        if self._position.repeated:
             _LOG.warning(
                 "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
                 f"{self._plan.catalog.records:,}",
                 world.world_size,
-                self._epoch_plan.repeated,
+                self._position.repeated,
             )
 
     # ---- position -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """Batches of this rank in the epoch under way, or of the next one; the rest of it after a resume."""
-        return self._epoch_plan.steps
+        return self._position.steps
 
     @property
     def epoch(self) -> int:
         """The epoch under way, or the next one."""
-        return self._epoch
+        return self._position.epoch
 
     @property
     def rank(self) -> int:
@@ -204,77 +227,74 @@ class EmlioLoader:
         self._check_usable()
         if self._iteration is not None:
             self._leave_iteration()
-        if epoch != self._epoch:
-            self._move_to(epoch, 0)
+        if epoch != self._position.epoch:
+            self._position.move_to(epoch)
 
-    def state_dict(self) -> dict[str, str | int]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the job is: samples already handed to the user, over all ranks. The same on all ranks at the same step."""
         self._check_usable()
         if not self._config.in_order and self._iteration is not None and not self._iteration.is_prefix:
             raise ConfigError(
                 "a position in the middle of an epoch needs in_order=True: later batches were handed out before earlier ones"
             )
-        state = PlanState(
-            fingerprint=self._plan.catalog.fingerprint,
-            seed=self._config.seed,
-            shuffle=self._config.shuffle,
-            epoch=self._epoch,
-            consumed=self._epoch_plan.consumed(self._steps_done),
-        )
-        return state.to_json()
+        return self._position.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there, with this loader's own world and batch size; takes effect at the next `iter`."""
         self._check_usable()
-        position = PlanState.from_json(state)
-        position.check(self._plan.catalog, self._plan.spec)
+        self._position.load(state)
         self._iteration = None
-        self._move_to(position.epoch, position.consumed)
-
-    def _move_to(self, epoch: int, origin: int) -> None:
-        self._epoch, self._origin, self._steps_done = epoch, origin, 0
-        self._epoch_plan = self._plan.epoch(epoch, origin)
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of the next epoch, or the rest of one after a resume. An iteration under way ends."""
         self._check_usable()
+        self._check_world()
         if self._iteration is not None:
             self._leave_iteration()
-        bar = Progress(f"epoch {self._epoch}", len(self), stream=sys.stderr) if self._show_progress else None
-        self._iteration = _Iteration(self._next, self._count_time, bar)
-        if self._flows_at != (self._epoch, self._origin):
+        bar = Progress(f"epoch {self.epoch}", len(self), stream=sys.stderr) if self._show_progress else None
+        self._iteration = Iteration(self._next, self._count_time, bar)
+        if self._flows_at != self._position.flow:
+            self._workshop.drop()
             self._generation = self._prefetch.restart()
-            self._engine.go_to(self._epoch, self._origin, self._generation)
+            self._engine.go_to(*self._position.flow, self._generation)
         # Until its end is reached it is unknown where the flow stands; then it stands at the next epoch.
         self._flows_at = None
         return self._iteration
 
     def _leave_iteration(self) -> None:
         """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
-        if self._steps_done:
-            self._move_to(self._epoch + 1, 0)
+        if self._position.steps_done:
+            self._position.move_to(self.epoch + 1)
         self._iteration = None
 
-    def _next(self, iteration: "_Iteration") -> MadeBatch:
+    def _next(self, iteration: Iteration) -> MadeBatch:
         self._check_usable()
         if iteration is not self._iteration:
             raise ClosedError("this iteration ended when another one of the same loader began")
-        if self._steps_done >= self._epoch_plan.steps:
+        if self._position.at_end:
             self._iteration = None
-            self._move_to(self._epoch + 1, 0)
-            self._flows_at = (self._epoch, 0)
+            self._position.move_to(self.epoch + 1)
+            self._flows_at = self._position.flow
             raise StopIteration
-        made = self._wait()
-        self._engine.delivered(self._generation, made.size_bytes)
-        self._steps_done += 1
+        made, value = self._workshop.next(self._fetch, self._is_ready)
+        self._position.step()
         self._batches += 1
         self._bad_records += made.bad
         self._records += made.count - (made.bad if self._config.on_error == "skip" else 0)
         if self._first_batch_ns is None:
             self._first_batch_ns = time.monotonic_ns() - self._born_ns
+        return replace(made, value=value)
+
+    def _fetch(self) -> MadeBatch:
+        """The next batch made. From here on it takes no room in the window: a pipeline has a bound of its own."""
+        made = self._wait()
+        self._engine.delivered(self._generation, made.size_bytes)
         return made
+
+    def _is_ready(self) -> bool:
+        return self._prefetch.ready
 
     def _wait(self) -> MadeBatch:
         timeout_ns = self._config.timeout_ns
@@ -302,7 +322,7 @@ class EmlioLoader:
             local_bytes=totals.local_bytes,
             wait_ns=self._wait_ns,
             busy_ns=self._busy_ns,
-            assemble_ns=self._prefetch.worked_ns,
+            assemble_ns=self._prefetch.worked_ns + self._workshop.waited_ns,
             receive_ns=self._engine.worked_ns,
             network_blocked_ns=blocked_ns,
             storage_starved_ns=starved_ns,
@@ -314,7 +334,7 @@ class EmlioLoader:
             bad_records=totals.bad_records,
             skipped_records=self._bad_records if self._config.on_error == "skip" else 0,
             replaced_records=self._bad_records if self._config.on_error == "replace" else 0,
-            repeated_records=self._epoch_plan.repeated,
+            repeated_records=self._position.repeated,
         )
 
     def _check_usable(self) -> None:
@@ -325,6 +345,16 @@ class EmlioLoader:
             )
         if self._closed:
             raise ClosedError("the loader is closed")
+
+    def _check_world(self) -> None:
+        """A process group that was made after the loader, of which it knows nothing, would have every rank read everything."""
+        now = distributed_world()
+        if self._world_was_given or now is None or now == (self.rank, self.world_size):
+            return
+        raise ConfigError(
+            f"a loader must be made after the process group, or be given its rank and world_size: torch.distributed has rank "
+            f"{now[0]} of {now[1]} now, this loader was made as rank {self.rank} of {self.world_size}"
+        )
 
     def close(self) -> None:
         """End the threads and connections. Closing again does nothing."""
@@ -345,46 +375,9 @@ class EmlioLoader:
         self._busy_ns += busy_ns
 
 
-def _close(engine: Engine, prefetch: Prefetch, pid: int) -> None:
+def _close(engine: Engine, prefetch: Prefetch, workshop: Workshop, pid: int) -> None:
     # In a forked child the threads do not exist; waiting for them would never end.
     if os.getpid() == pid:
         prefetch.close()
+        workshop.close()
         engine.close()
-
-
-class _Iteration(Iterator[Any]):
-    """One pass over an epoch, or over its rest."""
-
-    def __init__(
-        self, take: "Callable[[_Iteration], MadeBatch]", count_time: Callable[[int, int], None], bar: Progress | None
-    ) -> None:
-        self._take = take
-        self._count_time = count_time
-        self._bar = bar
-        self._handed: set[int] = set()
-        self._left_ns: int | None = None
-        self._ended = False
-
-    @property
-    def is_prefix(self) -> bool:
-        """Whether the batches handed out are the first ones of the epoch, without a gap."""
-        return not self._handed or max(self._handed) == len(self._handed) - 1
-
-    def __next__(self) -> Any:
-        came_ns = time.monotonic_ns()
-        if self._ended:
-            raise StopIteration
-        try:
-            made = self._take(self)
-        except BaseException as error:
-            self._ended = isinstance(error, StopIteration)
-            if self._bar is not None:
-                self._bar.close()
-            raise
-        now_ns = time.monotonic_ns()
-        self._count_time(now_ns - came_ns, came_ns - self._left_ns if self._left_ns is not None else 0)
-        self._handed.add(made.step)
-        if self._bar is not None:
-            self._bar.add(1)
-        self._left_ns = now_ns
-        return made.value

@@ -10,7 +10,6 @@ from pathlib import Path
 from threading import Condition, Thread
 
 import numpy as np
-import numpy.typing as npt
 
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError
@@ -21,6 +20,7 @@ from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
+from emlio.receiver.record_sizes import RecordSizes
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.waker import Waker
 from emlio.wire.control import ShardRow
@@ -123,13 +123,13 @@ class LocalShards:
             self._ready_bytes -= _held_bytes(self._ready.popleft())
             self._changed.notify_all()
 
-    def sizes(self, shard: str, first: int, count: int) -> tuple[int, npt.NDArray[np.int64]] | None:
+    def sizes(self, shard: str, first: int, count: int) -> RecordSizes | None:
         """Where in its file record `first` begins, and the sizes of it and those after it; None if it does not lie here."""
         number = self._numbers.get(shard)
         if number is None:
             return None
         offsets = self._dataset.shards[number].offsets
-        return int(offsets[first]), np.diff(offsets[first : first + count + 1])
+        return RecordSizes(offset=int(offsets[first]), sizes=np.diff(offsets[first : first + count + 1]))
 
     def _run(self) -> None:
         gatherer = Gatherer()

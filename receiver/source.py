@@ -1,8 +1,10 @@
-"""One daemon as the receive thread sees it: the conversation, and the lanes it opened.
+"""The daemons as the receive thread sees them: the conversation with each, and the lanes it opened.
 
-Covers: connecting and closing lanes, reading a message off one and understanding its header, parting from a daemon that leaves.
-Does not cover: deciding when (emlio.receiver.engine).
+Covers: connecting and closing lanes, reading a message off one and understanding its header, parting from a daemon that leaves,
+what is known of all of them together. Does not cover: deciding when (emlio.receiver.engine).
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,9 +15,10 @@ from emlio.receiver.intake import Message
 from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.transport import ControlLink, Lane, Network
 from emlio.session.rank import RankSession
+from emlio.units import format_duration
 from emlio.wire.data import decode_data_header
 
-__all__ = ["Source", "Tap"]
+__all__ = ["Source", "Sources", "Tap"]
 
 
 class Tap:
@@ -105,3 +108,57 @@ class Source:
         self.close_lanes()
         self._network.forget(self.link)
         self.link.close(linger_ms)
+
+
+class Sources:
+    """All daemons of one loader, in the order of the address."""
+
+    def __init__(self) -> None:
+        self._all: list[Source] = []
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, source: Source) -> None:
+        """One more."""
+        self._all.append(source)
+
+    def number(self, number: int) -> Source | None:
+        """The one of this number, if it is a daemon's."""
+        return self._all[number] if number < len(self._all) else None
+
+    @property
+    def lanes(self) -> int:
+        """Connections for data."""
+        return sum(len(source.taps) for source in self._all)
+
+    def readable(self) -> list[ControlLink | Lane]:
+        """What is to be waited for."""
+        links: list[ControlLink | Lane] = [source.link for source in self._all]
+        return links + [tap.lane for source in self._all for tap in source.taps if tap.held is None]
+
+    def deadline_ns(self) -> int | None:
+        """When the first of the conversations must be looked after at the latest."""
+        deadlines = [deadline for source in self._all if (deadline := source.machine.deadline_ns()) is not None]
+        return min(deadlines, default=None)
+
+    def reports(self) -> tuple[int, int]:
+        """Nanoseconds that the daemons' streams were blocked by full lanes, and starved by slow reading."""
+        machines = [source.machine.report for source in self._all]
+        return sum(report.blocked_ns for report in machines), sum(report.starved_ns for report in machines)
+
+    def round_trip_ns(self) -> int | None:
+        """The longest of the shortest round trips to each daemon."""
+        found = [source.machine.round_trip_ns for source in self._all]
+        return max((value for value in found if value is not None), default=None)
+
+    def describe(self, now_ns: int) -> str:
+        """How each is doing, in words."""
+        return ", ".join(
+            f"{source.machine.peer} {source.machine.state.value}, "
+            f"{format_duration(source.machine.silence_ns(now_ns))} since it last spoke"
+            for source in self._all
+        )

@@ -1,18 +1,29 @@
 """torch, where it is wanted; the only file of the receiver that imports it.
 
 Covers: whether it is installed, the process group's rank, arrays to tensors. torch is imported when a tensor is first made, never
-to find out something: its import takes seconds. Does not cover: moving tensors to a device.
+to find out something: its import takes seconds. Copies to a device. Does not cover: decoding.
 """
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
-__all__ = ["distributed_world", "tensor_maker", "torch_is_installed"]
+from emlio.errors import ConfigError
+
+__all__ = [
+    "DeviceMover",
+    "Moving",
+    "cuda_stream",
+    "distributed_world",
+    "from_dlpack",
+    "tensor_maker",
+    "torch_is_installed",
+]
 
 
 def torch_is_installed() -> bool:
@@ -33,3 +44,80 @@ def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":
     torch: Any = importlib.import_module("torch")
     make: Callable[[np.ndarray[Any, Any]], Any] = torch.from_numpy
     return make
+
+
+def from_dlpack(thing: Any) -> Any:
+    """A tensor on the memory of something that speaks DLPack."""
+    torch: Any = importlib.import_module("torch")
+    return torch.from_dlpack(thing)
+
+
+def cuda_stream(device: int) -> Any:
+    """The stream on which the user's next work on a device will run."""
+    torch: Any = importlib.import_module("torch")
+    return torch.cuda.current_stream(device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moving:
+    """A batch on its way to a device."""
+
+    batch: Any
+    arrived: Any
+
+
+class DeviceMover:
+    """Copies batches to a CUDA device, beside the work that goes on there.
+
+    `start` belongs to the threads that make batches, `finish` to the user's.
+    """
+
+    def __init__(self, device: str) -> None:
+        """Raises `ConfigError` where there is no such device."""
+        torch: Any = importlib.import_module("torch")
+        if not torch.cuda.is_available():
+            raise ConfigError(f"device {device!r} needs a CUDA device that PyTorch can use; there is none here")
+        wanted = torch.device(device)
+        count = torch.cuda.device_count()
+        number = torch.cuda.current_device() if wanted.index is None else wanted.index
+        if number >= count:
+            raise ConfigError(f"device must be one of {count} CUDA devices, got {device!r}")
+        self._torch = torch
+        self._device = torch.device("cuda", number)
+        self._stream = torch.cuda.Stream(self._device)
+
+    def start(self, batch: Any) -> Moving:
+        """Begin the copy of all tensors in a batch, through pinned memory."""
+        with self._torch.cuda.stream(self._stream):
+            moved = _mapped(batch, self._torch.Tensor, self._copy)
+            return Moving(moved, self._stream.record_event())
+
+    def _copy(self, tensor: Any) -> Any:
+        # The allocator of pinned memory keeps the block until the copy is done.
+        return tensor.pin_memory().to(self._device, non_blocking=True)
+
+    def finish(self, moving: Moving) -> Any:
+        """The batch; what the user does with it on his stream waits for the copy."""
+        stream = self._torch.cuda.current_stream(self._device)
+        stream.wait_event(moving.arrived)
+
+        def keep(tensor: Any) -> Any:
+            tensor.record_stream(stream)
+            return tensor
+
+        return _mapped(moving.batch, self._torch.Tensor, keep)
+
+
+def _mapped(value: Any, kind: type[Any], change: Callable[[Any], Any]) -> Any:
+    """Every tensor in dicts, lists and tuples changed, all else as it is."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        names = list(cast("Iterable[Any]", value))
+        return {name: _mapped(value[name], kind, change) for name in names}
+    if isinstance(value, list | tuple):
+        changed = [_mapped(item, kind, change) for item in cast("Sequence[Any]", value)]
+        make = cast("Any", type(cast("object", value)))
+        # A named tuple takes its items one by one.
+        return make(*changed) if hasattr(make, "_fields") else make(changed)
+    return value

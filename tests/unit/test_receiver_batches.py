@@ -1,6 +1,7 @@
 """From pieces to what the user asked for: views, columns, ids, transforms, collation, bad records."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
 from emlio.receiver.assemble import Assembler
+from emlio.receiver.bad_records import BadRecordPolicy, RecordPlace
 from emlio.receiver.collate import default_collate
+from emlio.receiver.making import ColumnMaker, SampleMaker
 from emlio.receiver.reorder import BadRecord, WholeBatch
 
 _IDS = [50, 40, 30, 20, 10]
@@ -39,17 +42,34 @@ def _batch(records: Sequence[bytes], pieces: Sequence[Sequence[int]], bad: Seque
     )
 
 
-def _assembler(**options: Any) -> Assembler:
+def _locate(record: int) -> RecordPlace:
+    """Each batch of these tests has one record of each shard."""
+    slot = _IDS.index(record)
+    return RecordPlace(shard=f"shard{slot}", record=100 + slot, offset=1000 * slot)
+
+
+def _assembler(
+    transform: Callable[[Any], Any] | None = None, threads: int = 1, **options: Any
+) -> Callable[[WholeBatch], Any]:
+    policy = BadRecordPolicy(options.pop("on_error", "raise"), _locate)
     usual: dict[str, Any] = {
         "raw": True,
         "fields": None,
         "ids": True,
-        "on_error": "raise",
+        "seeder": None,
+        "policy": policy,
         "to_tensor": None,
-        "transform": None,
         "collate_fn": None,
     }
-    return Assembler(**(usual | options))
+    assembler = Assembler(**(usual | options))
+    if transform is None:
+        return lambda batch: ColumnMaker(assembler, None, ahead=0).make(batch).value
+
+    def make(batch: WholeBatch) -> Any:
+        with closing(SampleMaker(assembler, transform, policy, None, threads=threads, batch_size=batch.count)) as maker:
+            return maker.make(batch).result(20).value
+
+    return make
 
 
 _RAW = [b"zero", b"one", b"", b"three", b"four"]
@@ -124,7 +144,9 @@ def test_a_collate_fn_makes_the_batch_with_and_without_a_transform() -> None:
 
 
 def test_a_bad_record_raises_and_names_itself_and_the_remedy() -> None:
-    with pytest.raises(CorruptRecordError, match="record 101 of shard shard1: its CRC32C is wrong") as raised:
+    with pytest.raises(
+        CorruptRecordError, match="record 101 of shard shard1 at byte 1000: its CRC32C is wrong"
+    ) as raised:
         _assembler()(_batch(_RAW, [[0, 2, 4]], bad=[3, 1]))
     assert "(1 more in the same batch)" in str(raised.value)
     assert 'need on_error="skip" or "replace"' in str(raised.value)

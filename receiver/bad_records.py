@@ -1,0 +1,92 @@
+"""What becomes of a record that is not what it must be: a checksum, a missing field, an image that cannot be decoded.
+
+Covers: the policy `on_error` names and the error that names the record. The records of a batch stay as many on every way but
+"skip", and the number of batches on all. Does not cover: finding such records.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import CorruptRecordError
+
+__all__ = ["BadRecordPolicy", "RecordPlace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlace:
+    """Where a record lies; `offset` is the byte its frame begins at, or -1 where nobody can tell."""
+
+    shard: str
+    record: int
+    offset: int
+
+
+class BadRecordPolicy:
+    """`on_error` of one loader; for any thread."""
+
+    def __init__(self, on_error: str, locate: Callable[[int], RecordPlace] | None = None) -> None:
+        """See the class.
+
+        Args:
+            on_error: "raise", "skip" or "replace".
+            locate: see `locate_by`.
+        """
+        self.on_error = on_error
+        self._locate = locate if locate is not None else _nowhere
+
+    def locate_by(self, locate: Callable[[int], RecordPlace]) -> None:
+        """What tells where a record lies by its global id; asked only for an error, and may ask a daemon."""
+        self._locate = locate
+
+    def settle(self, ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> npt.NDArray[np.int64]:
+        """Which record of the batch to take for each record handed out.
+
+        Args:
+            ids: (n,) the batch's records.
+            reasons: what is wrong with the record at a place of the batch; at least one.
+
+        Raises:
+            CorruptRecordError: by the policy, or because no good record is left.
+        """
+        good = np.ones(len(ids), np.bool_)
+        good[list(reasons)] = False
+        if self.on_error == "raise" or not good.any():
+            raise self.error(ids, reasons)
+        if self.on_error == "skip":
+            return np.flatnonzero(good)
+        # Another record of the same batch: it is here, and the order says which, so all runs choose alike.
+        places, donors = np.arange(len(ids)), np.flatnonzero(good)
+        for number, place in enumerate(sorted(reasons)):
+            places[place] = donors[number % len(donors)]
+        return places
+
+    def describe(self, record_id: int) -> str:
+        """Which record this is, in words."""
+        return _describe(self._locate(record_id))
+
+    def error(self, ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> CorruptRecordError:
+        """The error that names the first of these records."""
+        first = min(reasons)
+        found = self._locate(int(ids[first]))
+        more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
+        way = 'batches without it need on_error="skip" or "replace"'
+        if self.on_error != "raise":
+            way = f"all {len(ids)} records of the batch are bad, so there is nothing left to hand out"
+        return CorruptRecordError(
+            f"{_describe(found)}: {reasons[first]}{more}; {way}",
+            shard=found.shard,
+            record=found.record,
+            offset=found.offset,
+        )
+
+
+def _nowhere(record: int) -> RecordPlace:
+    raise AssertionError(f"record {record} is spoken of before there is a plan")
+
+
+def _describe(place: RecordPlace) -> str:
+    where = f" at byte {place.offset}" if place.offset >= 0 else ""
+    return f"record {place.record} of shard {place.shard}{where}"

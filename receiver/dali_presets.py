@@ -1,0 +1,185 @@
+"""Pipelines for pictures, ready to use.
+
+Covers: training with a random crop and a mirror image, evaluation with a centre crop; JPEG, PNG and whatever else DALI
+decodes. Every random choice is drawn from the loader's seed, the epoch and the record, by `inputs(random=...)`. Does not
+cover: running them.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emlio.errors import ConfigError
+from emlio.receiver.dali_inputs import inputs
+
+__all__ = ["OUTPUTS", "PRESETS", "image_eval", "image_train"]
+
+OUTPUTS = ("image", "label")
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
+_INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos", "triangular")
+_TRIES = 4
+"""Candidates for a crop that may not fit into the picture; as a rule the first one does."""
+
+_NUMBERS = 2 * _TRIES + 3
+"""Area and shape of each candidate, where the crop lies, and whether it is mirrored."""
+
+
+def image_train(
+    *,
+    size: int = 224,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    mirror: float = 0.5,
+    mean: Sequence[float] = _MEAN,
+    std: Sequence[float] = _STD,
+    interpolation: str = "linear",
+    dtype: str = "float",
+    decoder: str = "cpu",
+    encoded: str = "image/encoded",
+    label: str = "image/class/label",
+) -> tuple[Any, Any]:
+    """A random part of the picture, of random shape, resized, perhaps mirrored, normalised: CHW.
+
+    Only the part wanted is decoded.
+
+    Args:
+        size: of the result, both ways.
+        scale: least and largest part of the picture's area.
+        ratio: least and largest width of the part for its height.
+        mirror: how probable it is that left and right change places.
+        mean: of the channels, as part of the range; subtracted.
+        std: likewise; divided by.
+        interpolation: "nearest", "linear", "cubic", "lanczos" or "triangular".
+        dtype: "float", "float16" or "uint8"; the last is not normalised.
+        decoder: "cpu", or "mixed" for decoding on the GPU.
+        encoded: the feature that holds the picture.
+        label: the feature beside it.
+    """
+    fn, types, math = _dali()
+    if not 0 < scale[0] <= scale[1] <= 1 or not 0 < ratio[0] <= ratio[1]:
+        raise ConfigError(
+            f"scale must be two rising parts of 1 and ratio two rising numbers above 0, got {scale} and {ratio}"
+        )
+    if not 0 <= mirror <= 1:
+        raise ConfigError(f"mirror must be a probability in [0, 1], got {mirror}")
+    pictures, labels, drawn = inputs(encoded, label, random=_NUMBERS, images=(encoded,))
+    shape = fn.cast(fn.peek_image_shape(pictures), dtype=types.FLOAT)
+    height, width = shape[0], shape[1]
+    high, wide = _crop(math, drawn, height, width, scale, ratio)
+    top = drawn[2 * _TRIES] * (height - high)
+    left = drawn[2 * _TRIES + 1] * (width - wide)
+    start = fn.stack(fn.cast(math.floor(top), dtype=types.INT32), fn.cast(math.floor(left), dtype=types.INT32))
+    extent = fn.stack(fn.cast(high, dtype=types.INT32), fn.cast(wide, dtype=types.INT32))
+    images = fn.decoders.image_slice(
+        pictures, device=decoder, start=start, shape=extent, axis_names="HW", output_type=types.RGB
+    )
+    images = fn.resize(images, size=(size, size), interp_type=_interpolation(types, interpolation), antialias=True)
+    flipped = fn.cast(drawn[2 * _TRIES + 2] < mirror, dtype=types.INT32)
+    return _finished(fn, types, images, mean, std, dtype, flipped), _beside(labels, decoder)
+
+
+def image_eval(
+    *,
+    size: int = 224,
+    shorter: int | None = None,
+    mean: Sequence[float] = _MEAN,
+    std: Sequence[float] = _STD,
+    interpolation: str = "linear",
+    dtype: str = "float",
+    decoder: str = "cpu",
+    encoded: str = "image/encoded",
+    label: str = "image/class/label",
+) -> tuple[Any, Any]:
+    """The whole picture resized, its centre cut out and normalised: CHW.
+
+    Args:
+        size: of the result, both ways.
+        shorter: the shorter side before the cut; by default 256 for 224, and in proportion.
+        mean: of the channels, as part of the range; subtracted.
+        std: likewise; divided by.
+        interpolation: "nearest", "linear", "cubic", "lanczos" or "triangular".
+        dtype: "float", "float16" or "uint8"; the last is not normalised.
+        decoder: "cpu", or "mixed" for decoding on the GPU.
+        encoded: the feature that holds the picture.
+        label: the feature beside it.
+    """
+    fn, types, _ = _dali()
+    side = round(size * 256 / 224) if shorter is None else shorter
+    if side < size:
+        raise ConfigError(f"shorter must be at least the size {size}, got {side}")
+    pictures, labels = inputs(encoded, label, images=(encoded,))
+    images = fn.decoders.image(pictures, device=decoder, output_type=types.RGB)
+    kind = _interpolation(types, interpolation)
+    images = fn.resize(images, resize_shorter=side, interp_type=kind, antialias=True)
+    return _finished(fn, types, images, mean, std, dtype, 0, crop=(size, size)), _beside(labels, decoder)
+
+
+PRESETS: dict[str, Callable[..., tuple[Any, Any]]] = {"image-train": image_train, "image-eval": image_eval}
+
+
+def _dali() -> tuple[Any, Any, Any]:
+    return tuple(importlib.import_module(f"nvidia.dali.{name}") for name in ("fn", "types", "math"))  # type: ignore[return-value]  # three of them
+
+
+def _crop(
+    math: Any, drawn: Any, height: Any, width: Any, scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[Any, Any]:
+    """Height and width of the part: the first candidate that fits, else the last one, cut to fit."""
+    rows, columns = None, None
+    for number in reversed(range(_TRIES)):
+        area = (scale[0] + drawn[2 * number] * (scale[1] - scale[0])) * height * width
+        # The logarithm of the shape is uniform: twice as wide is as probable as twice as high.
+        shape = ratio[0] * math.pow(ratio[1] / ratio[0], drawn[2 * number + 1])
+        wide, high = math.sqrt(area * shape), math.sqrt(area / shape)
+        if rows is None:
+            rows, columns = math.min(high, height), math.min(wide, width)
+        else:
+            fits = (high <= height) * (wide <= width)
+            rows, columns = fits * high + (1 - fits) * rows, fits * wide + (1 - fits) * columns
+    return math.max(math.floor(rows), 1.0), math.max(math.floor(columns), 1.0)
+
+
+def _interpolation(types: Any, name: str) -> Any:
+    if name not in _INTERPOLATIONS:
+        raise ConfigError(f"interpolation must be one of {', '.join(_INTERPOLATIONS)}, got {name!r}")
+    return {
+        "nearest": types.INTERP_NN,
+        "linear": types.INTERP_LINEAR,
+        "cubic": types.INTERP_CUBIC,
+        "lanczos": types.INTERP_LANCZOS3,
+        "triangular": types.INTERP_TRIANGULAR,
+    }[name]
+
+
+def _finished(
+    fn: Any,
+    types: Any,
+    images: Any,
+    mean: Sequence[float],
+    std: Sequence[float],
+    dtype: str,
+    mirror: Any,
+    crop: tuple[int, int] | None = None,
+) -> Any:
+    if len(mean) != 3 or len(std) != 3 or not all(value > 0 for value in std):
+        raise ConfigError(f"mean and std must be three numbers, std above 0, got {tuple(mean)} and {tuple(std)}")
+    where = {} if crop is None else {"crop": crop}
+    if dtype == "uint8":
+        return fn.crop_mirror_normalize(images, dtype=types.UINT8, output_layout="CHW", mirror=mirror, **where)
+    if dtype not in ("float", "float16"):
+        raise ConfigError(f'dtype must be "float", "float16" or "uint8", got {dtype!r}')
+    return fn.crop_mirror_normalize(
+        images,
+        dtype=types.FLOAT if dtype == "float" else types.FLOAT16,
+        output_layout="CHW",
+        mean=[255 * value for value in mean],
+        std=[255 * value for value in std],
+        mirror=mirror,
+        **where,
+    )
+
+
+def _beside(labels: Any, decoder: str) -> Any:
+    """The labels where the pictures are."""
+    return labels.gpu() if decoder == "mixed" else labels

@@ -1,0 +1,77 @@
+"""A fixed number of threads that share the steps of jobs, first come first served.
+
+Covers: the threads, dealing out steps, counting their time, ending. Does not cover: what a step does, and errors in it: a
+step must not raise.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from emlio.errors import ClosedError
+
+__all__ = ["Workers"]
+
+
+class Workers:
+    """Threads for steps. `add` may be called from any thread."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self.worked_ns = 0  # over all threads
+        self._changed = Condition()
+        self._jobs: deque[_Steps] = deque()
+        self._closed = False
+        self._threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, step: Callable[[int], None], count: int, cancel: Callable[[], None]) -> None:
+        """Have `step` called with each number up to before `count`, in rising order, by whichever thread is free.
+
+        `cancel` is called instead when the workers are closed before all steps were dealt out.
+        """
+        with self._changed:
+            if self._closed:
+                raise ClosedError("the workers are closed")
+            self._jobs.append(_Steps(step, count, cancel))
+            self._changed.notify(min(count, len(self._threads)))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._jobs)
+                if self._closed:
+                    return
+                job = self._jobs[0]
+                number = job.dealt
+                job.dealt += 1
+                if job.dealt == job.count:
+                    self._jobs.popleft()
+            begun_ns = time.monotonic_ns()
+            job.step(number)
+            # Nothing of the job may stay referred to from here: its memory is the user's to free.
+            del job
+            with self._changed:
+                self.worked_ns += time.monotonic_ns() - begun_ns
+
+    def close(self) -> None:
+        """End the threads after the steps they are at. Closing again does nothing."""
+        with self._changed:
+            self._closed = True
+            dropped, self._jobs = list(self._jobs), deque()
+            self._changed.notify_all()
+        for job in dropped:
+            job.cancel()
+        for thread in self._threads:
+            thread.join()
+
+
+class _Steps:
+    """A job's steps and how many of them are dealt out."""
+
+    __slots__ = ("cancel", "count", "dealt", "step")
+
+    def __init__(self, step: Callable[[int], None], count: int, cancel: Callable[[], None]) -> None:
+        self.step, self.count, self.cancel = step, count, cancel
+        self.dealt = 0

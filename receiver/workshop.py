@@ -1,0 +1,199 @@
+"""Everything a loader makes its batches with.
+
+Covers: the options about batches, checked against each other, and the parts that follow from them. Does not cover: where
+records come from (emlio.receiver.engine), each part's work.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError
+from emlio.planner.sample_seeds import sample_seeds, uniforms
+from emlio.receiver.assemble import Assembler
+from emlio.receiver.bad_records import BadRecordPolicy
+from emlio.receiver.config import is_whole
+from emlio.receiver.dali_adapter import DaliPipe, PipeOptions, dali_device
+from emlio.receiver.decoded import IDS, Decoded
+from emlio.receiver.making import ColumnMaker, Maker, PipeMaker, SampleMaker
+from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.torch_adapter import DeviceMover, tensor_maker, torch_is_installed
+
+__all__ = ["BatchOptions", "Workshop"]
+
+_COPIED_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions:
+    """What the user wants of his batches; the loader's arguments of the same names."""
+
+    raw: bool
+    fields: Sequence[str] | None
+    ids: bool
+    seeds: bool
+    transform: Callable[[Any], Any] | None
+    collate_fn: Callable[[Sequence[Any]], Any] | None
+    threads: int | None
+    pipeline: "str | Callable[..., Any] | None"
+    pipeline_args: Mapping[str, Any] | None
+    output_map: Sequence[str] | None
+    to: str | None
+    device: str | None
+
+    def __post_init__(self) -> None:
+        if self.to not in (None, "torch", "numpy"):
+            raise ConfigError(f'to must be "torch" or "numpy", got {self.to!r}')
+        if self.raw and self.fields is not None:
+            raise ConfigError("fields name features of decoded records; with raw=True there are none")
+        if isinstance(self.fields, str):
+            raise ConfigError(f"fields must be a list of names, got the string {self.fields!r}")
+        if self.threads is not None and (not is_whole(self.threads) or self.threads < 1):
+            raise ConfigError(f"threads must be a whole number of at least 1, got {self.threads!r}")
+        if self.device is not None and self.device.partition(":")[0] not in ("cpu", "cuda", "gpu"):
+            raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {self.device!r}')
+        self._check_pipeline()
+        if self.on_device and not self.tensors:
+            raise ConfigError(
+                f"device {self.device!r} needs torch's tensors, which to={self.to!r} or raw=True rules out"
+            )
+
+    def _check_pipeline(self) -> None:
+        if self.pipeline is None:
+            given = [name for name in ("pipeline_args", "output_map") if getattr(self, name) is not None]
+            if given:
+                raise ConfigError(f"{' and '.join(given)} belong to a pipeline, and there is none")
+            return
+        others = {
+            "raw": self.raw,
+            "fields": self.fields is not None,
+            "seeds": self.seeds,
+            "transform": self.transform is not None,
+            "collate_fn": self.collate_fn is not None,
+        }
+        wrong = [name for name, given in others.items() if given]
+        if wrong:
+            raise ConfigError(
+                f"a pipeline says itself what it takes and makes; {', '.join(wrong)} cannot be given beside it"
+            )
+
+    @property
+    def tensors(self) -> bool:
+        """Whether numbers come as torch's tensors."""
+        return not self.raw and (self.to == "torch" or (self.to is None and torch_is_installed()))
+
+    @property
+    def on_device(self) -> bool:
+        """Whether batches go to a CUDA device."""
+        return self.device is not None and self.device.partition(":")[0] != "cpu"
+
+
+class Workshop:
+    """The maker of a loader's batches, and what is done with a batch when the user takes it.
+
+    Attributes:
+        maker: makes batches of whole ones.
+    """
+
+    def __init__(
+        self, options: BatchOptions, policy: BadRecordPolicy, *, batch_size: int, seed: int, rank: int
+    ) -> None:
+        """See the class.
+
+        Args:
+            options: what is wanted.
+            policy: what becomes of bad records.
+            batch_size: the most records in a batch.
+            seed: of the plan; what is drawn for a record follows from it, the epoch and the record.
+            rank: of this process; DALI's own random numbers differ from rank to rank.
+        """
+        self._ids = options.ids
+        self._to_tensor = tensor_maker() if options.tensors else None
+        self._seed = seed
+        self._pipe: DaliPipe | None = None
+        self._mover: DeviceMover | None = None
+        threads = options.threads or _usable_threads(os.environ)
+        if options.pipeline is not None:
+            self._pipe = DaliPipe(
+                PipeOptions(
+                    pipeline=options.pipeline,
+                    arguments=dict(options.pipeline_args or {}),
+                    output_map=options.output_map,
+                    batch_size=batch_size,
+                    device_id=dali_device(options.device, os.environ),
+                    threads=threads,
+                    seed=int(sample_seeds(seed, 0, np.array([rank], np.int64))[0] >> 33),
+                    tensors=options.tensors,
+                ),
+                policy,
+                self._draw,
+            )
+        elif options.on_device:
+            self._mover = DeviceMover(str(options.device).replace("gpu", "cuda"))
+        assembler = Assembler(
+            raw=options.raw,
+            fields=options.fields if self._pipe is None else self._pipe.fields,
+            ids=options.ids and self._pipe is None,
+            seeder=self._seeds if options.seeds else None,
+            policy=policy,
+            to_tensor=self._to_tensor,
+            collate_fn=options.collate_fn,
+        )
+        finish = self._mover.start if self._mover is not None else None
+        self.maker: Maker
+        if self._pipe is not None:
+            self.maker = PipeMaker(assembler, self._pipe.images, policy)
+        elif options.transform is not None:
+            self.maker = SampleMaker(
+                assembler, options.transform, policy, finish, threads=threads, batch_size=batch_size
+            )
+        else:
+            ahead = _COPIED_AHEAD if options.collate_fn is not None or self._mover is not None else 0
+            self.maker = ColumnMaker(assembler, finish, ahead=ahead)
+
+    @property
+    def waited_ns(self) -> int:
+        """How long a pipeline was waited for that had its records."""
+        return self._pipe.waited_ns if self._pipe is not None else 0
+
+    def next(self, fetch: Callable[[], MadeBatch], ready: Callable[[], bool]) -> tuple[MadeBatch, Any]:
+        """The next batch, and what of it is the user's.
+
+        Args:
+            fetch: gives the next batch that was made, waiting for it.
+            ready: whether it would find one at once.
+        """
+        if self._pipe is not None:
+            made, decoded = self._pipe.next(fetch, ready)
+            value = made.value
+            if self._ids:
+                value[IDS] = decoded.ids if self._to_tensor is None else self._to_tensor(decoded.ids)
+            return made, value
+        made = fetch()
+        return made, made.value if self._mover is None else self._mover.finish(made.value)
+
+    def drop(self) -> None:
+        """What is under way is not wanted any more."""
+        if self._pipe is not None:
+            self._pipe.drop()
+
+    def close(self) -> None:
+        """Let go of the pipeline. The maker belongs to whom it was given."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def _seeds(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return sample_seeds(self._seed, epoch, ids)
+
+    def _draw(self, decoded: Decoded, count: int) -> npt.NDArray[np.float32]:
+        return uniforms(sample_seeds(self._seed, decoded.epoch, decoded.ids), count)
+
+
+def _usable_threads(environment: Mapping[str, str]) -> int:
+    """This process's share of the processors it may use: launchers say how many processes a host has."""
+    ranks = environment.get("LOCAL_WORLD_SIZE", "1")
+    return max(len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() and int(ranks) else 1), 1)
