@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -345,8 +345,7 @@ def _for_dali(column: Any, name: str) -> Any:
 
 
 def _array(tensor: Any) -> Any:
-    make: Any = np.from_dlpack
-    return make(tensor)
+    return cast("Any", np).from_dlpack(tensor)
 
 
 def _essence(error: RuntimeError) -> str:
