@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
+from urllib.parse import unquote
 
 from emlio.errors import ConfigError
 
@@ -15,6 +16,9 @@ __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 DEFAULT_PORT = 5555
 _SCHEME = "emlio://"
 _FILE_SCHEME = "file://"
+_HERE = ("/", "./", "../", "~")
+"""What a directory begins with; a bare name could be a slip of the pen for an address."""
+
 _PEER = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s]+)(?::(\d{1,5}))?")
 
 
@@ -55,12 +59,12 @@ class Address:
     @staticmethod
     def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
         """The address in the text, with the directory of this host that holds some of the shards."""
-        text = fspath(address)
+        text = _text(address)
         form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory"
-        if text.startswith((_FILE_SCHEME, "/", "./", "../", "~")):
+        if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
             if local is not None:
                 raise ConfigError(f"local names shards beside those of daemons; the address is a directory: {text!r}")
-            place = Path(text.removeprefix(_FILE_SCHEME)).expanduser().resolve()
+            place = _directory(text)
             return Address(peers=(), dataset=place.name, directory=place)
         if not text.startswith(_SCHEME):
             raise ConfigError(f"an address {form}, got {text!r}")
@@ -75,5 +79,26 @@ class Address:
             peers.append(Peer(host=match[1].strip("[]"), port=int(match[2]) if match[2] else DEFAULT_PORT))
         if len(set(peers)) != len(peers):
             raise ConfigError(f"each daemon must be named once, got {hosts!r}")
-        directory = None if local is None else Path(fspath(local)).expanduser().resolve()
+        directory = None if local is None else _directory(_text(local))
         return Address(peers=tuple(peers), dataset=dataset, directory=directory)
+
+
+def _text(path: "str | PathLike[str]") -> str:
+    text: object = fspath(path)
+    if not isinstance(text, str) or "\0" in text:
+        raise ConfigError(f"an address or a directory must be text without zero bytes, got {text!r}")
+    return text
+
+
+def _directory(text: str) -> Path:
+    """The directory that a path or a file:// address means."""
+    path = text
+    if text.startswith(_FILE_SCHEME):
+        host, slash, rest = text.removeprefix(_FILE_SCHEME).partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise ConfigError(f"a file address must be file:///DIRECTORY of this host, got {text!r}")
+        path = unquote(slash + rest)
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"a directory must be one that can be found, got {text!r}: {error}") from error

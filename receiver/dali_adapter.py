@@ -14,9 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.receiver.bad_records import BadRecordPolicy
@@ -344,8 +345,8 @@ def _for_dali(column: Any, name: str) -> Any:
     )
 
 
-def _array(tensor: Any) -> Any:
-    return cast("Any", np).from_dlpack(tensor)
+def _array(tensor: Any) -> "npt.NDArray[Any]":
+    return np.from_dlpack(tensor)
 
 
 def _essence(error: RuntimeError) -> str:

@@ -335,8 +335,8 @@ def test_a_records_place_in_its_file_is_known_for_those_that_lie_here(tmp_path: 
         for first, count in ((0, 10), (3, 4), (9, 1), (9, 5)):
             found = reader.shards.sizes("train-00001-of-00002.tfrecord", first, count)
             assert found is not None
-            assert found[0] == sum(sizes[:first])
-            assert found[1].tolist() == sizes[first : first + count]
+            assert found.offset == sum(sizes[:first])
+            assert found.sizes.tolist() == sizes[first : first + count]
         assert reader.shards.sizes("elsewhere.tfrecord", 0, 1) is None
 
 
