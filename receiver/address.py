@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
+from typing import cast
 from urllib.parse import unquote
 
 from emlio.errors import ConfigError
@@ -84,7 +85,7 @@ class Address:
 
 
 def _text(path: "str | PathLike[str]") -> str:
-    text: object = fspath(path)
+    text = cast("object", fspath(path))
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"an address or a directory must be text without zero bytes, got {text!r}")
     return text

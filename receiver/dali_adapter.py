@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.receiver.bad_records import BadRecordPolicy
@@ -345,8 +344,9 @@ def _for_dali(column: Any, name: str) -> Any:
     )
 
 
-def _array(tensor: Any) -> "npt.NDArray[Any]":
-    return np.from_dlpack(tensor)
+def _array(tensor: Any) -> Any:
+    numpy: Any = np
+    return numpy.from_dlpack(tensor)
 
 
 def _essence(error: RuntimeError) -> str:
