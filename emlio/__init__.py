@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emlio.receiver.loader import EmlioLoader
+    from emlio.tokens import TokenBatches
 
-__all__ = ["EmlioLoader", "__version__"]
+__all__ = ["EmlioLoader", "TokenBatches", "__version__"]
 
 __version__ = "0.1.0"
 
-_LAZY = {"EmlioLoader": "emlio.receiver.loader"}
+_LAZY = {"EmlioLoader": "emlio.receiver.loader", "TokenBatches": "emlio.tokens"}
 
 
 def __getattr__(name: str) -> object:

@@ -135,6 +135,10 @@ class TokenEpoch:
         """The group that begins at the origin; None where the epoch is at its end."""
         return self._groups.at(0)
 
+    def has(self, step: int) -> bool:
+        """Whether there is a batch at a step; unlike `steps` it looks no further than that."""
+        return self._groups.at(step + self._done) is not None
+
     def group(self, step: int) -> TokenGroup:
         """The group that has the batches of a step; batch `step_in_group(step)` of it is handed out then."""
         group = self._groups.at(step + self._done) if step >= 0 else None

@@ -15,7 +15,7 @@ from emlio.example.columns import ColumnDecoder, Piece
 from emlio.example.faults import find_faults, without
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.collate import default_collate
-from emlio.receiver.decoded import IDS, SEEDS, Decoded
+from emlio.receiver.decoded import IDS, SEEDS, Decoded, slotted_views
 from emlio.receiver.reorder import WholeBatch
 
 __all__ = ["Assembler"]
@@ -92,7 +92,7 @@ class Assembler:
 
     def _columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
         if self._decoder is None:
-            return {"record": _views(pieces, count)}
+            return {"record": slotted_views(pieces, count)}
         return dict(self._decoder.decode(pieces, count))
 
     def collate(self, samples: Sequence[Any]) -> Any:
@@ -124,19 +124,3 @@ def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
     if column and isinstance(column[0], np.ndarray):
         return [make(value) for value in column]
     return column
-
-
-def _views(pieces: Sequence[Piece], count: int) -> list[memoryview]:
-    """Each record's bytes, in the batch's order."""
-    if len(pieces) == 1 and len(pieces[0].starts) == count and (np.diff(pieces[0].slots) == 1).all():
-        return _slices(pieces[0])
-    views: list[Any] = [None] * count
-    for piece in pieces:
-        for slot, view in zip(piece.slots.tolist(), _slices(piece), strict=True):
-            views[slot] = view
-    return views
-
-
-def _slices(piece: Piece) -> list[memoryview]:
-    buffer = piece.buffer
-    return [buffer[start:end] for start, end in zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)]

@@ -28,7 +28,8 @@ class LoaderConfig:
 
     Attributes:
         address: the dataset and its daemons.
-        batch_size: samples of this rank per step.
+        batch_size: samples of this rank per step of the plan.
+        rows: what the user called batch_size; of packed tokens a batch has so many rows, with a bound on tokens there is none.
         shuffle: how far records move.
         seed: draws the order.
         drop_last: leave out a last step that is not full.
@@ -45,6 +46,7 @@ class LoaderConfig:
 
     address: Address
     batch_size: int
+    rows: int | None
     shuffle: Shuffle
     seed: int
     drop_last: bool

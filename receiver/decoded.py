@@ -1,17 +1,19 @@
 """The records of a batch as columns, before anybody's transform.
 
-Covers: the value, taking some of its records, one record as a sample. Does not cover: how it comes about
-(emlio.receiver.assemble).
+Covers: the value, taking some of its records, one record as a sample, records as views of their bytes. Does not cover: how it
+comes about (emlio.receiver.assemble).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IDS", "SEEDS", "Decoded"]
+from emlio.example.columns import Piece
+
+__all__ = ["IDS", "SEEDS", "Decoded", "slotted_views"]
 
 IDS = "__id__"
 SEEDS = "__seed__"
@@ -45,3 +47,19 @@ class Decoded:
     def sample(self, place: int) -> dict[str, Any]:
         """One record."""
         return {name: column[place] for name, column in self.columns.items()}
+
+
+def slotted_views(pieces: Sequence[Piece], count: int) -> list[Any]:
+    """Each record's bytes, in the batch's order; None in the place of one that lies in no piece."""
+    if len(pieces) == 1 and len(pieces[0].starts) == count and (np.diff(pieces[0].slots) == 1).all():
+        return _slices(pieces[0])
+    views: list[Any] = [None] * count
+    for piece in pieces:
+        for slot, view in zip(piece.slots.tolist(), _slices(piece), strict=True):
+            views[slot] = view
+    return views
+
+
+def _slices(piece: Piece) -> list[memoryview]:
+    buffer = piece.buffer
+    return [buffer[start:end] for start, end in zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)]

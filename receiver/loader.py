@@ -24,13 +24,14 @@ from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.engine import Engine
 from emlio.receiver.iteration import Iteration
-from emlio.receiver.position import Position
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
+from emlio.receiver.token_feed import plan_batch_size
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.receiver.workshop import BatchOptions, Workshop
 from emlio.receiver.world import find_world
+from emlio.tokens import TokenBatches
 from emlio.units import format_duration, parse_duration_ns, parse_size
 
 __all__ = ["EmlioLoader"]
@@ -58,7 +59,7 @@ class EmlioLoader:
         self,
         address: "str | os.PathLike[str]",
         *,
-        batch_size: int,
+        batch_size: int | None = None,
         shuffle: "bool | str | Shuffle" = True,
         seed: int = 0,
         drop_last: bool = False,
@@ -76,6 +77,7 @@ class EmlioLoader:
         pipeline: "str | Callable[..., Any] | None" = None,
         pipeline_args: Mapping[str, Any] | None = None,
         output_map: Sequence[str] | None = None,
+        tokens: TokenBatches | None = None,
         to: str | None = None,
         device: str | None = None,
         in_order: bool = True,
@@ -90,7 +92,7 @@ class EmlioLoader:
         Args:
             address: emlio://HOST:PORT[,HOST:PORT...]/DATASET; all daemons that hold the dataset or parts of it. Or a
                 directory of this host that holds all of it: then there is no daemon and no socket.
-            batch_size: samples per step of this rank.
+            batch_size: samples per step of this rank; with packed tokens rows, with `max_tokens` nothing.
             shuffle: True or "global" (every record anywhere), "block" (for rotating disks), "shard" (whole shards), False.
             seed: draws the order; all ranks must give the same.
             drop_last: leave out a last step that is not full on all ranks. Otherwise it is shared out evenly.
@@ -110,6 +112,7 @@ class EmlioLoader:
                 `emlio.dali.inputs`.
             pipeline_args: for that function, and for DALI's `Pipeline`: size=, mean=, num_threads=, prefetch_queue_depth= ...
             output_map: names of the pipeline's outputs.
+            tokens: records are arrays of tokens; says how they become batches.
             to: "torch" or "numpy"; torch where it is installed.
             device: "cpu", or "cuda" or "cuda:1": there the pipeline runs, or thither batches are copied beside other work.
             in_order: False hands out whichever batch is whole, which hides a slow daemon but gives up the order.
@@ -136,12 +139,14 @@ class EmlioLoader:
             pipeline=pipeline,
             pipeline_args=pipeline_args,
             output_map=output_map,
+            tokens=tokens,
             to=to,
             device=device,
         )
         self._config = LoaderConfig(
             address=Address.parse(address, local),
-            batch_size=batch_size,
+            batch_size=plan_batch_size(batch_size, tokens),
+            rows=batch_size,
             shuffle=Shuffle.parse(shuffle),
             seed=seed,
             drop_last=drop_last,
@@ -163,7 +168,7 @@ class EmlioLoader:
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
         policy = BadRecordPolicy(on_error)
-        self._workshop = Workshop(options, policy, batch_size=batch_size, seed=seed, rank=world.rank)
+        self._workshop = Workshop(options, policy, self._config)
         self._prefetch = Prefetch(self._workshop.maker)
         try:
             self._engine = Engine(self._config, self._prefetch, SystemClock(), progress=progress)
@@ -176,12 +181,12 @@ class EmlioLoader:
         try:
             self._plan = self._engine.start()
             self._prefetch.start()
-            self._position = Position(self._plan)
+            self._position = self._workshop.position(self._plan, self._engine.sizes)
             policy.locate_by(partial(locate_record, self._plan.catalog, self._engine.sizes))
         except BaseException:
             self.close()
             raise
-        if self._position.repeated:
+        if tokens is None and self._position.repeated:
             _LOG.warning(
                 "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
                 f"{self._plan.catalog.records:,}",
@@ -211,9 +216,9 @@ class EmlioLoader:
         return self._config.world_size
 
     @property
-    def batch_size(self) -> int:
-        """Samples per step of this rank."""
-        return self._config.batch_size
+    def batch_size(self) -> int | None:
+        """Samples per step of this rank, as it was given."""
+        return self._config.rows
 
     @property
     def fingerprint(self) -> str:

@@ -16,7 +16,7 @@ from emlio.receiver.bad_records import RecordPlace
 from emlio.units import format_duration
 from emlio.wire.limits import RECORDS_PER_SIZES
 
-__all__ = ["NO_SIZES", "RecordSizes", "gather_sizes", "locate_record"]
+__all__ = ["NO_SIZES", "Ask", "RecordSizes", "gather_sizes", "locate_record"]
 
 _ANSWER_S = 2.0
 """What an error may wait for a daemon to tell where the record lies."""

@@ -13,15 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError
+from emlio.planner.plan import Plan
 from emlio.planner.sample_seeds import sample_seeds, uniforms
 from emlio.receiver.assemble import Assembler
 from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import is_whole
+from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.dali_adapter import DaliPipe, PipeOptions, dali_device
 from emlio.receiver.decoded import IDS, Decoded
 from emlio.receiver.making import ColumnMaker, Maker, PipeMaker, SampleMaker
+from emlio.receiver.position import Position
 from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.record_sizes import Ask
+from emlio.receiver.token_feed import TokenPosition, TokenWork
 from emlio.receiver.torch_adapter import DeviceMover, tensor_maker, torch_is_installed
+from emlio.tokens import TokenBatches
 
 __all__ = ["BatchOptions", "Workshop"]
 
@@ -42,6 +47,7 @@ class BatchOptions:
     pipeline: "str | Callable[..., Any] | None"
     pipeline_args: Mapping[str, Any] | None
     output_map: Sequence[str] | None
+    tokens: TokenBatches | None
     to: str | None
     device: str | None
 
@@ -57,6 +63,7 @@ class BatchOptions:
         if self.device is not None and self.device.partition(":")[0] not in ("cpu", "cuda", "gpu"):
             raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {self.device!r}')
         self._check_pipeline()
+        self._check_tokens()
         if self.on_device and not self.tensors:
             raise ConfigError(
                 f"device {self.device!r} needs torch's tensors, which to={self.to!r} or raw=True rules out"
@@ -64,22 +71,25 @@ class BatchOptions:
 
     def _check_pipeline(self) -> None:
         if self.pipeline is None:
-            given = [name for name in ("pipeline_args", "output_map") if getattr(self, name) is not None]
+            given = self._given("pipeline_args", "output_map")
             if given:
                 raise ConfigError(f"{' and '.join(given)} belong to a pipeline, and there is none")
             return
-        others = {
-            "raw": self.raw,
-            "fields": self.fields is not None,
-            "seeds": self.seeds,
-            "transform": self.transform is not None,
-            "collate_fn": self.collate_fn is not None,
-        }
-        wrong = [name for name, given in others.items() if given]
+        wrong = self._given("raw", "fields", "seeds", "transform", "collate_fn")
         if wrong:
             raise ConfigError(
                 f"a pipeline says itself what it takes and makes; {', '.join(wrong)} cannot be given beside it"
             )
+
+    def _check_tokens(self) -> None:
+        wrong = self._given("raw", "fields", "seeds", "transform", "pipeline") if self.tokens is not None else []
+        if wrong:
+            raise ConfigError(
+                f"records of tokens are arrays and nothing else; {', '.join(wrong)} cannot be given for them"
+            )
+
+    def _given(self, *names: str) -> list[str]:
+        return [name for name in names if getattr(self, name) not in (None, False)]
 
     @property
     def tensors(self) -> bool:
@@ -99,21 +109,20 @@ class Workshop:
         maker: makes batches of whole ones.
     """
 
-    def __init__(
-        self, options: BatchOptions, policy: BadRecordPolicy, *, batch_size: int, seed: int, rank: int
-    ) -> None:
+    def __init__(self, options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig) -> None:
         """See the class.
 
         Args:
             options: what is wanted.
             policy: what becomes of bad records.
-            batch_size: the most records in a batch.
-            seed: of the plan; what is drawn for a record follows from it, the epoch and the record.
-            rank: of this process; DALI's own random numbers differ from rank to rank.
+            config: what else the loader was told. What is drawn for a record follows from its seed, the epoch and the
+                record; DALI's own random numbers differ from rank to rank.
         """
         self._ids = options.ids
         self._to_tensor = tensor_maker() if options.tensors else None
-        self._seed = seed
+        self._config = config
+        self._tokens: TokenWork | None = None
+        seed, rank, batch_size = config.seed, config.rank, config.batch_size
         self._pipe: DaliPipe | None = None
         self._mover: DeviceMover | None = None
         threads = options.threads or _usable_threads(os.environ)
@@ -134,6 +143,13 @@ class Workshop:
             )
         elif options.on_device:
             self._mover = DeviceMover(str(options.device).replace("gpu", "cuda"))
+        self.maker: Maker
+        if options.tokens is not None:
+            self._tokens = TokenWork(
+                options.tokens, policy, config, options.collate_fn, self._to_tensor, ids=options.ids
+            )
+            self.maker = self._tokens.maker
+            return
         assembler = Assembler(
             raw=options.raw,
             fields=options.fields if self._pipe is None else self._pipe.fields,
@@ -144,7 +160,6 @@ class Workshop:
             collate_fn=options.collate_fn,
         )
         finish = self._mover.start if self._mover is not None else None
-        self.maker: Maker
         if self._pipe is not None:
             self.maker = PipeMaker(assembler, self._pipe.images, policy)
         elif options.transform is not None:
@@ -154,6 +169,10 @@ class Workshop:
         else:
             ahead = _COPIED_AHEAD if options.collate_fn is not None or self._mover is not None else 0
             self.maker = ColumnMaker(assembler, finish, ahead=ahead)
+
+    def position(self, plan: Plan, ask: Ask) -> "Position | TokenPosition":
+        """The beginning of the plan's first epoch; `ask` tells the sizes of records."""
+        return Position(plan) if self._tokens is None else self._tokens.begin(plan, ask)
 
     @property
     def waited_ns(self) -> int:
@@ -173,6 +192,9 @@ class Workshop:
             if self._ids:
                 value[IDS] = decoded.ids if self._to_tensor is None else self._to_tensor(decoded.ids)
             return made, value
+        if self._tokens is not None:
+            made, value = self._tokens.next(fetch)
+            return made, value if self._mover is None else self._mover.finish(self._mover.start(value))
         made = fetch()
         return made, made.value if self._mover is None else self._mover.finish(made.value)
 
@@ -180,6 +202,8 @@ class Workshop:
         """What is under way is not wanted any more."""
         if self._pipe is not None:
             self._pipe.drop()
+        if self._tokens is not None:
+            self._tokens.drop()
 
     def close(self) -> None:
         """Let go of the pipeline. The maker belongs to whom it was given."""
@@ -187,10 +211,10 @@ class Workshop:
             self._pipe.close()
 
     def _seeds(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        return sample_seeds(self._seed, epoch, ids)
+        return sample_seeds(self._config.seed, epoch, ids)
 
     def _draw(self, decoded: Decoded, count: int) -> npt.NDArray[np.float32]:
-        return uniforms(sample_seeds(self._seed, decoded.epoch, decoded.ids), count)
+        return uniforms(sample_seeds(self._config.seed, decoded.epoch, decoded.ids), count)
 
 
 def _usable_threads(environment: Mapping[str, str]) -> int:

@@ -1,0 +1,55 @@
+"""How records of tokens become batches: by a bound on their tokens, or packed into rows of one length.
+
+Covers: the value a loader is given, checked. Does not cover: the cutting (emlio.planner.token_plan), filling arrays
+(emlio.receiver.token_batches).
+"""
+
+from dataclasses import dataclass
+
+from emlio.errors import ConfigError
+
+__all__ = ["TokenBatches"]
+
+_KINDS = ("int32", "int64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatches:
+    """A record is an array of tokens, little-endian, and nothing else; its length follows from its size.
+
+        EmlioLoader(address, tokens=TokenBatches(max_tokens=16_384))        # padded, by length
+        EmlioLoader(address, tokens=TokenBatches(pack=2048), batch_size=8)  # 8 rows of 2,048 tokens
+
+    Attributes:
+        dtype: of the tokens, "int32" or "int64".
+        max_tokens: the most tokens in a batch, padding counted; batches hold records of similar length.
+        pack: tokens in a row instead; each row holds several records, and longer ones are cut into several rows.
+        pool: records of a rank from which batches are made at a time. More waste less on padding and need more memory.
+        pad_id: fills what no record fills.
+        truncate: cut off what is beyond `max_tokens` of a single record; otherwise such a record is an error.
+    """
+
+    dtype: str = "int32"
+    max_tokens: int | None = None
+    pack: int | None = None
+    pool: int = 2048
+    pad_id: int = 0
+    truncate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _KINDS:
+            raise ConfigError(f"dtype of tokens must be one of {', '.join(_KINDS)}, got {self.dtype!r}")
+        if (self.max_tokens is None) == (self.pack is None):
+            raise ConfigError(
+                f"one of max_tokens and pack must be given, got max_tokens={self.max_tokens} and pack={self.pack}"
+            )
+        for name, value in (("max_tokens", self.max_tokens), ("pack", self.pack), ("pool", self.pool)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
+        if self.pack is not None and self.truncate:
+            raise ConfigError("truncate belongs to max_tokens: packing cuts a long record into several rows")
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token."""
+        return 4 if self.dtype == "int32" else 8
