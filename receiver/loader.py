@@ -221,6 +221,11 @@ class EmlioLoader:
         return self._config.rows
 
     @property
+    def records(self) -> int:
+        """How many the dataset has."""
+        return self._plan.catalog.records
+
+    @property
     def fingerprint(self) -> str:
         """The dataset's."""
         return self._plan.catalog.fingerprint
