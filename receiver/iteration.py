@@ -1,6 +1,7 @@
 """One pass over an epoch, or over its rest.
 
-Covers: handing out batches, the time between them, the bar. Does not cover: where batches come from (emlio.receiver.loader).
+Covers: handing out batches, noting which, the time between them, the bar. Does not cover: where batches come from
+(emlio.receiver.loader).
 """
 
 import time
@@ -10,40 +11,55 @@ from typing import Any
 from emlio.progress import Progress
 from emlio.receiver.prefetch import MadeBatch
 
-__all__ = ["Iteration"]
+__all__ = ["Handed", "Iteration"]
 
 
-class Iteration(Iterator[Any]):
-    """What `iter(loader)` returns."""
+class Handed:
+    """Which batches one pass handed out; by being itself it also tells one pass from another."""
 
-    def __init__(
-        self, take: "Callable[[Iteration], MadeBatch]", count_time: Callable[[int, int], None], bar: Progress | None
-    ) -> None:
-        """See the class.
+    def __init__(self) -> None:
+        self._steps: set[int] = set()
 
-        Args:
-            take: gives the next batch, and StopIteration after the last.
-            count_time: told after each batch for how long it was waited for, and how long the user was away before, in ns.
-            bar: shows how far it is.
-        """
-        self._take = take
-        self._count_time = count_time
-        self._bar = bar
-        self._handed: set[int] = set()
-        self._left_ns: int | None = None
-        self._ended = False
+    def add(self, step: int) -> None:
+        """This batch was."""
+        self._steps.add(step)
 
     @property
     def is_prefix(self) -> bool:
         """Whether the batches handed out are the first ones of the epoch, without a gap."""
-        return not self._handed or max(self._handed) == len(self._handed) - 1
+        return not self._steps or max(self._steps) == len(self._steps) - 1
+
+
+class Iteration(Iterator[Any]):
+    """What `iter(loader)` returns. It keeps the loader alive and not the other way round: dropping both frees both at once.
+
+    Attributes:
+        handed: the batches it handed out.
+    """
+
+    def __init__(
+        self, take: Callable[[Handed], MadeBatch], count_time: Callable[[int, int], None], bar: Progress | None
+    ) -> None:
+        """See the class.
+
+        Args:
+            take: gives the next batch of the pass that has handed out these, and StopIteration after the last.
+            count_time: told after each batch for how long it was waited for, and how long the user was away before, in ns.
+            bar: shows how far it is.
+        """
+        self.handed = Handed()
+        self._take = take
+        self._count_time = count_time
+        self._bar = bar
+        self._left_ns: int | None = None
+        self._ended = False
 
     def __next__(self) -> Any:
         came_ns = time.monotonic_ns()
         if self._ended:
             raise StopIteration
         try:
-            made = self._take(self)
+            made = self._take(self.handed)
         except BaseException as error:
             self._ended = isinstance(error, StopIteration)
             if self._bar is not None:
@@ -51,7 +67,7 @@ class Iteration(Iterator[Any]):
             raise
         now_ns = time.monotonic_ns()
         self._count_time(now_ns - came_ns, came_ns - self._left_ns if self._left_ns is not None else 0)
-        self._handed.add(made.step)
+        self.handed.add(made.step)
         if self._bar is not None:
             self._bar.add(1)
         self._left_ns = now_ns

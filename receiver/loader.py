@@ -22,8 +22,9 @@ from emlio.progress import Progress
 from emlio.receiver.address import Address
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig, is_whole
+from emlio.receiver.ending import let_go
 from emlio.receiver.engine import Engine
-from emlio.receiver.iteration import Iteration
+from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
@@ -164,7 +165,7 @@ class EmlioLoader:
         self._born_ns = time.monotonic_ns()
         self._first_batch_ns: int | None = None
         self._batches = self._records = self._bad_records = self._wait_ns = self._busy_ns = 0
-        self._iteration: Iteration | None = None
+        self._handed: Handed | None = None  # of the iteration under way
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
         policy = BadRecordPolicy(on_error)
@@ -177,7 +178,8 @@ class EmlioLoader:
             self._workshop.close()
             raise
         # Threads must not outlive the loader, nor hold up the interpreter's end.
-        self._finalizer = weakref.finalize(self, _close, self._engine, self._prefetch, self._workshop, self._pid)
+        parts = (self._engine, self._prefetch, self._workshop, self._pid)
+        self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), *parts)
         try:
             self._plan = self._engine.start()
             self._prefetch.start()
@@ -235,7 +237,7 @@ class EmlioLoader:
         if not is_whole(epoch) or epoch < 0:
             raise ConfigError(f"an epoch must be a whole number of at least 0, got {epoch!r}")
         self._check_usable()
-        if self._iteration is not None:
+        if self._handed is not None:
             self._leave_iteration()
         if epoch != self._position.epoch:
             self._position.move_to(epoch)
@@ -243,7 +245,7 @@ class EmlioLoader:
     def state_dict(self) -> dict[str, Any]:
         """Where the job is: samples already handed to the user, over all ranks. The same on all ranks at the same step."""
         self._check_usable()
-        if not self._config.in_order and self._iteration is not None and not self._iteration.is_prefix:
+        if not self._config.in_order and self._handed is not None and not self._handed.is_prefix:
             raise ConfigError(
                 "a position in the middle of an epoch needs in_order=True: later batches were handed out before earlier ones"
             )
@@ -253,7 +255,7 @@ class EmlioLoader:
         """Go on from there, with this loader's own world and batch size; takes effect at the next `iter`."""
         self._check_usable()
         self._position.load(state)
-        self._iteration = None
+        self._handed = None
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 
@@ -261,30 +263,31 @@ class EmlioLoader:
         """The batches of the next epoch, or the rest of one after a resume. An iteration under way ends."""
         self._check_usable()
         self._check_world()
-        if self._iteration is not None:
+        if self._handed is not None:
             self._leave_iteration()
         bar = Progress(f"epoch {self.epoch}", len(self), stream=sys.stderr) if self._show_progress else None
-        self._iteration = Iteration(self._next, self._count_time, bar)
+        iteration = Iteration(self._next, self._count_time, bar)
+        self._handed = iteration.handed
         if self._flows_at != self._position.flow:
             self._workshop.drop()
             self._generation = self._prefetch.restart()
             self._engine.go_to(*self._position.flow, self._generation)
         # Until its end is reached it is unknown where the flow stands; then it stands at the next epoch.
         self._flows_at = None
-        return self._iteration
+        return iteration
 
     def _leave_iteration(self) -> None:
         """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
         if self._position.steps_done:
             self._position.move_to(self.epoch + 1)
-        self._iteration = None
+        self._handed = None
 
-    def _next(self, iteration: Iteration) -> MadeBatch:
+    def _next(self, handed: Handed) -> MadeBatch:
         self._check_usable()
-        if iteration is not self._iteration:
+        if handed is not self._handed:
             raise ClosedError("this iteration ended when another one of the same loader began")
         if self._position.at_end:
-            self._iteration = None
+            self._handed = None
             self._position.move_to(self.epoch + 1)
             self._flows_at = self._position.flow
             raise StopIteration
@@ -310,9 +313,14 @@ class EmlioLoader:
         timeout_ns = self._config.timeout_ns
         patience_ns = min(_WARN_AFTER_NS, timeout_ns)
         made = self._prefetch.get(patience_ns)
-        if made is None and patience_ns < timeout_ns:
+        if made is None and patience_ns < timeout_ns and not self._prefetch.making:
             _LOG.warning("waiting for %s: %s", format_duration(patience_ns), self._engine.describe_wait())
             made = self._prefetch.get(timeout_ns - patience_ns)
+        while made is None and self._prefetch.making:
+            # Its records are here. How long a transform takes is the user's affair and nobody else's fault.
+            made = self._prefetch.get(_WARN_AFTER_NS)
+            if made is None:
+                _LOG.warning("waiting for the transform or collate_fn of a batch all records of which are here")
         if made is None:
             raise PeerLostError(
                 f"a batch must be complete within {format_duration(timeout_ns)}: {self._engine.describe_wait()}"
@@ -383,11 +391,3 @@ class EmlioLoader:
     def _count_time(self, wait_ns: int, busy_ns: int) -> None:
         self._wait_ns += wait_ns
         self._busy_ns += busy_ns
-
-
-def _close(engine: Engine, prefetch: Prefetch, workshop: Workshop, pid: int) -> None:
-    # In a forked child the threads do not exist; waiting for them would never end.
-    if os.getpid() == pid:
-        prefetch.close()
-        workshop.close()
-        engine.close()

@@ -207,37 +207,53 @@ class _Job:
         self._collate = collate
         self._policy = policy
         self._samples: list[Any] = [None] * len(decoded.ids)
-        self._failures: dict[int, Exception] = {}
+        self._failures: dict[int, BaseException] = {}
+        self._fatal: int | None = None  # the lowest place whose failure will be raised
         self._left = len(decoded.ids)
         self._lock = Lock()
 
     def step(self, place: int) -> None:
         """Transform one record."""
         try:
-            if not (self._failures and self._policy.on_error == "raise"):
+            if self._is_wanted(place):
                 self._samples[place] = self._transform(self._decoded.sample(place))
-        except Exception as error:  # noqa: BLE001  # whatever a user's function raises belongs to the user's thread
-            self._failures[place] = error
+        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises belongs to the user's thread
+            self._note(place, error)
         with self._lock:
             self._left -= 1
             last = not self._left
         if last:
             self._end()
 
+    def _is_wanted(self, place: int) -> bool:
+        # Places before one that failed are still done, so that the error raised is the first of the batch whatever thread won.
+        return not self.made.cancelled() and (self._fatal is None or place < self._fatal)
+
+    def _note(self, place: int, error: BaseException) -> None:
+        # What is no Exception, such as SystemExit, says nothing about the record: no policy may swallow it.
+        is_fatal = self._policy.on_error == "raise" or not isinstance(error, Exception)
+        with self._lock:
+            self._failures[place] = error
+            if is_fatal and (self._fatal is None or place < self._fatal):
+                self._fatal = place
+
     def _end(self) -> None:
-        try:
-            made = self._finish()
-        except BaseException as error:  # noqa: BLE001  # likewise
-            self.made.set_exception(error)
-        else:
-            self.made.set_result(made)
+        if self.made.set_running_or_notify_cancel():
+            try:
+                made = self._finish()
+            except BaseException as error:  # noqa: BLE001  # likewise
+                self.made.set_exception(error)
+            else:
+                self.made.set_result(made)
+        # An error's trace refers to this job: without this only the garbage collector would free the samples.
+        self._samples, self._failures = [], {}
 
     def _finish(self) -> Made:
         decoded, samples = self._decoded, self._samples
+        if self._fatal is not None:
+            raise self._told(self._failures[self._fatal], self._fatal)
         if self._failures:
             first = min(self._failures)
-            if self._policy.on_error == "raise":
-                raise self._told(self._failures[first], first)
             reasons = {place: _reason(error) for place, error in self._failures.items()}
             try:
                 places = self._policy.settle(decoded.ids, reasons)
@@ -247,7 +263,7 @@ class _Job:
             samples = [samples[place] for place in places.tolist()]
         return Made(value=self._collate(samples), bad=decoded.bad + len(self._failures))
 
-    def _told(self, error: Exception, place: int) -> Exception:
+    def _told(self, error: BaseException, place: int) -> BaseException:
         """The user's own error, with a word on where it came from."""
         if isinstance(error, StopIteration):  # it would end the user's loop and nobody would know
             told = RuntimeError(f"a transform must not raise StopIteration: {error!r}")
@@ -260,5 +276,5 @@ class _Job:
         self.made.cancel()
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return f"its transform failed: {type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, current_thread
 from typing import Any
 
 from emlio.errors import ClosedError
@@ -81,6 +81,12 @@ class Prefetch:
                 return bool(self._pending) and self._pending[0].made.done()
             return bool(self._whole)
 
+    @property
+    def making(self) -> bool:
+        """Whether the next batch has all its records and is only to be made."""
+        with self._user:
+            return bool(self._whole or self._pending or self._working)
+
     def start(self) -> None:
         """Start the thread, if there is to be one."""
         if self._maker.ahead:
@@ -90,10 +96,11 @@ class Prefetch:
         """Drop everything; only batches put with the number returned are accepted from now on."""
         with self._user:
             self._generation += 1
+            generation = self._generation
+            dropped = self._drop()
             self._spoiled = None
-            self._whole.clear()
-            self._pending.clear()
-            return self._generation
+        _cancel(dropped)
+        return generation
 
     def put(self, generation: int, batch: WholeBatch) -> None:
         """A batch is whole."""
@@ -144,15 +151,27 @@ class Prefetch:
                 return _made(batch, pending.made.result())
             made = self._maker.make(batch)
             return _made(batch, made.result() if isinstance(made, Future) else made)
+        except StopIteration as error:
+            # It would end the user's loop in the middle of the epoch, and nobody would know.
+            told = RuntimeError(f"a collate_fn must not raise StopIteration: {error!r}")
+            self._spoil(told)
+            raise told from error
         except BaseException as error:
-            with self._user:
-                self._spoil(error)
+            self._spoil(error)
             raise
 
     def _spoil(self, error: BaseException) -> None:
-        self._spoiled = error
+        with self._user:
+            self._spoiled = error
+            dropped = self._drop()
+        _cancel(dropped)
+
+    def _drop(self) -> list["Future[Made]"]:
+        """Forget all batches; what is being made of them is returned, to be cancelled without the lock."""
+        dropped = [pending.made for pending in self._pending]
         self._whole.clear()
         self._pending.clear()
+        return dropped
 
     def _run(self) -> None:
         while True:
@@ -165,10 +184,14 @@ class Prefetch:
             made: Future[Made] = _begin(self._maker, batch)
             with self._making:
                 self._working = False
-                if generation == self._generation and self._spoiled is None:
+                wanted = generation == self._generation and self._spoiled is None
+                if wanted:
                     self._pending.append(_Pending(batch=batch, made=made))
                 self._user.notify()
-            made.add_done_callback(self._tell)
+            if wanted:
+                made.add_done_callback(self._tell)
+            else:
+                made.cancel()
             # Nothing of this batch may stay referred to from here: its memory is the user's to free.
             del batch, made
 
@@ -180,13 +203,19 @@ class Prefetch:
         """End the threads and wake who waits. Closing again does nothing."""
         with self._user:
             self._closed = True
-            self._whole.clear()
-            self._pending.clear()
+            dropped = self._drop()
             self._user.notify_all()
             self._making.notify_all()
-        if self._thread.ident is not None:
+        _cancel(dropped)
+        if self._thread.ident is not None and self._thread is not current_thread():
             self._thread.join()
         self._maker.close()
+
+
+def _cancel(dropped: list["Future[Made]"]) -> None:
+    """What was begun and is not wanted must not keep busy the threads that make what is."""
+    for made in dropped:
+        made.cancel()
 
 
 def _begin(maker: Maker, batch: WholeBatch) -> "Future[Made]":

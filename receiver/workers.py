@@ -7,9 +7,9 @@ step must not raise.
 import time
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread
 
-from emlio.errors import ClosedError
+from emlio.errors import ClosedError, ConfigError
 
 __all__ = ["Workers"]
 
@@ -27,10 +27,12 @@ class Workers:
             thread.start()
 
     def add(self, step: Callable[[int], None], count: int, cancel: Callable[[], None]) -> None:
-        """Have `step` called with each number up to before `count`, in rising order, by whichever thread is free.
+        """Have `step` called with each number up to before `count`, begun in rising order, by whichever thread is free.
 
         `cancel` is called instead when the workers are closed before all steps were dealt out.
         """
+        if count < 1:
+            raise ConfigError(f"a job must have at least 1 step, got {count}")
         with self._changed:
             if self._closed:
                 raise ClosedError("the workers are closed")
@@ -56,7 +58,7 @@ class Workers:
                 self.worked_ns += time.monotonic_ns() - begun_ns
 
     def close(self) -> None:
-        """End the threads after the steps they are at. Closing again does nothing."""
+        """End the threads after the steps they are at, and wait for that, but not for the thread that closes, if it is one."""
         with self._changed:
             self._closed = True
             dropped, self._jobs = list(self._jobs), deque()
@@ -64,7 +66,8 @@ class Workers:
         for job in dropped:
             job.cancel()
         for thread in self._threads:
-            thread.join()
+            if thread is not current_thread():
+                thread.join()
 
 
 class _Steps:

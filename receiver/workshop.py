@@ -5,6 +5,7 @@ records come from (emlio.receiver.engine), each part's work.
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from emlio.tokens import TokenBatches
 __all__ = ["BatchOptions", "Workshop"]
 
 _COPIED_AHEAD = 2
+_DEVICE = re.compile(r"cpu|(cuda|gpu)(:[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,12 @@ class BatchOptions:
             raise ConfigError("fields name features of decoded records; with raw=True there are none")
         if isinstance(self.fields, str):
             raise ConfigError(f"fields must be a list of names, got the string {self.fields!r}")
+        for name in ("transform", "collate_fn"):
+            if self._given(name) and not callable(getattr(self, name)):
+                raise ConfigError(f"{name} must be a function, got {getattr(self, name)!r}")
         if self.threads is not None and (not is_whole(self.threads) or self.threads < 1):
             raise ConfigError(f"threads must be a whole number of at least 1, got {self.threads!r}")
-        if self.device is not None and self.device.partition(":")[0] not in ("cpu", "cuda", "gpu"):
+        if self.device is not None and not _DEVICE.fullmatch(str(self.device)):
             raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {self.device!r}')
         self._check_pipeline()
         self._check_tokens()
@@ -99,7 +104,7 @@ class BatchOptions:
     @property
     def on_device(self) -> bool:
         """Whether batches go to a CUDA device."""
-        return self.device is not None and self.device.partition(":")[0] != "cpu"
+        return self.device is not None and str(self.device) != "cpu"
 
 
 class Workshop:
