@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from random import Random
 
 import numpy as np
 from hypothesis import given, settings
@@ -154,19 +155,36 @@ def test_an_epoch_goes_on_with_other_ranks_pools_and_rules_several_times_in_a_ro
         assert set(counted.values()) == {1}
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=300, max_size=400), _WORLDS, _WORLDS, st.integers(30, 60), st.data())
-def test_after_a_change_of_the_world_nothing_is_repeated_before_the_last_group(
-    lengths: list[int], before: int, after: int, pool: int, data: st.DataObject
+_WHOLE = st.builds(Padded, max_tokens=st.integers(120, 200))
+_IN_PIECES = st.builds(Packed, row_tokens=st.integers(12, 60), rows=st.integers(1, 4))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.randoms(use_true_random=False),
+    st.lists(
+        st.tuples(st.one_of(_WHOLE, _IN_PIECES), st.integers(1, 4), st.integers(25, 40), st.integers(0, 7)),
+        min_size=2,
+        max_size=5,
+    ),
+    st.integers(0, 100),
+)
+def test_after_changes_of_the_layout_nothing_is_repeated_before_the_last_group(
+    random: Random, parts: list[tuple[Padded | Packed, int, int, int]], number: int
 ) -> None:
-    cut = Padded(max_tokens=100)
-    plan = _plan(lengths, cut, before, pool)
-    first = plan.epoch(0)
-    stop = data.draw(st.integers(0, max(first.group(first.steps - 1).first_batch - 1, 0)))
-    other = _plan(lengths, cut, after, pool)
-    rest = other.resume(first.state(stop))
-    last = rest.group(rest.steps - 1)
-    steps = _handed_out(plan, lengths, first, stop) + _handed_out(other, lengths, rest, rest.steps)
-    assert set(_flat(steps)) == _wanted(lengths, [cut])
-    until = stop + max(last.first_batch - rest.step_in_group(0), 0)
-    assert max(_flat(steps[:until]).values(), default=1) == 1
+    lengths = [random.randint(1, 40) for _ in range(450)]
+    taken: list[_Step] = []
+    state: TokenState | None = None
+    for cut, world, pool, wanted in parts:
+        plan = _plan(lengths, cut, world, pool)
+        epoch = plan.epoch(number) if state is None else plan.resume(state)
+        # Not into the last group, which is where records may be repeated.
+        before_last = epoch.steps - 1 - epoch.step_in_group(epoch.steps - 1)
+        steps = min(wanted, max(before_last, 0))
+        taken += _handed_out(plan, lengths, epoch, steps)
+        state = epoch.state(steps)
+    rest = plan.resume(state)
+    before_last = rest.steps - 1 - rest.step_in_group(rest.steps - 1)
+    part = _handed_out(plan, lengths, rest, rest.steps)
+    assert set(_flat(taken + part)) == _wanted(lengths, [])
+    assert max(_flat(taken + part[: max(before_last, 0)]).values(), default=1) == 1
