@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from train_data import Batch, Pictures
+from train_data import DECODERS, Batch, Pictures
 from train_model import (
     MODELS,
     SCHEDULES,
@@ -64,8 +64,7 @@ class Training:
             device=ranks.device,
         )
         self._hold_s = parse_duration_ns(options.simulate_compute) / 1e9 if options.simulate_compute else None
-        # The dataset's records, rounded up to a whole step: what a share of an epoch is a share of.
-        self._epoch_samples = len(data.loader) * options.batch_size * ranks.size
+        self._epoch_samples = data.loader.records
         self._steps = 0
         if options.resume and self._has_checkpoint():
             self._restore()
@@ -148,7 +147,7 @@ class Training:
         before, begun = loader.stats(), time.monotonic()
         with ExitStack() as stack:
             shown = self._ranks.rank == 0
-            bar = stack.enter_context(Progress(f"epoch {number}", len(loader))) if shown else None
+            bar = stack.enter_context(Progress(f"epoch {number}", loader.remaining)) if shown else None
             for batch in self._data:
                 stopping = self._ranks.ask(self._stop.wished)
                 seen = self._hold(batch) if self._hold_s is not None else self._step(batch)
@@ -229,6 +228,7 @@ def _pictures(options: argparse.Namespace, address: str, device: torch.device, *
         seed=options.seed,
         prefetch=options.prefetch,
         device=device,
+        decoder=options.decoder,
     )
 
 
@@ -236,7 +236,8 @@ def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="train.py", description="Train a network on pictures that daemons push.")
     add = parser.add_argument
-    add("address", help="emlio://HOST:PORT[,HOST:PORT...]/DATASET")
+    add("address", help="emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory of this host")
+    add("--decoder", choices=DECODERS, default="pillow", help="pillow, by threads, or NVIDIA DALI (default: pillow)")
     add("--eval", metavar="ADDRESS", help="a dataset to measure on after each epoch")
     add("--model", choices=MODELS, default="resnet50", help="default: resnet50; tiny is for tests")
     add("--classes", metavar="N", type=int, default=1000, help="labels are in [0, N) (default: 1000)")

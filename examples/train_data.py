@@ -1,6 +1,10 @@
 """The pictures of `train.py`: what the loader hands out, and what becomes of it before the network sees it.
 
-Covers: decoding ahead of the loop, random views of a training batch, normalising, moving to the device. Does not cover: the loop.
+Covers: decoding ahead of the loop, by threads with Pillow or by NVIDIA DALI; random views of training pictures; normalising. Does
+not cover: the loop.
+
+Every random choice is drawn from the loader's seed, the epoch and the picture, so a resumed run shows the network the same views,
+also on another number of ranks.
 """
 
 import math
@@ -17,10 +21,13 @@ from PIL import Image, ImageOps
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 
-__all__ = ["Batch", "Pictures"]
+__all__ = ["DECODERS", "Batch", "Pictures"]
 
+DECODERS = ("pillow", "dali")
+
+_FIELDS = ["image/encoded", "image/class/label"]
 _MARGIN = 8 / 7
-"""Pictures are decoded this much larger than the network wants them: 256 pixels for views of 224."""
+"""For their middle, pictures are resized to this much more than the network wants: 256 pixels for 224."""
 
 # The usual figures of ImageNet, for values of 0 to 255.
 _MEAN = (123.675, 116.28, 103.53)
@@ -36,7 +43,7 @@ class Batch:
     """What one rank trains on in one step.
 
     Attributes:
-        images: as they came: bytes of count x height x width x 3.
+        images: as they came: bytes of count x 3 x height x width.
         labels: one for each.
         ids: the records' numbers in the dataset.
     """
@@ -63,35 +70,41 @@ class Pictures:
         seed: int,
         prefetch: str,
         device: torch.device,
+        decoder: str = "pillow",
     ) -> None:
         """See the class.
 
         Args:
-            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET.
+            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory.
             batch_size: of this rank.
             image_size: width and height of what the network sees.
             classes: labels must lie below.
             training: shuffled, and random views of the pictures; otherwise in order, and their middle.
-            seed: of the shuffling.
+            seed: of the shuffling, and of the views.
             prefetch: what the loader may take off the wire ahead.
-            device: where the network is.
+            device: where the network is; DALI decodes there.
+            decoder: "pillow" or "dali".
         """
-        self._image_size = image_size
         self._classes = classes
-        self._training = training
         self._device = device
         self._mean = torch.tensor(_MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = torch.tensor(_DEVIATION, device=device).view(1, 3, 1, 1)
+        decoding: dict[str, Any]
+        if decoder == "dali":
+            preset = "image-train" if training else "image-eval"
+            decoding = {"pipeline": preset, "pipeline_args": {"size": image_size, "dtype": "uint8"}}
+        else:
+            decoding = {"fields": _FIELDS, "seeds": True, "transform": View(image_size, training=training)}
         self.loader = EmlioLoader(
             address,
             batch_size=batch_size,
             shuffle=training,
             seed=seed,
-            fields=["image/encoded", "image/class/label"],
             ids=True,
-            transform=_Decode(round(image_size * _MARGIN)),
             to="torch",
+            device=str(device),
             prefetch=prefetch,
+            **decoding,
         )
 
     def __iter__(self) -> Iterator[Batch]:
@@ -99,16 +112,14 @@ class Pictures:
             yield Batch(images=batch["image"], labels=batch["label"], ids=batch["__id__"].tolist())
 
     def prepare(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images and labels for the network, on its device. Draws from torch's generator of this process."""
-        lowest, highest = int(batch.labels.min()), int(batch.labels.max())
+        """Images and labels for the network, on its device."""
+        labels = batch.labels.to(self._device)
+        lowest, highest = int(labels.min()), int(labels.max())
         if lowest < 0 or highest >= self._classes:
             raise ConfigError(
                 f"labels must be in [0, {self._classes}), the number of classes, got {lowest} to {highest}"
             )
-        images = batch.images.to(self._device).permute(0, 3, 1, 2).float()
-        images = (images - self._mean) / self._deviation
-        views = _random_views(images, self._image_size) if self._training else _middle(images, self._image_size)
-        return views, batch.labels.to(self._device)
+        return (batch.images.to(self._device).float() - self._mean) / self._deviation, labels
 
     def close(self) -> None:
         """End the loader."""
@@ -123,40 +134,41 @@ class Pictures:
         self.close()
 
 
-class _Decode:
-    """One record to a square picture of one size; runs in the loader's thread, ahead of the training.
+class View:
+    """One record to a square picture of one size; called by the loader's threads, ahead of the training."""
 
-    Nothing random happens here: how far ahead this thread is must not decide what a resumed run sees.
-    """
-
-    def __init__(self, side: int) -> None:
-        self._size = (side, side)
+    def __init__(self, side: int, *, training: bool) -> None:
+        """Make views of `side` pixels: random ones for training, else the middle."""
+        self._side = side
+        self._training = training
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """The picture as bytes of 3 x side x side, its label and its number."""
         with Image.open(BytesIO(sample["image/encoded"])) as image:
-            image.draft("RGB", self._size)  # libjpeg leaves out what the smaller picture does not show
-            picture = ImageOps.fit(image.convert("RGB"), self._size, Image.Resampling.BILINEAR)
-        return {"image": np.asarray(picture), "label": int(sample["image/class/label"]), "__id__": sample["__id__"]}
+            picture = self._random(image, int(sample["__seed__"])) if self._training else self._middle(image)
+        pixels = np.ascontiguousarray(np.asarray(picture).transpose(2, 0, 1))
+        return {"image": pixels, "label": int(sample["image/class/label"]), "__id__": sample["__id__"]}
 
+    def _random(self, image: Image.Image, seed: int) -> Image.Image:
+        chances = np.random.default_rng(seed % 2**64)
+        width, height = image.size
+        area = chances.uniform(*_AREAS) * width * height
+        ratio = math.exp(chances.uniform(math.log(_RATIOS[0]), math.log(_RATIOS[1])))
+        wide, high = min(math.sqrt(area * ratio) / width, 1.0), min(math.sqrt(area / ratio) / height, 1.0)
+        left, top = chances.uniform(0, 1 - wide), chances.uniform(0, 1 - high)
+        # libjpeg leaves out what the smaller picture does not show.
+        image.draft("RGB", (math.ceil(self._side / wide), math.ceil(self._side / high)))
+        across, down = image.size
+        box = (left * across, top * down, (left + wide) * across, (top + high) * down)
+        view = image.convert("RGB").resize((self._side, self._side), Image.Resampling.BILINEAR, box=box)
+        return ImageOps.mirror(view) if chances.random() < 0.5 else view
 
-def _random_views(images: torch.Tensor, side: int) -> torch.Tensor:
-    """A random part of each picture, resized and perhaps mirrored: all of the batch at once, on its device."""
-    count = len(images)
-    areas = torch.empty(count).uniform_(*_AREAS)
-    ratios = torch.empty(count).uniform_(math.log(_RATIOS[0]), math.log(_RATIOS[1])).exp()
-    widths = (areas * ratios).sqrt().clamp(max=1.0)
-    heights = (areas / ratios).sqrt().clamp(max=1.0)
-    mirrored = torch.where(torch.rand(count) < 0.5, -1.0, 1.0)
-    # From places in the view to places in the picture, both from -1 to 1: scaled, then moved so that it stays inside.
-    maps = torch.zeros(count, 2, 3)
-    maps[:, 0, 0] = widths * mirrored
-    maps[:, 1, 1] = heights
-    maps[:, 0, 2] = (torch.rand(count) * 2 - 1) * (1 - widths)
-    maps[:, 1, 2] = (torch.rand(count) * 2 - 1) * (1 - heights)
-    grid = torch.nn.functional.affine_grid(maps.to(images.device), [count, 3, side, side], align_corners=False)
-    return torch.nn.functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
-
-
-def _middle(images: torch.Tensor, side: int) -> torch.Tensor:
-    top, left = ((size - side) // 2 for size in images.shape[-2:])
-    return images[:, :, top : top + side, left : left + side]
+    def _middle(self, image: Image.Image) -> Image.Image:
+        shorter = round(self._side * _MARGIN)
+        image.draft("RGB", (shorter, shorter))
+        return ImageOps.fit(
+            image.convert("RGB"),
+            (self._side, self._side),
+            Image.Resampling.BILINEAR,
+            bleed=0.5 - self._side / shorter / 2,
+        )

@@ -17,9 +17,6 @@ What to note:
   `pad=True`.
 """
 
-# mypy: disable-error-code="import-not-found, import-untyped"
-# The examples are checked where Accelerate is not installed.
-
 import argparse
 import json
 from io import BytesIO

@@ -9,20 +9,16 @@ What to note:
 
 * The loader is made in `train_dataloader`, when the process group exists. Made at the top of the script it would not
   know its rank: Lightning starts the other processes later, without the variable RANK.
-* Lightning asks for the length once and holds every epoch to it, and it leaves an epoch without asking for its end.
-  `WholeEpochs` gives it what it wants; otherwise a resume in the middle of an epoch would cut this and all later
-  epochs short.
+* A checkpoint made after an epoch's last batch has an empty rest, for which Lightning would stop with "No training
+  batches"; `Loader` takes it for the beginning of the next epoch.
 * Its checkpoints hold the loader's state, because the loader has `state_dict` and `load_state_dict`.
 * Pictures are decoded in `transform`: Lightning walks through what is in a batch, and cannot walk through views of
   bytes.
 """
 
-# mypy: disable-error-code="import-not-found, misc"
-# The examples are checked where Lightning is not installed.
-
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -37,28 +33,14 @@ from torch import nn
 from emlio import EmlioLoader
 
 
-class WholeEpochs:
-    """The loader with a length that stays the same, also after a resume."""
+class Loader(EmlioLoader):
+    """For Lightning, a checkpoint made after an epoch's last batch belongs to the next epoch."""
 
-    def __init__(self, loader: EmlioLoader) -> None:
-        self._loader = loader
-        self._steps = len(loader)
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._loader)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's."""
-        return dict(self._loader.state_dict())
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """An epoch whose last batch was handed out is over for Lightning."""
-        self._loader.load_state_dict(state)
-        if len(self._loader) == 0:
-            self._loader.set_epoch(self._loader.epoch + 1)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; not with an empty rest, for which Lightning would stop."""
+        super().load_state_dict(state)
+        if not self.remaining:
+            self.set_epoch(self.epoch + 1)
 
 
 class Pictures(LightningDataModule):
@@ -69,10 +51,10 @@ class Pictures(LightningDataModule):
         self._address, self._batch_size, self._ids = address, batch_size, ids
         self._loader: EmlioLoader | None = None
 
-    def train_dataloader(self) -> WholeEpochs:
+    def train_dataloader(self) -> EmlioLoader:
         """Called by the Trainer, once in each process."""
-        self._loader = EmlioLoader(self._address, batch_size=self._batch_size, seed=42, transform=decode, ids=self._ids)
-        return WholeEpochs(self._loader)
+        self._loader = Loader(self._address, batch_size=self._batch_size, seed=42, transform=decode, ids=self._ids)
+        return self._loader
 
     def teardown(self, stage: str) -> None:
         """Called by the Trainer when `fit` ends."""

@@ -17,9 +17,6 @@ What to note:
 * `per_device_train_batch_size` must say what the loader's `batch_size` says; the Trainer only counts with it.
 """
 
-# mypy: disable-error-code="import-not-found, misc"
-# The examples are checked where transformers is not installed.
-
 import argparse
 import json
 from io import BytesIO

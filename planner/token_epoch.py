@@ -135,6 +135,11 @@ class TokenEpoch:
         """The group that begins at the origin; None where the epoch is at its end."""
         return self._groups.at(0)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the epoch was handed out before."""
+        return not self.origin and not self._done and not self._reaches
+
     def has(self, step: int) -> bool:
         """Whether there is a batch at a step; unlike `steps` it looks no further than that."""
         return self._groups.at(step + self._done) is not None

@@ -199,8 +199,13 @@ class EmlioLoader:
     # ---- position -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Batches of this rank in the epoch under way, or of the next one; the rest of it after a resume."""
-        return self._position.steps
+        """Batches of this rank in a whole epoch. After a resume fewer come at first: `remaining`."""
+        return self._position.whole_steps
+
+    @property
+    def remaining(self) -> int:
+        """Batches still to come in the epoch under way, or in the next one."""
+        return self._position.steps - self._position.steps_done
 
     @property
     def epoch(self) -> int:
@@ -265,7 +270,7 @@ class EmlioLoader:
         self._check_world()
         if self._handed is not None:
             self._leave_iteration()
-        bar = Progress(f"epoch {self.epoch}", len(self), stream=sys.stderr) if self._show_progress else None
+        bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
         iteration = Iteration(self._next, self._count_time, bar)
         self._handed = iteration.handed
         if self._flows_at != self._position.flow:
@@ -279,7 +284,10 @@ class EmlioLoader:
     def _leave_iteration(self) -> None:
         """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
         if self._position.steps_done:
+            at_end = self._position.at_end
             self._position.move_to(self.epoch + 1)
+            if at_end:  # who counts batches never asks for the one after the last; what comes next is on its way
+                self._flows_at = self._position.flow
         self._handed = None
 
     def _next(self, handed: Handed) -> MadeBatch:

@@ -42,6 +42,11 @@ class Position:
         return self._epoch_plan.steps
 
     @property
+    def whole_steps(self) -> int:
+        """Batches of a whole epoch."""
+        return self._epoch_plan.steps if not self._epoch_plan.origin else self._plan.epoch(self.epoch).steps
+
+    @property
     def repeated(self) -> int:
         """Samples handed out for the second time in this epoch, over all ranks."""
         return self._epoch_plan.repeated

@@ -6,15 +6,17 @@ Covers: what a job's end cannot show. Does not cover: jobs (test_training).
 import importlib.util
 import os
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emlio.errors import ConfigError
 
 torch = pytest.importorskip("torch", reason="the training example needs PyTorch")
-pytest.importorskip("PIL", reason="the training example decodes with Pillow")
+Image: Any = pytest.importorskip("PIL.Image", reason="the training example decodes with Pillow")
 
 
 def part(name: str) -> Any:
@@ -59,20 +61,40 @@ def test_ranks_and_seeds_do_not_share_randomness() -> None:
     assert len(seeds) == 2500
 
 
-def test_a_random_view_shows_a_part_of_its_own_picture_only() -> None:
-    torch.manual_seed(0)
-    # Values tell where they come from: each picture has its own hundred, and grows from left to right and top to bottom.
-    across = torch.linspace(0, 32, 64).expand(64, 64)
-    pictures = torch.stack([(across + across.T + 100 * number).expand(3, 64, 64) for number in range(40)])
-    views = DATA._random_views(pictures, 32)
-    assert views.shape == (40, 3, 32, 32)
-    lowest, highest = views.amin(dim=(1, 2, 3)), views.amax(dim=(1, 2, 3))
-    for number in range(40):
-        assert 100 * number <= lowest[number] < highest[number] <= 100 * number + 64.01
-    spans = highest - lowest
-    assert spans.min() < 32 < spans.max()
-    mirrored = (views[:, 0, 0, 0] > views[:, 0, 0, -1]).sum()
-    assert 8 < int(mirrored) < 32
+def _sample(seed: int) -> dict[str, Any]:
+    """A picture of 96 x 64 that grows brighter from left to right, in red, and from top to bottom, in green."""
+    across = np.broadcast_to(np.linspace(0, 255, 96), (64, 96))
+    down = np.broadcast_to(np.linspace(0, 255, 64)[:, None], (64, 96))
+    pixels = np.stack([across, down, np.zeros((64, 96))], axis=2).astype(np.uint8)
+    encoded = BytesIO()
+    Image.fromarray(pixels).save(encoded, "PNG")
+    return {"image/encoded": encoded.getvalue(), "image/class/label": 3, "__id__": 7, "__seed__": seed}
+
+
+def test_a_random_view_is_a_part_of_the_picture_that_its_seed_decides() -> None:
+    view = DATA.View(32, training=True)
+    mirrored, areas = 0, []
+    for seed in range(-20, 20):
+        first, again = view(_sample(seed)), view(_sample(seed))
+        assert (first["image"].shape, first["label"], first["__id__"]) == ((3, 32, 32), 3, 7)
+        assert np.array_equal(first["image"], again["image"])
+        red, green = first["image"][0].astype(int), first["image"][1].astype(int)
+        mirrored += bool(red[0, 0] > red[0, -1])
+        assert green[0, 0] < green[-1, 0], "top and bottom never change places"
+        areas.append(float(abs(red[0, -1] - red[0, 0]) * (green[-1, 0] - green[0, 0])) / 255**2)
+    assert 8 < mirrored < 32
+    assert 0.03 < min(areas) < 0.3
+    assert 0.7 < max(areas) <= 1.0
+
+
+def test_the_view_for_measuring_is_the_middle_whatever_the_seed() -> None:
+    view = DATA.View(32, training=False)
+    one, other = view(_sample(1))["image"], view(_sample(2))["image"]
+    assert np.array_equal(one, other)
+    for channel in (0, 1):
+        assert abs(float(one[channel].mean()) - 127.5) < 3
+    assert one[0, 0, 0] > 20  # of the longer side more is left out than the margin
+    assert one[1, 0, 0] > 10
 
 
 def test_a_checkpoint_comes_back_as_it_was_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_job_goes_on_exactly_where_it_stopped(daemon: Daemon, stop: int) -> No
     assert len(json.dumps(state)) < 1024
     with _loader(daemon) as loader:
         loader.load_state_dict(state)
-        assert len(loader) == _STEPS - stop
+        assert (loader.remaining, len(loader)) == (_STEPS - stop, _STEPS)
         assert loader.epoch == 0
         assert _epoch(loader) == first[stop:]
         assert (loader.epoch, len(loader)) == (1, _STEPS)
@@ -238,7 +238,7 @@ def test_an_empty_rest_of_an_epoch_is_an_empty_iteration(daemon: Daemon) -> None
     with _loader(daemon) as loader:
         state = loader.state_dict() | {"consumed": _RECORDS}
         loader.load_state_dict(state)
-        assert len(loader) == 0
+        assert loader.remaining == 0
         assert _epoch(loader) == []
         assert _epoch(loader) == second
         loader.load_state_dict(state | {"consumed": _RECORDS - 1})
