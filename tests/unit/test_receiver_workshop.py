@@ -1,0 +1,268 @@
+"""Options about batches, checked against each other, and the makers that follow from them."""
+
+import os
+import re
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from emlio import EmlioLoader
+from emlio.errors import ConfigError
+from emlio.example.columns import Piece
+from emlio.example.encode import encode_example
+from emlio.planner.order import Shuffle
+from emlio.planner.sample_seeds import sample_seeds
+from emlio.receiver.address import Address
+from emlio.receiver.bad_records import BadRecordPolicy
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.making import ColumnMaker, Made, SampleMaker
+from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.reorder import WholeBatch
+from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
+from emlio.receiver.workshop import BatchOptions, Workshop
+from emlio.testing.datasets import make_dataset
+from emlio.tokens import TokenBatches
+
+_PLAIN: dict[str, Any] = {
+    "raw": False,
+    "fields": None,
+    "ids": False,
+    "seeds": False,
+    "transform": None,
+    "collate_fn": None,
+    "threads": None,
+    "pipeline": None,
+    "pipeline_args": None,
+    "output_map": None,
+    "tokens": None,
+    "to": "numpy",
+    "device": None,
+}
+_NEEDS_TORCH = pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _options(**changes: Any) -> BatchOptions:
+    return BatchOptions(**(_PLAIN | changes))
+
+
+def _config(**changes: Any) -> LoaderConfig:
+    usual: dict[str, Any] = {
+        "address": Address.parse("emlio://127.0.0.1:1/x", None),
+        "batch_size": 4,
+        "rows": 4,
+        "shuffle": Shuffle(),
+        "seed": 5,
+        "drop_last": False,
+        "pad": False,
+        "rank": 0,
+        "world_size": 1,
+        "job": "j",
+        "in_order": True,
+        "prefetch_bytes": 1 << 20,
+        "timeout_ns": 10**9,
+        "on_error": "raise",
+        "verify": "all",
+    }
+    return LoaderConfig(**(usual | changes))
+
+
+# ---- options ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"to": "tensorflow"}, "to must be \"torch\" or \"numpy\", got 'tensorflow'"),
+        ({"raw": True, "fields": ["label"]}, "with raw=True there are none"),
+        ({"fields": "label"}, "must be a list of names, got the string 'label'"),
+        ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
+        ({"threads": 2.0}, "threads must be a whole number of at least 1, got 2.0"),
+        ({"threads": True}, "threads must be a whole number of at least 1, got True"),
+        ({"transform": 3}, "transform must be a function, got 3"),
+        ({"collate_fn": "stack"}, "collate_fn must be a function, got 'stack'"),
+        ({"device": "tpu"}, "device must be .*, got 'tpu'"),
+        ({"device": "cuda:"}, "device must be .*, got 'cuda:'"),
+        ({"device": "cuda:one"}, "device must be .*, got 'cuda:one'"),
+        ({"device": "cuda:-1"}, "device must be .*, got 'cuda:-1'"),
+        ({"device": "cpu:0"}, "device must be .*, got 'cpu:0'"),
+        ({"device": 0}, "device must be .*, got 0"),
+        ({"device": "cuda"}, "device 'cuda' needs torch's tensors, which to='numpy'"),
+        ({"device": "cuda:1", "to": "torch", "raw": True}, "needs torch's tensors, which .* raw=True rules out"),
+        ({"pipeline_args": {}}, "pipeline_args belong to a pipeline, and there is none"),
+        ({"output_map": ["x"], "pipeline_args": {"size": 3}}, "pipeline_args and output_map belong to a pipeline"),
+        ({"pipeline": "image-train", "raw": True}, "raw cannot be given beside it"),
+        ({"pipeline": "image-train", "fields": ["x"], "seeds": True}, "fields, seeds cannot be given beside it"),
+        ({"pipeline": _same, "transform": _same, "collate_fn": _same}, "transform, collate_fn cannot be given beside it"),
+        ({"tokens": TokenBatches(pack=8), "transform": _same, "seeds": True}, "seeds, transform cannot be given for them"),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_are_refused_with_what_came(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        _options(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"raw": True},
+        {"device": "cpu"},
+        {"threads": 64, "transform": _same, "collate_fn": _same, "seeds": True, "ids": True},
+        {"to": "torch", "device": "cuda"},
+        {"to": "torch", "device": "gpu:12"},
+        {"pipeline": "image-train", "pipeline_args": {"size": 3}, "output_map": ["a"], "ids": True},
+    ],
+)
+def test_options_that_go_together_are_taken(changes: dict[str, Any]) -> None:
+    assert _options(**changes).on_device == ("device" in changes and changes["device"] != "cpu")
+
+
+@pytest.mark.parametrize(
+    ("to", "raw", "tensors"), [("numpy", False, False), ("torch", False, True), ("torch", True, False)]
+)
+def test_records_as_bytes_are_never_tensors(to: str, raw: bool, tensors: bool) -> None:
+    assert _options(to=to, raw=raw).tensors is tensors
+
+
+def test_without_a_word_numbers_come_as_tensors_where_torch_is_installed() -> None:
+    assert _options(to=None).tensors is torch_is_installed()
+
+
+# ---- makers -------------------------------------------------------------------------------------------------------
+
+
+def _batch() -> WholeBatch:
+    starts = np.arange(3)
+    piece = Piece(buffer=memoryview(b"abc"), starts=starts, ends=starts + 1, slots=starts)
+    return WholeBatch(epoch=2, step=0, count=3, ids=starts + 40, pieces=[piece])
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "ahead"),
+    [
+        ({}, ColumnMaker, 0),
+        ({"raw": True}, ColumnMaker, 0),
+        ({"collate_fn": _same}, ColumnMaker, 2),
+        ({"transform": _same, "threads": 1}, SampleMaker, 3),
+        ({"transform": _same, "threads": 9}, SampleMaker, 5),
+        ({"transform": _same, "collate_fn": _same, "threads": 4}, SampleMaker, 3),
+    ],
+)
+def test_what_takes_microseconds_is_made_when_asked_and_the_rest_ahead(
+    changes: dict[str, Any], kind: type, ahead: int
+) -> None:
+    with closing(Workshop(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
+        assert isinstance(maker, kind)
+        assert maker.ahead == ahead
+
+
+@pytest.mark.parametrize(("ranks", "most"), [("1000000", 1), ("1", None), ("0", None), ("none", None)])
+def test_without_a_word_a_process_takes_its_share_of_the_processors(
+    monkeypatch: pytest.MonkeyPatch, ranks: str, most: int | None
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    with closing(Workshop(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
+        threads = sum(thread.name.startswith("emlio-transform") for thread in threading.enumerate())
+    assert threads == (most or len(os.sched_getaffinity(0)))
+
+
+def test_the_user_gets_what_the_maker_made() -> None:
+    workshop = Workshop(_options(), BadRecordPolicy("raise"), _config())
+    made = MadeBatch(epoch=0, step=0, count=1, bad=0, size_bytes=1, value={"label": 3})
+    assert workshop.next(lambda: made, lambda: True) == (made, {"label": 3})
+    assert workshop.waited_ns == 0
+    workshop.drop()
+    workshop.close()
+
+
+def test_seeds_follow_from_the_plans_seed_the_epoch_and_the_record() -> None:
+    workshop = Workshop(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
+    made = workshop.maker.make(_batch())
+    assert isinstance(made, Made)
+    assert made.value["__id__"].tolist() == [40, 41, 42]
+    assert made.value["__seed__"].dtype == np.int64  # which every framework has
+    assert np.array_equal(made.value["__seed__"].view(np.uint64), sample_seeds(9, 2, np.arange(40, 43)))
+
+
+# ---- devices ------------------------------------------------------------------------------------------------------
+
+
+def _cuda_devices() -> int:
+    if not torch_is_installed():
+        return 0
+    cuda = pytest.importorskip("torch").cuda
+    return int(cuda.device_count()) if cuda.is_available() else 0
+
+
+@_NEEDS_TORCH
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "gpu"])
+def test_a_device_that_is_not_there_is_an_error_before_anybody_is_called(device: str) -> None:
+    if _cuda_devices():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ConfigError, match=re.escape("needs a CUDA device that PyTorch can use; there is none here")):
+        EmlioLoader("emlio://127.0.0.1:1/nobody", batch_size=2, rank=0, world_size=1, device=device, timeout="60s")
+
+
+class _Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+@pytest.fixture
+def torch() -> Any:
+    if not _cuda_devices():
+        pytest.skip("torch.cuda finds no device here")
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.gpu
+def test_tensors_of_a_batch_arrive_on_the_device_wherever_they_are_in_it(torch: Any) -> None:
+    mover = DeviceMover("cuda")
+    numbers = torch.arange(12)
+    batch = {"pair": _Pair(numbers.reshape(3, 4), [numbers, "text"]), "bytes": [b"a"], "both": (numbers, 5)}
+    moved = mover.finish(mover.start(batch))
+    assert type(moved["pair"]) is _Pair
+    assert moved["bytes"] == [b"a"]
+    assert moved["pair"].label[1] == "text"
+    assert moved["both"][1] == 5
+    for there in (moved["pair"].image.flatten(), moved["pair"].label[0], moved["both"][0]):
+        assert there.device == torch.device("cuda", 0)
+        assert torch.equal(there.cpu(), numbers)
+
+
+@pytest.mark.gpu
+def test_what_the_user_computes_waits_for_the_copy(torch: Any) -> None:
+    mover = DeviceMover("cuda:0")
+    sums = []
+    for number in range(50):
+        batch = torch.full((1 << 20,), number, dtype=torch.int64)
+        moving = mover.start(batch)
+        del batch  # pinned memory lives until it is copied
+        with torch.cuda.stream(torch.cuda.Stream()):
+            sums.append(mover.finish(moving).sum())
+    torch.cuda.synchronize()
+    assert [int(total) for total in sums] == [number << 20 for number in range(50)]
+
+
+@pytest.mark.gpu
+def test_a_device_of_too_high_a_number_is_an_error(torch: Any) -> None:
+    with pytest.raises(ConfigError, match=f"device must be one of {torch.cuda.device_count()} CUDA devices"):
+        DeviceMover(f"cuda:{torch.cuda.device_count()}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("transform", [None, lambda sample: sample["label"] * 2])
+def test_a_loader_hands_out_its_batches_on_the_device(torch: Any, tmp_path: Path, transform: Any) -> None:
+    make_dataset(tmp_path / "x", records=10, shards=1, payload=lambda number: encode_example({"label": [number]}))
+    with EmlioLoader(tmp_path / "x", batch_size=4, shuffle=False, device="cuda", transform=transform) as loader:
+        labels = [batch["label"] if transform is None else batch for batch in loader]
+    assert all(part.is_cuda for part in labels)
+    assert torch.cat(labels).tolist() == [number * (1 if transform is None else 2) for number in range(10)]
