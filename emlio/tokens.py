@@ -10,7 +10,8 @@ from emlio.errors import ConfigError
 
 __all__ = ["TokenBatches"]
 
-_KINDS = ("int32", "int64")
+_BITS = {"int32": 32, "int64": 64}
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +38,27 @@ class TokenBatches:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype not in _KINDS:
-            raise ConfigError(f"dtype of tokens must be one of {', '.join(_KINDS)}, got {self.dtype!r}")
+        if self.dtype not in _BITS:
+            raise ConfigError(f"dtype of tokens must be one of {', '.join(_BITS)}, got {self.dtype!r}")
         if (self.max_tokens is None) == (self.pack is None):
             raise ConfigError(
-                f"one of max_tokens and pack must be given, got max_tokens={self.max_tokens} and pack={self.pack}"
+                f"one of max_tokens and pack must be given, got max_tokens={self.max_tokens!r} and pack={self.pack!r}"
             )
         for name, value in (("max_tokens", self.max_tokens), ("pack", self.pack), ("pool", self.pool)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}")
+            if value is not None and not (_is_whole(value) and 1 <= value <= _MOST):
+                raise ConfigError(f"{name} must be a whole number in [1, {_MOST}], got {value!r}")
+        beyond = 2 ** (_BITS[self.dtype] - 1)
+        if not (_is_whole(self.pad_id) and -beyond <= self.pad_id < beyond):
+            raise ConfigError(f"pad_id must be a whole number that fits {self.dtype}, got {self.pad_id!r}")
         if self.pack is not None and self.truncate:
             raise ConfigError("truncate belongs to max_tokens: packing cuts a long record into several rows")
 
     @property
     def token_bytes(self) -> int:
         """Of one token."""
-        return 4 if self.dtype == "int32" else 8
+        return _BITS[self.dtype] // 8
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is an integer, whatever the caller's annotations say; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,22 +4,21 @@ Covers: the position in epochs of token batches, fetching the pools a batch is c
 cover: the cutting (emlio.planner.token_epoch), filling arrays (emlio.receiver.token_batches).
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from emlio.errors import ConfigError, EmlioError
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
 from emlio.planner.token_epoch import TokenEpoch, TokenShare
+from emlio.planner.token_groups import TokenGroup
 from emlio.planner.token_lengths import token_lengths
 from emlio.planner.token_plan import TokenPlan
 from emlio.planner.token_state import TokenState
 from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.decoded import slotted_views
 from emlio.receiver.making import Made
 from emlio.receiver.prefetch import MadeBatch
@@ -62,6 +61,11 @@ class TokenPosition:
         return self.batches.steps
 
     @property
+    def whole_steps(self) -> int:
+        """Batches of a whole epoch."""
+        return self.steps if self.batches.is_whole else self._plan.epoch(self.epoch).steps
+
+    @property
     def repeated(self) -> int:
         """Records handed out for the second time in this epoch, over all ranks."""
         return self.batches.repeated
@@ -85,7 +89,11 @@ class TokenPosition:
 
 
 class PoolMaker:
-    """Records of a pool as arrays of tokens, None in the place of a bad one. See `emlio.receiver.making.Maker`."""
+    """Records of a pool as arrays of tokens, None in the place of a bad one. See `emlio.receiver.making.Maker`.
+
+    Attributes:
+        worked_ns: making pools, and making batches of them.
+    """
 
     def __init__(self, assembler: TokenAssembler, policy: BadRecordPolicy) -> None:
         self.ahead = 0
@@ -95,12 +103,15 @@ class PoolMaker:
 
     def make(self, batch: WholeBatch) -> Made:
         """See `Maker`."""
+        begun_ns = time.monotonic_ns()
         reasons = {record.slot: record.reason for record in batch.bad}
         if reasons:
             self._policy.settle(batch.ids, reasons)
         views = slotted_views(batch.pieces, batch.count)
         decode = self._assembler.decode
-        return Made(value=[None if view is None else decode(view) for view in views], bad=len(reasons))
+        made = Made(value=[None if view is None else decode(view) for view in views], bad=len(reasons))
+        self.worked_ns += time.monotonic_ns() - begun_ns
+        return made
 
     def close(self) -> None:
         """See `Maker`."""
@@ -160,6 +171,7 @@ class TokenWork:
         self._position: TokenPosition | None = None
         self._share: TokenShare | None = None
         self._of: TokenEpoch | None = None
+        self._pools_here = 0  # the first pool of the share that is not among the records yet
         self._records: list[Any] = []
 
     def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
@@ -175,35 +187,50 @@ class TokenWork:
         if position is None:
             raise AssertionError("a batch is asked for only after the plan")
         epoch, step = position.batches, position.steps_done
+        begun_ns = time.monotonic_ns()
         group = epoch.group(step)
         share = self._share
-        if share is None or self._of is not epoch or share.group.first_pool != group.first_pool:
-            share = epoch.share(self._config.rank, group)
-            self._load(epoch, share, fetch)
+        if share is None or self._of is not epoch or share.group != group:
+            share = self._begin_group(epoch, group)
+        self.maker.worked_ns += time.monotonic_ns() - begun_ns
+        self._receive(epoch, group, fetch)
+        begun_ns = time.monotonic_ns()
         batch = share.batches[epoch.step_in_group(step)]
-        value = self._assembler(self._records, batch, share.ids if self._ids else None)
-        places: npt.NDArray[np.int64] = np.unique(batch.records)
-        bad = sum(self._records[place] is None for place in places.tolist())
-        made = MadeBatch(epoch=epoch.epoch, step=step, count=len(places), bad=bad, size_bytes=0, value=None)
+        try:
+            value = self._assembler(self._records, batch, share.ids if self._ids else None)
+        except StopIteration as error:
+            # It would end the user's loop in the middle of the epoch, and nobody would know.
+            raise RuntimeError(f"a collate_fn must not raise StopIteration: {error!r}") from error
+        # A record counts where its first piece is, so that one in several rows or batches counts once.
+        begun: list[int] = batch.records[batch.begins == 0].tolist()
+        bad = sum(self._records[place] is None for place in begun)
+        made = MadeBatch(epoch=epoch.epoch, step=step, count=len(begun), bad=bad, size_bytes=0, value=None)
+        self.maker.worked_ns += time.monotonic_ns() - begun_ns
         return made, value
 
-    def _load(self, epoch: TokenEpoch, share: TokenShare, fetch: Callable[[], MadeBatch]) -> None:
-        """Fetch the pools of a group. Those before them hold nothing that was not handed out in an earlier run."""
-        self._share, self._records = None, []
-        records: list[Any] = []
-        wanted = share.group.first_pool
-        while wanted < share.group.end_pool:
-            pool = fetch()
-            if (pool.epoch, pool.step) < (epoch.epoch, wanted):
+    def _begin_group(self, epoch: TokenEpoch, group: TokenGroup) -> TokenShare:
+        """What the rank makes of a group; the records of the one before are let go first."""
+        self.drop()
+        share = epoch.share(self._config.rank, group)
+        self._share, self._of, self._pools_here = share, epoch, group.first_pool
+        return share
+
+    def _receive(self, epoch: TokenEpoch, group: TokenGroup, fetch: Callable[[], MadeBatch]) -> None:
+        """Fetch what is not here of a group's pools. After an error it goes on with the pool that did not come.
+
+        Pools that come before the group are of an epoch whose last records were handed out in an earlier run.
+        """
+        while self._pools_here < group.end_pool:
+            pool, wanted = fetch(), (epoch.epoch, self._pools_here)
+            if (pool.epoch, pool.step) < wanted:
                 continue
-            if (pool.epoch, pool.step) != (epoch.epoch, wanted):
+            if (pool.epoch, pool.step) != wanted:
                 raise EmlioError(
-                    f"internal error: pool {wanted} of epoch {epoch.epoch} must come next, "
+                    f"internal error: pool {wanted[1]} of epoch {wanted[0]} must come next, "
                     f"got pool {pool.step} of epoch {pool.epoch}"
                 )
-            records.extend(_of(pool))
-            wanted += 1
-        self._share, self._of, self._records = share, epoch, records
+            self._records.extend(pool.value)
+            self._pools_here += 1
 
     def drop(self) -> None:
         """What was fetched is not wanted any more."""
@@ -212,16 +239,21 @@ class TokenWork:
 
 def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
     """How many records a rank gets per step of the plan: a batch, or a pool of which batches of tokens are made."""
-    if tokens is None and batch_size is None:
-        raise ConfigError("batch_size must be given: samples per step of this rank")
-    if tokens is not None and (tokens.pack is None) != (batch_size is None):
+    if tokens is None:
+        if batch_size is None:
+            raise ConfigError("batch_size must be given: samples per step of this rank")
+        return batch_size
+    _check_kind(tokens)
+    if (tokens.pack is None) != (batch_size is None):
         raise ConfigError(
             "batch_size must be given with packed tokens, as rows of a batch, and not with max_tokens, which bounds it; "
             f"got batch_size={batch_size} with {tokens}"
         )
-    return tokens.pool if tokens is not None else batch_size or 0
+    if batch_size is not None and (not is_whole(batch_size) or batch_size < 1):
+        raise ConfigError(f"batch_size must be a whole number of at least 1, rows of packed tokens, got {batch_size!r}")
+    return tokens.pool
 
 
-def _of(pool: MadeBatch) -> Sequence[Any]:
-    records: Sequence[Any] = pool.value
-    return records
+def _check_kind(tokens: object) -> None:
+    if not isinstance(tokens, TokenBatches):
+        raise ConfigError(f"tokens must be a TokenBatches, got {tokens!r}")
