@@ -39,7 +39,7 @@ class Decoded:
         """The records at these places, in this order; `bad` more are gone or replaced."""
         picked: list[int] = places.tolist()
         columns: dict[str, Any] = {
-            name: column[places] if isinstance(column, np.ndarray) else [column[place] for place in picked]
+            name: column[places] if isinstance(column, np.ndarray) else _taken(column, picked)
             for name, column in self.columns.items()
         }
         return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad)
@@ -47,6 +47,17 @@ class Decoded:
     def sample(self, place: int) -> dict[str, Any]:
         """One record."""
         return {name: column[place] for name, column in self.columns.items()}
+
+
+def _taken(column: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    """The items at these places; an array that is taken twice is copied, since who changes one must not change the other."""
+    taken: list[Any] = []
+    seen: set[int] = set()
+    for place in places:
+        item = column[place]
+        taken.append(item.copy() if place in seen and isinstance(item, np.ndarray) else item)
+        seen.add(place)
+    return taken
 
 
 def slotted_views(pieces: Sequence[Piece], count: int) -> list[Any]:

@@ -191,6 +191,70 @@ def test_the_batch_as_it_came_is_not_changed_by_a_policy() -> None:
     assert batch.pieces[0].slots.tolist() == [0, 2, 4]
 
 
+# ---- records that lack a feature, or have one of another kind ------------------------------------------------------
+
+_UNLIKE = [
+    _EXAMPLES[0],
+    encode_example({"pair": [1, -1], "name": [b"n1"]}),
+    _EXAMPLES[2],
+    encode_example({"label": [b"three"], "pair": [3, -3], "name": [b"n3"]}),
+    _EXAMPLES[4],
+]
+_FIELDS = pytest.mark.parametrize("fields", [None, ["label", "pair"]])
+
+
+@_FIELDS
+@pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[3, 1], [4, 0, 2]]])
+def test_a_record_that_lacks_a_feature_is_an_error_that_says_where_it_lies_and_what_it_lacks(
+    fields: list[str] | None, pieces: list[list[int]]
+) -> None:
+    with pytest.raises(CorruptRecordError, match=r"record 101 of shard shard1 at byte 1000: has .*label") as raised:
+        _assembler(raw=False, fields=fields)(_batch(_UNLIKE, pieces))
+    assert (raised.value.shard, raised.value.record, raised.value.offset) == ("shard1", 101, 1000)
+    assert "(1 more in the same batch)" in str(raised.value)
+
+
+@_FIELDS
+@pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[3, 1], [4, 0, 2]]])
+@pytest.mark.parametrize(("on_error", "left"), [("skip", [0, 2, 4]), ("replace", [0, 0, 2, 2, 4])])
+def test_records_unlike_the_others_are_dealt_with_by_the_policy(
+    on_error: str, left: list[int], pieces: list[list[int]], fields: list[str] | None
+) -> None:
+    made = _assembler(raw=False, fields=fields, on_error=on_error)(_batch(_UNLIKE, pieces))
+    assert made["label"].tolist() == left
+    assert made["pair"].tolist() == [[number, -number] for number in left]
+    assert made["__id__"].tolist() == [_IDS[number] for number in left]
+
+
+def test_what_failed_its_check_and_what_cannot_be_decoded_go_together() -> None:
+    policy = BadRecordPolicy("skip", _locate)
+    assembler = Assembler(raw=False, fields=None, ids=True, seeder=None, policy=policy, to_tensor=None, collate_fn=None)
+    batch = _batch(_UNLIKE, [[4, 1], [2, 3]], bad=[0])
+    decoded = assembler.decode(batch)
+    assert decoded.ids.tolist() == decoded.columns["__id__"].tolist() == [30, 10]
+    assert decoded.bad == 3
+    with pytest.raises(CorruptRecordError, match="record 100 of shard shard0 at byte 0: its CRC32C is wrong"):
+        _assembler(raw=False)(batch)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_a_seed_is_of_the_record_that_is_there_and_of_no_other(on_error: str) -> None:
+    def seeder(epoch: int, ids: Any) -> Any:
+        return (ids * 1000 + epoch).astype(np.uint64)
+
+    made = _assembler(raw=False, seeder=seeder, on_error=on_error)(_batch(_UNLIKE, [[0, 1, 2, 3, 4]]))
+    assert made["__seed__"].tolist() == [1000 * number for number in made["__id__"].tolist()]
+
+
+def test_an_array_that_replaces_another_is_one_of_its_own() -> None:
+    ragged = [encode_example({"boxes": list(range(number + 1))}) for number in range(5)]
+    made = _assembler(raw=False, on_error="replace")(_batch(ragged, [[2, 3]], bad=[0, 1, 4]))
+    assert [boxes.tolist() for boxes in made["boxes"]] == [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2]]
+    for boxes in made["boxes"]:
+        boxes += 100
+    assert [int(boxes[0]) for boxes in made["boxes"]] == [100] * 5
+
+
 # ---- collation ----------------------------------------------------------------------------------------------------
 
 

@@ -243,3 +243,32 @@ def test_memory_of_a_batch_is_not_held_after_it_was_handed_out() -> None:
         _get(prefetch)
         assert value() is None
         assert ids() is None
+
+
+@_BOTH
+def test_who_makes_batches_cannot_end_the_users_loop_by_raising_stop_iteration(ahead: bool) -> None:
+    def assemble(_: WholeBatch) -> Any:
+        return next(iter(()))
+
+    with _prefetch(assemble, ahead) as prefetch:
+        prefetch.put(0, _batch(0))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="must not raise StopIteration"):
+                prefetch.get(_LONG_NS)
+
+
+def test_who_makes_a_batch_may_close_it_all() -> None:
+    closed = Event()
+    prefetch: Prefetch
+
+    def assemble(batch: WholeBatch) -> int:
+        prefetch.close()
+        closed.set()
+        return batch.step
+
+    prefetch = Prefetch(_Maker(assemble))
+    prefetch.start()
+    prefetch.put(0, _batch(0))
+    assert closed.wait(20)
+    with pytest.raises(ClosedError):
+        prefetch.get(_LONG_NS)
