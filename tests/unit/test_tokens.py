@@ -13,7 +13,7 @@ _PACKED = TokenBatches(pack=100, pool=9)
 
 
 def test_the_defaults_are_int32_and_no_truncation() -> None:
-    assert _PADDED == TokenBatches(dtype="int32", max_tokens=100, pack=None, pool=7, pad_id=0, truncate=False)
+    assert TokenBatches(dtype="int32", max_tokens=100, pack=None, pool=7, pad_id=0, truncate=False) == _PADDED
     assert TokenBatches(pack=1).pool == 2048
 
 

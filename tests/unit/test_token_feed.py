@@ -1,0 +1,123 @@
+"""Token batches of pools that come late, or not at once."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emlio import TokenBatches
+from emlio.errors import EmlioError, PeerLostError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.receiver.address import Address
+from emlio.receiver.bad_records import BadRecordPolicy
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.record_sizes import RecordSizes
+from emlio.receiver.token_feed import TokenPosition, TokenWork
+from emlio.testing.token_records import count_tokens, read_padded, token_record
+from emlio.tfrecord import FRAME_BYTES
+
+_LENGTHS = [1 + number % 9 for number in range(64)]
+
+
+def _plan(world: int, pool: int) -> Plan:
+    catalog = Catalog(shards=(ShardEntry(name="a", records=len(_LENGTHS), size_bytes=1, digest=""),))
+    return Plan(catalog, PlanSpec(seed=1, batch_size=pool, world_size=world))
+
+
+def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
+    config = LoaderConfig(
+        address=Address.parse("emlio://a/x"),
+        batch_size=pool,
+        rows=None,
+        shuffle=Shuffle(),
+        seed=1,
+        drop_last=False,
+        pad=False,
+        rank=0,
+        world_size=world,
+        job="j",
+        in_order=True,
+        prefetch_bytes=1 << 20,
+        timeout_ns=10**9,
+        on_error="raise",
+        verify="all",
+    )
+    tokens = TokenBatches(max_tokens=40, pool=pool)
+    work = TokenWork(tokens, BadRecordPolicy("raise"), config, None, None, ids=False)
+    return work, work.begin(_plan(world, pool), _tell_sizes)
+
+
+def _tell_sizes(shard: int, first: int, count: int) -> "Future[RecordSizes]":
+    told: Future[RecordSizes] = Future()
+    sizes = np.array(_LENGTHS[first : first + count], np.int64) * 4 + FRAME_BYTES
+    told.set_result(RecordSizes(offset=0, sizes=sizes))
+    return told
+
+
+class _Pools:
+    """The pools of rank 0, of which some come only at the second time of asking."""
+
+    def __init__(self, position: TokenPosition, world: int, pool: int) -> None:
+        self._epoch = _plan(world, pool).epoch(*position.flow)
+        self._next = 0
+        self.asked = 0
+
+    def __call__(self) -> MadeBatch:
+        self.asked += 1
+        if self.asked % 2:
+            raise PeerLostError("not yet")
+        ids: list[int] = self._epoch.ids(0, *self._epoch.batch_slots(0, self._next)).tolist()
+        records = [np.frombuffer(token_record(identity, _LENGTHS[identity]), "<i4") for identity in ids]
+        self._next += 1
+        return _pool(self._epoch.epoch, self._next - 1, records)
+
+
+def _pool(epoch: int, step: int, records: list[Any]) -> MadeBatch:
+    return MadeBatch(epoch=epoch, step=step, count=len(records), bad=0, size_bytes=0, value=records)
+
+
+def _patiently(work: TokenWork, pools: _Pools) -> tuple[MadeBatch, Any]:
+    while True:
+        try:
+            return work.next(pools)
+        except PeerLostError:
+            continue
+
+
+def test_a_pool_that_did_not_come_in_time_is_asked_for_again_and_those_that_did_are_kept() -> None:
+    work, position = _work(1, 64)
+    pools = _Pools(position, 1, 64)
+    seen = count_tokens([])
+    while position.steps - position.steps_done > 1:
+        seen += count_tokens(read_padded(_patiently(work, pools)[1]))
+        position.step()
+    # Now there are many pools of which nothing is left, which are taken together with those of which something is.
+    state = position.state()
+    work, position = _work(1, 2)
+    position.load(state)
+    groups = [position.batches.group(step) for step in range(position.steps)]
+    assert max(group.end_pool - group.first_pool for group in groups) > 1
+    pools = _Pools(position, 1, 2)
+    made = 0
+    while not position.at_end:
+        batch, value = _patiently(work, pools)
+        seen += count_tokens(read_padded(value))
+        made += batch.count
+        position.step()
+    assert pools.asked == 2 * groups[-1].end_pool
+    assert made > 0
+    assert sorted(seen) == sorted((record, at) for record, length in enumerate(_LENGTHS) for at in range(length))
+    assert set(seen.values()) == {1}
+
+
+def test_what_is_left_of_the_epoch_before_is_passed_over_and_a_pool_too_early_is_a_defect() -> None:
+    work, position = _work(1, 16)
+    position.move_to(2)
+    early = [_pool(1, 3, []), _pool(2, 1, [])]
+    with pytest.raises(EmlioError, match="pool 0 of epoch 2 must come next, got pool 1 of epoch 2"):
+        work.next(lambda: early.pop(0))
+    assert not early
