@@ -1,0 +1,136 @@
+"""The ways the digits take to the network, each with its processes.
+
+Covers: starting the training beside what feeds it, on this machine or at the two ends of an emulated link, and what is measured
+from outside. Does not cover: learning (emlio.benchmarks.convergence_training), comparing (emlio.benchmarks.convergence).
+"""
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.convergence_training import Epoch, Trained, TrainingOrder
+from emlio.benchmarks.daemon_process import RunningDaemon, running_daemon
+from emlio.benchmarks.link.devices import enter_namespace
+from emlio.benchmarks.link.emulated import EmulatedLink, LinkEnd, measure_rtt_ns
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.processes import Child
+
+__all__ = ["LinkUse", "Run", "train_from_memory", "train_over_link", "train_over_loopback"]
+
+_SILENT_S: Final = 120.0
+"""Importing torch and one epoch, on a machine whose cores are busy with other things."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """What a link was and what it carried.
+
+    Attributes:
+        rtt_ns: of its round trip, measured before and after the training.
+        to_training_bytes: that crossed it towards the training, with all headers.
+    """
+
+    rtt_ns: tuple[int, ...]
+    to_training_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One training.
+
+    Attributes:
+        epochs: what it said after each.
+        trained: what it said at the end.
+        link: the link it was fed over, if any.
+    """
+
+    epochs: tuple[Epoch, ...]
+    trained: Trained
+    link: LinkUse | None = None
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of all steps."""
+        return tuple(loss for epoch in self.epochs for loss in epoch.losses)
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """After each epoch."""
+        return tuple(epoch.accuracy for epoch in self.epochs)
+
+
+def train_from_memory(order: TrainingOrder, advance: Callable[[], None]) -> Run:
+    """Without a loader.
+
+    Args:
+        order: for the training.
+        advance: called after each epoch.
+    """
+    return _hear(order, _training(order), advance)
+
+
+def train_over_loopback(order: TrainingOrder, advance: Callable[[], None]) -> Run:
+    """A daemon on this machine feeds it."""
+    with running_daemon(Path(order.shards)) as daemon:
+        order = msgspec.structs.replace(order, address=daemon.address)
+        return _hear(order, _training(order), advance)
+
+
+def train_over_link(order: TrainingOrder, advance: Callable[[], None], rtt_ns: int) -> Run:
+    """A daemon at the storage's end of a link feeds it at the other end.
+
+    Args:
+        order: for the training.
+        advance: called after each epoch.
+        rtt_ns: the link's round trip.
+    """
+    with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link:
+        before_ns = measure_rtt_ns(link)
+        with _daemon_at(link.storage, Path(order.shards)) as daemon:
+            order = msgspec.structs.replace(order, address=daemon.address)
+            run = _hear(order, link.training.command(_training(order)), advance)
+            carried = link.counts().to_training.wire_bytes
+        use = LinkUse(rtt_ns=(before_ns, measure_rtt_ns(link)), to_training_bytes=carried)
+    return Run(epochs=run.epochs, trained=run.trained, link=use)
+
+
+def _training(order: TrainingOrder) -> list[str]:
+    return [sys.executable, "-m", "emlio.benchmarks.convergence_training", msgspec.json.encode(order).decode()]
+
+
+def _hear(order: TrainingOrder, command: list[str], advance: Callable[[], None]) -> Run:
+    epochs: list[Epoch] = []
+    with Child("the training", command) as training:
+        for _ in range(order.epochs):
+            epochs.append(training.hear(Epoch, _SILENT_S))
+            advance()
+        trained = training.hear(Trained, _SILENT_S)
+        training.rest(_SILENT_S)
+    return Run(epochs=tuple(epochs), trained=trained)
+
+
+@contextmanager
+def _daemon_at(end: LinkEnd, directory: Path) -> Generator[RunningDaemon, None, None]:
+    """A daemon at one end of a link, reached from the other."""
+    flags = ("--bind", f"tcp://{end.address}:0", "--insecure")
+
+    def start() -> RunningDaemon:
+        namespace = os.open(end.namespace, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            enter_namespace(namespace)
+        finally:
+            os.close(namespace)
+        return ending.enter_context(running_daemon(directory, flags))
+
+    # A process is born in the namespace of the thread that starts it, and stays there when the thread is gone.
+    with ExitStack() as ending:
+        with ThreadPoolExecutor(1, "emlio-link-start") as thread:
+            daemon = thread.submit(start).result()
+        yield daemon
