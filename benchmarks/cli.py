@@ -10,10 +10,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from emlio import __version__
+from emlio.benchmarks.decode import run_decode
+from emlio.benchmarks.decode_figures import render_decode
+from emlio.benchmarks.decode_plot import plot_decode
 from emlio.benchmarks.delivery import run_delivery
 from emlio.benchmarks.examples import run_examples
 from emlio.benchmarks.memory import run_memory
@@ -23,10 +27,12 @@ from emlio.benchmarks.report import missed_bounds, render
 from emlio.benchmarks.results import Results, merge, read_results, write_results
 from emlio.benchmarks.settings import (
     CommonSettings,
+    DecodeSettings,
     DeliverySettings,
     ExamplesSettings,
     MemorySettings,
     PlanSettings,
+    PlottedSettings,
     StartSettings,
 )
 from emlio.benchmarks.start import run_start
@@ -43,11 +49,23 @@ class Command:
     settings: type[CommonSettings]
     run: Callable[[Any], Results]
     text: str
+    render: Callable[[Results], str] = render
+    plot: Callable[[Results, Path], None] | None = None
 
 
 COMMANDS: Final = {
+    "decode": Command(
+        settings=DecodeSettings,
+        run=run_decode,
+        text="pictures decoded for training, beside DALI's reader and PyTorch's DataLoader",
+        render=render_decode,
+        plot=plot_decode,
+    ),
     "delivery": Command(
-        settings=DeliverySettings, run=run_delivery, text="throughput against the machine's limits and the paper's way"
+        settings=DeliverySettings,
+        run=run_delivery,
+        text="throughput against the machine's limits and the paper's way",
+        plot=plot_delivery,
     ),
     "examples": Command(
         settings=ExamplesSettings, run=run_examples, text="small Examples a second, decoded, for one rank"
@@ -105,7 +123,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _carry_out(command: Command, settings: CommonSettings) -> int:
-    plot = settings.plot if isinstance(settings, DeliverySettings) else None
+    plot = settings.plot if isinstance(settings, PlottedSettings) else None
     if plot is not None:
         check_plotting()
     # Read before hours of measuring, so that a file that cannot be read costs none of them.
@@ -119,9 +137,9 @@ def _carry_out(command: Command, settings: CommonSettings) -> int:
         results = merge(older, results)
     if settings.json is not None:
         write_results(results, settings.json)
-    if plot is not None:
-        plot_delivery(results, plot)
-    print(render(results))
+    if plot is not None and command.plot is not None:
+        command.plot(results, plot)
+    print(command.render(results))
     missed = missed_bounds(results.figures)
     if missed:
         print(f"emlio-bench: out of bounds: {'; '.join(missed)}", file=sys.stderr)

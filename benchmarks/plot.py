@@ -1,10 +1,12 @@
-"""A picture of a delivery run.
+"""Pictures, and the one of a delivery run.
 
-Covers: one bar a subject in groups by record size, with the machine's limits as lines. matplotlib is imported here and nowhere
-else, and only when a picture is wanted (extra "bench"). Does not cover: statistics (emlio.benchmarks.summary).
+Covers: a sheet to draw on and its file; one bar a subject in groups by record size, with the machine's limits as lines.
+matplotlib is imported here and nowhere else, and only when a picture is wanted (extra "bench"). Does not cover: statistics
+(emlio.benchmarks.summary), pictures of decoding (emlio.benchmarks.decode_plot).
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +18,7 @@ from emlio.benchmarks.subject import BARE, LIMITS
 from emlio.benchmarks.summary import Row, summarise
 from emlio.errors import ConfigError
 
-__all__ = ["check_plotting", "plot_delivery"]
+__all__ = ["check_plotting", "plot_delivery", "sheet"]
 
 _COLOURS: Final = {"paper": "#b9bec7", "emlio-shard": "#7cb3d9", "emlio-global": "#1f6fa8"}
 _OTHER_COLOUR: Final = "#8f79b8"
@@ -33,34 +35,48 @@ def check_plotting() -> None:
         raise ConfigError('a picture needs matplotlib: pip install "emlio[bench]"')
 
 
-def plot_delivery(results: Results, path: Path) -> None:
-    """Draw the run's throughput."""
+@contextmanager
+def sheet(path: Path, *, width: float, height: float, panels: int = 1) -> Generator[tuple[Any, Any], None, None]:
+    """A figure of matplotlib's and its axes, written to `path` when the block has drawn on them.
+
+    Args:
+        path: of the picture.
+        width: in inches.
+        height: likewise.
+        panels: side by side; with more than one the axes are an array.
+    """
     check_plotting()
     matplotlib: Any = import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
-    rows = summarise(results)
-    scenarios = list(dict.fromkeys(row.scenario for row in rows))
-    names = sorted(
-        {row.subject for row in rows} - {BARE, *LIMITS},
-        key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name),
-    )
-    figure, axes = pyplot.subplots(figsize=(max(2.4 + 2.0 * len(scenarios), 8.0), 5.6), dpi=150)
-    for place, name in enumerate(names):
-        _bars(axes, rows, scenarios, name, place - (len(names) - 1) / 2)
-    half = max(len(names), 1) * _BAR / 2 + 0.06
-    for name in (*LIMITS, BARE):
-        _lines(axes, rows, scenarios, name, half)
-    _dress(axes, rows, scenarios)
-    _caption(figure, results)
-    figure.tight_layout(rect=(0.01, 0.03, 0.99, 0.89))
+    figure, axes = pyplot.subplots(1, panels, figsize=(width, height), dpi=150)
     try:
+        yield figure, axes
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     except OSError as error:
         raise ConfigError(f"a picture must go where files can be written: {path}: {error.strerror or error}") from error
     finally:
         pyplot.close(figure)
+
+
+def plot_delivery(results: Results, path: Path) -> None:
+    """Draw the run's throughput."""
+    rows = summarise(results)
+    scenarios = list(dict.fromkeys(row.scenario for row in rows))
+    names = sorted(
+        {row.subject for row in rows} - {BARE, *LIMITS},
+        key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name),
+    )
+    with sheet(path, width=max(2.4 + 2.0 * len(scenarios), 8.0), height=5.6) as (figure, axes):
+        for place, name in enumerate(names):
+            _bars(axes, rows, scenarios, name, place - (len(names) - 1) / 2)
+        half = max(len(names), 1) * _BAR / 2 + 0.06
+        for name in (*LIMITS, BARE):
+            _lines(axes, rows, scenarios, name, half)
+        _dress(axes, rows, scenarios)
+        _caption(figure, results)
+        figure.tight_layout(rect=(0.01, 0.03, 0.99, 0.89))
 
 
 def _bars(axes: Any, rows: Sequence[Row], scenarios: Sequence[str], name: str, shift: float) -> None:

@@ -14,14 +14,26 @@ from emlio.settings import option
 from emlio.units import parse_duration_ns, parse_size
 
 __all__ = [
+    "DECODE_SUBJECTS",
     "CommonSettings",
+    "DecodeSettings",
     "DeliverySettings",
     "ExamplesSettings",
     "MemorySettings",
     "PlanSettings",
+    "PlottedSettings",
     "StartSettings",
 ]
 
+DECODE_SUBJECTS = (
+    "dali-tfrecord",
+    "emlio-daemon",
+    "emlio-local",
+    "pillow-floor",
+    "dataloader",
+    "threads-daemon",
+    "threads-local",
+)
 SUBJECTS = ("limit", "bare", "emlio", "paper")
 
 
@@ -59,6 +71,10 @@ def _subjects(value: Any) -> tuple[str, ...]:
     return _words(value, SUBJECTS)
 
 
+def _decoders(value: Any) -> tuple[str, ...]:
+    return _words(value, DECODE_SUBJECTS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonSettings:
     """What all commands know."""
@@ -83,7 +99,14 @@ class CommonSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverySettings(CommonSettings):
+class PlottedSettings(CommonSettings):
+    """What commands know whose results can be drawn."""
+
+    plot: Path | None = option(None, "draw the result", parse=_path, metavar="FILE.png")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings(PlottedSettings):
     """`emlio-bench delivery`."""
 
     sizes: tuple[int, ...] = option(
@@ -102,7 +125,24 @@ class DeliverySettings(CommonSettings):
     bytes: int = option(
         2_000_000_000, "payload of a sample, but at most 4 s of it (default 2GB)", parse=parse_size, metavar="SIZE"
     )
-    plot: Path | None = option(None, "draw the result", parse=_path, metavar="FILE.png")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSettings(PlottedSettings):
+    """`emlio-bench decode`."""
+
+    images: int = option(
+        2000, "pictures in the dataset, and in a sample after its warm-up (default 2000)", parse=_whole, metavar="N"
+    )
+    batch: int = option(64, "pictures in a batch (default 64)", parse=_whole, metavar="N")
+    threads: int = option(2, "threads, or worker processes, that decode (default 2)", parse=_whole, metavar="N")
+    repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=_whole, metavar="N")
+    subjects: tuple[str, ...] = option(
+        DECODE_SUBJECTS,
+        f"who is measured (default {','.join(DECODE_SUBJECTS)})",
+        parse=_decoders,
+        metavar="NAME,...",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

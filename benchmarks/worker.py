@@ -15,6 +15,11 @@ _LIFE_S = 900
 ROLES = {
     "bare-receive": ("emlio.benchmarks.bare", "receive"),
     "bare-send": ("emlio.benchmarks.bare", "send"),
+    "decode-dali-loader": ("emlio.benchmarks.decode_dali", "train_on_loader"),
+    "decode-dali-reader": ("emlio.benchmarks.decode_dali", "train_on_dalis_reader"),
+    "decode-dataloader": ("emlio.benchmarks.decode_pillow", "train_on_dataloader"),
+    "decode-pillow-loader": ("emlio.benchmarks.decode_pillow", "train_on_loader"),
+    "decode-pillow-memory": ("emlio.benchmarks.decode_pillow", "train_on_memory"),
     "loader-measure": ("emlio.benchmarks.loader", "receive"),
     "loader-pause": ("emlio.benchmarks.memory", "consume"),
     "loader-start": ("emlio.benchmarks.start", "first_batch"),

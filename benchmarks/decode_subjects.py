@@ -1,0 +1,151 @@
+"""Who decodes pictures, each with another source of records or another way to spread the work.
+
+Covers: the subjects, what must be installed for them, one sample in a fresh process. Does not cover: what that process does
+(emlio.benchmarks.decode_dali, emlio.benchmarks.decode_pillow).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.daemon_process import running_daemon
+from emlio.benchmarks.decode_order import DecodeOrder
+from emlio.benchmarks.meter import Measurement
+from emlio.benchmarks.pair import hear_sample
+from emlio.benchmarks.processes import start_worker
+from emlio.errors import ConfigError
+
+__all__ = ["DALI", "DECODERS", "FLOOR", "PILLOW", "Decoder", "check_installed", "is_installed"]
+
+DALI: Final = "DALI"
+PILLOW: Final = "Pillow"
+
+_PACKAGES: Final = {
+    "nvidia.dali": ("NVIDIA DALI", "dali"),
+    "PIL": ("Pillow", "images"),
+    "torch": ("PyTorch", "torch"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """A subject.
+
+    Attributes:
+        name: a short stable word for results.
+        scenario: what it decodes with; subjects of one scenario do the same work.
+        role: of its process, see emlio.benchmarks.worker.
+        has_daemon: whether a daemon sends it the records. It runs on the same cores.
+        needs: modules that must be installed.
+        text: for people.
+    """
+
+    name: str
+    scenario: str
+    role: str
+    has_daemon: bool
+    needs: tuple[str, ...]
+    text: str
+
+    def measure(self, order: DecodeOrder) -> Measurement:
+        """One sample, with the daemon's life inside it.
+
+        Raises:
+            TransportError: a process failed or fell silent.
+        """
+        if not self.has_daemon:
+            return self._measure(order)
+        with running_daemon(Path(order.directory)) as daemon:
+            return self._measure(msgspec.structs.replace(order, address=daemon.address, daemon_pid=daemon.pid))
+
+    def _measure(self, order: DecodeOrder) -> Measurement:
+        with start_worker(self.role, order) as trainer:
+            return hear_sample(trainer, order.window)
+
+
+FLOOR: Final = Decoder(
+    name="pillow-floor",
+    scenario=PILLOW,
+    role="decode-pillow-memory",
+    has_daemon=False,
+    needs=("PIL",),
+    text="the transform alone, one thread",
+)
+
+DECODERS: Final = {
+    decoder.name: decoder
+    for decoder in (
+        Decoder(
+            name="dali-tfrecord",
+            scenario=DALI,
+            role="decode-dali-reader",
+            has_daemon=False,
+            needs=("nvidia.dali", "torch", "PIL"),
+            text="DALI's own TFRecord reader",
+        ),
+        Decoder(
+            name="emlio-daemon",
+            scenario=DALI,
+            role="decode-dali-loader",
+            has_daemon=True,
+            needs=("nvidia.dali", "torch", "PIL"),
+            text="EMLIO, from a daemon on this host",
+        ),
+        Decoder(
+            name="emlio-local",
+            scenario=DALI,
+            role="decode-dali-loader",
+            has_daemon=False,
+            needs=("nvidia.dali", "torch", "PIL"),
+            text="EMLIO, from this host's files",
+        ),
+        FLOOR,
+        Decoder(
+            name="dataloader",
+            scenario=PILLOW,
+            role="decode-dataloader",
+            has_daemon=False,
+            needs=("torch", "PIL"),
+            text="PyTorch's DataLoader, processes",
+        ),
+        Decoder(
+            name="threads-daemon",
+            scenario=PILLOW,
+            role="decode-pillow-loader",
+            has_daemon=True,
+            needs=("torch", "PIL"),
+            text="EMLIO threads, from a daemon",
+        ),
+        Decoder(
+            name="threads-local",
+            scenario=PILLOW,
+            role="decode-pillow-loader",
+            has_daemon=False,
+            needs=("torch", "PIL"),
+            text="EMLIO threads, from this host's files",
+        ),
+    )
+}
+"""By name, in the order of tables."""
+
+
+def is_installed(module: str) -> bool:
+    """Whether it could be imported, without doing that."""
+    package = module.partition(".")[0]
+    return find_spec(package) is not None and (package == module or find_spec(module) is not None)
+
+
+def check_installed(decoders: Sequence[Decoder]) -> None:
+    """Raise `ConfigError` before anything is measured when one of them could not run here."""
+    for decoder in decoders:
+        for module in decoder.needs:
+            if not is_installed(module):
+                package, extra = _PACKAGES[module]
+                raise ConfigError(
+                    f'{decoder.name} needs {package}, which is not installed: pip install "emlio[{extra}]", '
+                    "or name others with --subjects"
+                )

@@ -1,0 +1,36 @@
+"""Decoding measured with real processes, on little data."""
+
+from pathlib import Path
+
+import pytest
+
+from emlio.benchmarks.cli import main
+from emlio.benchmarks.decode_subjects import DECODERS, is_installed
+from emlio.benchmarks.results import read_results
+
+_MISSING = [module for module in ("nvidia.dali", "torch", "PIL") if not is_installed(module)]
+
+
+@pytest.mark.skipif(bool(_MISSING), reason=f"needs {', '.join(_MISSING)}")
+def test_a_quick_run_measures_every_subject_and_writes_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.json"
+    argv = ["decode", "--quick", "--repeats", "1", "--json", str(path)]
+    # Whether a busy machine keeps the bounds is not a test's business.
+    assert main([*argv, "--data", str(tmp_path / "data")]) in (0, 1)
+    text = capsys.readouterr().out
+    for line in (
+        "images/s, emlio-daemon / dali-tfrecord",
+        "images/s, emlio-local / dali-tfrecord",
+        "CPU added, threads-daemon",
+        "CPU, threads-local / dataloader",
+        "only 1 round(s)",
+    ):
+        assert line in text
+    samples = {sample.subject: sample.measured for sample in read_results(path).samples}
+    assert list(samples) == list(DECODERS)
+    for name, measured in samples.items():
+        assert measured.records >= 96
+        assert measured.receiver_cpu_ns > 0
+        assert (measured.sender_cpu_ns > 0) == DECODERS[name].has_daemon

@@ -1,0 +1,179 @@
+import io
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emlio.benchmarks import decode_subjects
+from emlio.benchmarks.cli import main
+from emlio.benchmarks.decode import make_pictures, turns
+from emlio.benchmarks.decode_figures import decode_figures, render_decode
+from emlio.benchmarks.decode_order import IMAGE, LABEL, NO_DAEMON, family_cpu_ns
+from emlio.benchmarks.decode_pillow import RandomCrop, TFRecordImages
+from emlio.benchmarks.decode_subjects import DECODERS, check_installed, is_installed
+from emlio.benchmarks.environment import read_environment
+from emlio.benchmarks.meter import Measurement
+from emlio.benchmarks.processes import Child
+from emlio.benchmarks.report import missed_bounds
+from emlio.benchmarks.results import Results, Sample, write_results
+from emlio.benchmarks.settings import DECODE_SUBJECTS
+from emlio.shards.index import read_dali_index
+
+
+def sample(subject: str, number: int, *, images_per_s: float, cpu_s: float, daemon_s: float = 0.0) -> Sample:
+    """1000 images."""
+    return Sample(
+        scenario=DECODERS[subject].scenario,
+        subject=subject,
+        round=number,
+        place=0,
+        measured=Measurement(
+            payload_bytes=100_000_000,
+            records=1000,
+            elapsed_ns=round(1000e9 / images_per_s),
+            sender_cpu_ns=round(daemon_s * 1e9),
+            receiver_cpu_ns=round(cpu_s * 1e9),
+        ),
+    )
+
+
+def run(*samples: Sample) -> Results:
+    settings = (("image_size", "500x375"), ("batch", "64"), ("threads", "2"))
+    return Results(
+        benchmark="decode",
+        environment=read_environment(None),
+        settings=settings,
+        samples=samples,
+        figures=decode_figures(samples),
+    )
+
+
+def test_speed_is_compared_within_rounds_and_must_keep_its_bound() -> None:
+    results = run(
+        sample("dali-tfrecord", 0, images_per_s=400, cpu_s=4),
+        sample("emlio-daemon", 0, images_per_s=380, cpu_s=4, daemon_s=0.25),
+        sample("emlio-local", 0, images_per_s=388, cpu_s=4),
+        # The machine is twice as slow now; the ratios are what they were.
+        sample("dali-tfrecord", 1, images_per_s=200, cpu_s=8),
+        sample("emlio-daemon", 1, images_per_s=190, cpu_s=8, daemon_s=0.5),
+        sample("emlio-local", 1, images_per_s=194, cpu_s=8),
+    )
+    by_name = {figure.name: figure for figure in results.figures}
+    assert by_name["images/s, emlio-daemon / dali-tfrecord"].values == pytest.approx((0.95, 0.95))
+    assert by_name["the daemon's CPU, emlio-daemon"].values == pytest.approx((0.25, 0.5))
+    assert missed_bounds(results.figures) == ("images/s, emlio-local / dali-tfrecord",)
+
+
+def test_what_loading_adds_to_the_transform_is_told_and_must_be_less_than_with_processes() -> None:
+    results = run(
+        sample("pillow-floor", 0, images_per_s=250, cpu_s=4.0),
+        sample("dataloader", 0, images_per_s=400, cpu_s=4.5),
+        sample("threads-daemon", 0, images_per_s=400, cpu_s=4.25, daemon_s=0.1),
+        sample("threads-local", 0, images_per_s=400, cpu_s=5.0),
+    )
+    by_name = {figure.name: figure for figure in results.figures}
+    assert by_name["CPU added, dataloader"].values == pytest.approx((0.5,))
+    assert by_name["CPU added, threads-daemon"].values == pytest.approx((0.25,))
+    assert missed_bounds(results.figures) == ("CPU, threads-local / dataloader",)
+
+
+def test_figures_that_need_a_subject_nobody_measured_are_left_out() -> None:
+    names = [figure.name for figure in run(sample("threads-local", 0, images_per_s=400, cpu_s=4)).figures]
+    assert names == ["images/s, threads-local", "CPU, threads-local"]
+
+
+def test_bounded_ratios_that_wander_are_not_to_be_believed() -> None:
+    text = render_decode(
+        run(
+            sample("dali-tfrecord", 0, images_per_s=400, cpu_s=4),
+            sample("emlio-local", 0, images_per_s=800, cpu_s=4),
+            sample("dali-tfrecord", 1, images_per_s=400, cpu_s=4),
+            sample("emlio-local", 1, images_per_s=400, cpu_s=4),
+        )
+    )
+    assert "images/s, emlio-local / dali-tfrecord: wandered from 1.00 to 2.00" in text
+    assert "only 2 round(s)" in text
+    assert "GB/s" not in text
+
+
+def test_every_round_begins_with_another_subject_and_has_each_once() -> None:
+    decoders = list(DECODERS.values())[:3]
+    order = [(number, place, decoder.name) for number, place, decoder in turns(decoders, 4)]
+    names = [decoder.name for decoder in decoders]
+    assert [name for _, place, name in order if place == 0] == [*names, names[0]]
+    for number in range(4):
+        assert sorted(name for of, _, name in order if of == number) == sorted(names)
+
+
+def test_the_command_line_knows_every_subject_and_no_other() -> None:
+    assert tuple(DECODERS) == DECODE_SUBJECTS
+
+
+def test_what_is_not_installed_is_named_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(decode_subjects, "is_installed", lambda module: module != "nvidia.dali")
+    data = tmp_path / "data"
+    assert main(["decode", "--data", str(data)]) == 2
+    assert (
+        'dali-tfrecord needs NVIDIA DALI, which is not installed: pip install "emlio[dali]"' in capsys.readouterr().err
+    )
+    assert not data.exists()
+    check_installed([DECODERS["threads-local"], DECODERS["pillow-floor"]])
+
+
+def test_a_package_is_looked_for_without_importing_it() -> None:
+    assert is_installed("numpy.linalg")
+    assert not is_installed("numpy.nothing_of_the_kind")
+    assert not is_installed("nothing_of_the_kind.either")
+
+
+def test_the_transform_gives_a_crop_of_one_size_whatever_the_picture() -> None:
+    image = pytest.importorskip("PIL.Image", reason="decodes with Pillow")
+    crop = RandomCrop(size=32)
+    for size in ((500, 375), (30, 300), (8, 8)):
+        file = io.BytesIO()
+        image.new("RGB", size, (200, 10, 20)).save(file, "JPEG")
+        made = crop({IMAGE: memoryview(file.getvalue()), LABEL: np.int64(7)})
+        assert made["image"].shape == (32, 32, 3)
+        assert np.abs(made["image"].astype(int) - (200, 10, 20)).max() < 8
+        assert made["label"] == 7
+
+
+def test_pictures_come_with_dalis_indexes_and_are_read_by_place(tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image", reason="pictures are made with Pillow")
+    pictures = make_pictures(6, (40, 30), tmp_path, progress=False)
+    shards = sorted(pictures.directory.glob("*.tfrecord"))
+    indexes = sorted(pictures.index_directory.iterdir())
+    sizes = [shard.stat().st_size for shard in shards]
+    assert [int(read_dali_index(path, size)[-1]) for path, size in zip(indexes, sizes, strict=True)] == sizes
+    dataset = TFRecordImages(pictures.directory, RandomCrop(size=16))
+    try:
+        assert len(dataset) == 6
+        names = {bytes(dataset.record(place)[IMAGE]) for place in range(6)}
+        assert len(names) == 6
+        assert all(dataset[place]["image"].shape == (16, 16, 3) for place in range(6))
+    finally:
+        dataset.close()
+
+
+def test_processor_time_is_of_this_process_of_another_or_of_none() -> None:
+    assert family_cpu_ns(0) > 0
+    assert family_cpu_ns(os.getpid()) > 0
+    assert family_cpu_ns(NO_DAEMON) == 0
+
+
+def test_the_picture_is_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
+    path, picture = tmp_path / "r.json", tmp_path / "new" / "r.png"
+    write_results(run(sample("dali-tfrecord", 0, images_per_s=400, cpu_s=4)), path)
+    # In a process of its own: matplotlib keeps font files open for as long as one lives.
+    program = (
+        "import sys; from pathlib import Path; from emlio.benchmarks import decode_plot, results; "
+        "decode_plot.plot_decode(results.read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
+    )
+    with Child("a picture", [sys.executable, "-c", program, str(path), str(picture)]) as child:
+        child.rest(60)
+    assert picture.read_bytes().startswith(b"\x89PNG")
