@@ -66,8 +66,8 @@ def choose_ways(wanted: tuple[str, ...] | None, why_no_link: Callable[[], str | 
     if reason is None:
         return wanted or WAYS, ""
     if wanted is not None:
-        raise ConfigError(f"an emulated link cannot be made here: it {reason}; leave 'link' out of --ways")
-    return tuple(way for way in WAYS if way != "link"), f"Left out: the training over a link. It {reason}."
+        raise ConfigError(f"a training over a link must be possible here: {reason}; leave 'link' out of --ways")
+    return tuple(way for way in WAYS if way != "link"), f"Left out: the training over a link: {reason}."
 
 
 def run_convergence(settings: ConvergenceSettings) -> Results:
