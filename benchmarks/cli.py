@@ -15,22 +15,27 @@ from types import FrameType
 from typing import Any, Final
 
 from emlio import __version__
+from emlio.benchmarks.convergence import run_convergence
+from emlio.benchmarks.convergence_plot import plot_convergence
 from emlio.benchmarks.decode import run_decode
 from emlio.benchmarks.decode_figures import render_decode
 from emlio.benchmarks.decode_plot import plot_decode
 from emlio.benchmarks.delivery import run_delivery
 from emlio.benchmarks.examples import run_examples
 from emlio.benchmarks.memory import run_memory
+from emlio.benchmarks.padding import run_padding
 from emlio.benchmarks.plan_cost import run_plan
 from emlio.benchmarks.plot import check_plotting, plot_delivery
 from emlio.benchmarks.report import missed_bounds, render
 from emlio.benchmarks.results import Results, merge, read_results, write_results
 from emlio.benchmarks.settings import (
     CommonSettings,
+    ConvergenceSettings,
     DecodeSettings,
     DeliverySettings,
     ExamplesSettings,
     MemorySettings,
+    PaddingSettings,
     PlanSettings,
     PlottedSettings,
     StartSettings,
@@ -54,6 +59,12 @@ class Command:
 
 
 COMMANDS: Final = {
+    "convergence": Command(
+        settings=ConvergenceSettings,
+        run=run_convergence,
+        text="one training fed from memory, over loopback and over a long link: the same bits",
+        plot=plot_convergence,
+    ),
     "decode": Command(
         settings=DecodeSettings,
         run=run_decode,
@@ -72,6 +83,9 @@ COMMANDS: Final = {
     ),
     "memory": Command(
         settings=MemorySettings, run=run_memory, text="memory of both sides while the consumer pauses, and its bounds"
+    ),
+    "padding": Command(
+        settings=PaddingSettings, run=run_padding, text="padding in token batches, beside batches of random records"
     ),
     "plan": Command(settings=PlanSettings, run=run_plan, text="cost of a plan of 10^9 records"),
     "start": Command(

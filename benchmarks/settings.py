@@ -16,10 +16,12 @@ from emlio.units import parse_duration_ns, parse_size
 __all__ = [
     "DECODE_SUBJECTS",
     "CommonSettings",
+    "ConvergenceSettings",
     "DecodeSettings",
     "DeliverySettings",
     "ExamplesSettings",
     "MemorySettings",
+    "PaddingSettings",
     "PlanSettings",
     "PlottedSettings",
     "StartSettings",
@@ -35,6 +37,7 @@ DECODE_SUBJECTS = (
     "threads-local",
 )
 SUBJECTS = ("limit", "bare", "emlio", "paper")
+WAYS = ("memory", "loopback", "link", "reordered")
 
 
 def _whole(value: Any) -> int:
@@ -42,6 +45,10 @@ def _whole(value: Any) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ConfigError(f"must be a whole number of at least 1, got {value!r}")
     return int(text)
+
+
+def _wholes(value: Any) -> tuple[int, ...]:
+    return tuple(_whole(word) for word in str(value).split(","))
 
 
 def _switch(value: Any) -> bool:
@@ -75,6 +82,13 @@ def _decoders(value: Any) -> tuple[str, ...]:
     return _words(value, DECODE_SUBJECTS)
 
 
+def _ways(value: Any) -> tuple[str, ...]:
+    words = _words(value, WAYS)
+    if "memory" not in words:
+        raise ConfigError(f"must have memory among them, which the others are compared with, got {value!r}")
+    return words
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonSettings:
     """What all commands know."""
@@ -103,6 +117,29 @@ class PlottedSettings(CommonSettings):
     """What commands know whose results can be drawn."""
 
     plot: Path | None = option(None, "draw the result", parse=_path, metavar="FILE.png")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvergenceSettings(PlottedSettings):
+    """`emlio-bench convergence`."""
+
+    epochs: int = option(20, "epochs of each training (default 20)", parse=_whole, metavar="N")
+    batch: int = option(32, "digits in a step (default 32)", parse=_whole, metavar="N")
+    seed: int = option(1, "draws the weights and the order of the records (default 1)", parse=_whole, metavar="N")
+    rtt: int = option(
+        30_000_000, "round trip of the emulated link (default 30ms)", parse=parse_duration_ns, metavar="TIME"
+    )
+    ways: tuple[str, ...] | None = option(
+        None,
+        f"where the batches come from (default {','.join(WAYS)}, without link where there can be none)",
+        parse=_ways,
+        metavar="NAME,...",
+    )
+
+    def __post_init__(self) -> None:
+        CommonSettings.__post_init__(self)
+        if self.append:
+            raise ConfigError("--append cannot be: two trainings' curves are not one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +191,20 @@ class ExamplesSettings(CommonSettings):
     )
     repeats: int = option(5, "samples of each order (default 5)", parse=_whole, metavar="N")
     batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddingSettings(CommonSettings):
+    """`emlio-bench padding`."""
+
+    records: int = option(200_000, "records of the imagined dataset (default 200000)", parse=_whole, metavar="N")
+    max_tokens: int = option(16_384, "tokens in a batch, padding counted (default 16384)", parse=_whole, metavar="N")
+    pack: int = option(4096, "tokens in a row of packed batches (default 4096)", parse=_whole, metavar="N")
+    worlds: tuple[int, ...] = option((1, 8), "numbers of ranks (default 1,8)", parse=_wholes, metavar="N,...")
+    pools: tuple[int, ...] = option(
+        (1024, 2048, 4096), "records of a rank in a pool (default 1024,2048,4096)", parse=_wholes, metavar="N,..."
+    )
+    repeats: int = option(3, "epochs of each (default 3)", parse=_whole, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
