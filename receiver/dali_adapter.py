@@ -1,99 +1,60 @@
 """A DALI pipeline fed by the loader.
 
-Covers: building a user's pipeline or a preset, feeding it batch by batch, its outputs as tensors without a copy, the
-batches under way, leaving them, and finding the record it stumbles over. Does not cover: what a pipeline asks for
-(emlio.receiver.dali_inputs), the presets (emlio.receiver.dali_presets), CUDA devices in general.
+Covers: feeding it batch by batch, its outputs as tensors without a copy, the batches under way, leaving them, going on
+without a record it stumbles over. Does not cover: building it (emlio.receiver.dali_graph), finding such a record
+(emlio.receiver.dali_probe), CUDA devices in general.
 
 Counting: DALI runs batches before they are asked for, as many as its queue is deep. The loader counts a batch when its
 outputs are handed to the user, so a position saved meanwhile knows nothing of what is under way here.
 """
 
-import importlib
-import importlib.util
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from emlio.errors import ConfigError, CorruptRecordError
+from emlio.errors import ClosedError, ConfigError, CorruptRecordError, EmlioError
 from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.dali_inputs import InputRequest, Inputs, defining
-from emlio.receiver.dali_presets import OUTPUTS, PRESETS
+from emlio.receiver.dali_graph import PipeOptions, build, build_for_one, name_outputs
+from emlio.receiver.dali_inputs import Inputs
+from emlio.receiver.dali_probe import find_faults
 from emlio.receiver.decoded import Decoded
 from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.torch_adapter import cuda_stream, from_dlpack
 
-__all__ = ["DaliPipe", "PipeOptions", "dali_device"]
+__all__ = ["DaliPipe"]
 
 Draw = Callable[[Decoded, int], Any]
 """Random numbers for the records of a batch, so many for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipeOptions:
-    """What a pipeline is built with.
-
-    Attributes:
-        pipeline: a preset's name, or a function that defines a graph, decorated with `pipeline_def` or not.
-        arguments: for the function, and for DALI's `Pipeline`.
-        output_map: names of the outputs; None for those of a preset, or for the names of the inputs.
-        batch_size: records in a batch, at most.
-        device_id: a CUDA device, or None.
-        threads: of DALI, where the arguments do not say it.
-        seed: of DALI's own random numbers, likewise.
-        tensors: whether outputs are torch's tensors, or NumPy's arrays.
-    """
-
-    pipeline: "str | Callable[..., Any]"
-    arguments: Mapping[str, Any]
-    output_map: Sequence[str] | None
-    batch_size: int
-    device_id: int | None
-    threads: int
-    seed: int
-    tensors: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _UnderWay:
-    """A batch that DALI works on, kept until its outputs are here: should a record stop the pipeline, it is fed again."""
+    """A batch that DALI works on or will, kept until its outputs are here: should a record stop the pipeline, it is fed again.
+
+    One with an error is not fed: the error is told in its place, however often it is asked for.
+    """
 
     batch: MadeBatch
     decoded: Decoded
+    error: Exception | None = None
 
 
-def dali_device(device: str | None, environment: Mapping[str, str]) -> int | None:
-    """The CUDA device that "cuda", "cuda:1" or "gpu" means, or None for the CPU; an error where it is not there."""
-    if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None:
-        raise ConfigError('a pipeline needs NVIDIA DALI, which is not installed: pip install "emlio[dali]"')
-    if device in (None, "cpu"):
-        return None
-    kind, _, number = str(device).partition(":")
-    if kind not in ("cuda", "gpu") or (number and not number.isdigit()):
-        raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {device!r}')
-    backend: Any = importlib.import_module("nvidia.dali.backend")
-    try:
-        count = int(backend.GetCUDADeviceCount())
-    except RuntimeError as error:
-        raise ConfigError(
-            f"device {device!r} needs a CUDA device that DALI can use; there is none here: {error}"
-        ) from error
-    # One process per device is what launchers start; which of them this is they say in a variable.
-    wanted = int(number or environment.get("LOCAL_RANK", "0"))
-    if wanted >= count:
-        raise ConfigError(f"device must be one of {count} CUDA devices that DALI can use, got {device!r}")
-    return wanted
+class _NothingYetError(Exception):
+    """The pipeline asks for a batch ahead, as it does when it first runs, and gets it later."""
 
 
 class DaliPipe:
-    """One pipeline and the batches under way in it. Used by the user's thread only.
+    """One pipeline and the batches under way in it. Used by the user's thread only; any thread may close it.
 
     Attributes:
         fields: the features its sources want.
         images: those that must be whole images.
+        vectors: those that hold any number of numbers.
         depth: how many batches it works on at once.
         waited_ns: for outputs, with the records at hand.
     """
@@ -109,80 +70,65 @@ class DaliPipe:
         self._options = options
         self._policy = policy
         self._draw = draw
-        self._fetch: Callable[[], MadeBatch] = _nothing_to_fetch
-        self._inputs = Inputs(source=self._source)
+        self._closed = False
         self._fed: deque[_UnderWay] = deque()
-        self._feeding: tuple[int, Decoded] | None = None
-        self._again: deque[_UnderWay] = deque()
+        self._waiting: deque[_UnderWay] = deque()
+        self._next: Sequence[Sequence[Any]] | None = None  # for the sources: what the coming run gets
+        self._running: Sequence[Sequence[Any]] = ()
+        self._number = -1
         self.waited_ns = 0
-        self._pipe: Any = self._build(self._inputs)
+        self._pipe: Any = self._build()
+        try:
+            self._know_pipe()
+        except ConfigError:
+            self._pipe = None  # and with it its threads, whoever keeps the error
+            raise
+
+    def _know_pipe(self) -> None:
         requests = self._inputs.requests
         if not requests:
             raise ConfigError("a pipeline must take its records from emlio.dali.inputs, this one never calls it")
         self.fields = tuple(dict.fromkeys(name for request in requests for name in request.fields))
         self.images = tuple(dict.fromkeys(name for request in requests for name in request.images))
+        self.vectors = tuple(dict.fromkeys(name for request in requests for name in request.vectors))
         self.depth = max(int(self._pipe.cpu_queue_size), 1) if self._pipe.exec_pipelined else 1
-        self._names = self._name_outputs(requests)
-        # The other executors use the memory of outputs again as soon as the next ones are asked for.
+        self._names = name_outputs(self._options, requests, int(self._pipe.num_outputs))
+        # The other executors use the memory of outputs again as soon as it is given back.
         self._own_memory = bool(self._pipe.exec_dynamic)
 
-    def _build(self, collector: Inputs, **changes: Any) -> Any:
-        options = self._options
-        dali: Any = importlib.import_module("nvidia.dali")
-        graph: Any = options.pipeline
-        arguments: dict[str, Any] = {"num_threads": options.threads, "seed": options.seed, "prefetch_queue_depth": 2}
-        if isinstance(graph, str):
-            if graph not in PRESETS:
-                raise ConfigError(f"a pipeline must be one of {', '.join(PRESETS)}, or a function, got {graph!r}")
-            graph = PRESETS[graph]
-            arguments["decoder"] = "cpu" if options.device_id is None else "mixed"
-        if isinstance(graph, dali.Pipeline) or not callable(graph):
-            raise ConfigError(
-                f"a pipeline must be a preset's name or a function that defines the graph, got {type(graph).__name__}"
-            )
-        make: Any = graph if hasattr(graph, "_is_pipeline_def") else dali.pipeline_def(graph)
-        arguments |= {"device_id": options.device_id, **options.arguments, "batch_size": options.batch_size, **changes}
-        with defining(collector):
-            try:
-                pipe: Any = make(**arguments)
-                pipe.build()
-            except ConfigError:
-                raise
-            except (RuntimeError, TypeError, ValueError) as error:
-                raise ConfigError(f"the pipeline cannot be built: {error}") from error
-        return pipe
-
-    def _name_outputs(self, requests: Sequence[InputRequest]) -> tuple[str, ...]:
-        count, given = int(self._pipe.num_outputs), self._options.output_map
-        names = tuple(given) if given is not None else OUTPUTS
-        what = "output_map names"
-        if given is None and not isinstance(self._options.pipeline, str):
-            names = tuple(name for request in requests for name in request.fields)
-            what = "without output_map they take the names of the inputs,"
-        if len(names) != count or len(set(names)) != count:
-            raise ConfigError(
-                f"each output of the pipeline must have a name of its own: it has {count}, {what} {list(names)}"
-            )
-        return names
+    def _build(self) -> Any:
+        self._inputs = Inputs(source=self._source)
+        return build(self._options, self._inputs)
 
     # ---- feeding --------------------------------------------------------------------------------------------------
 
     def _source(self, request: int, number: int) -> Sequence[Any]:
         """What DALI's sources call; all those of one run get the same batch."""
-        if self._feeding is None or self._feeding[0] != number:
-            under_way = self._again.popleft() if self._again else None
-            if under_way is None:
-                batch = self._fetch()
-                under_way = _UnderWay(batch=batch, decoded=batch.value)
-            self._fed.append(under_way)
-            self._feeding = number, under_way.decoded
-        return self._sources(self._inputs.requests[request], self._feeding[1])
+        if number != self._number:
+            if self._next is None:
+                raise _NothingYetError
+            self._number, self._running, self._next = number, self._next, None
+        return self._running[request]
 
-    def _sources(self, request: InputRequest, decoded: Decoded) -> list[Any]:
-        sources = [_for_dali(decoded.columns[name], name) for name in request.fields]
-        if request.random:
-            sources.append(self._draw(decoded, request.random))
-        return sources
+    def _sources(self, decoded: Decoded) -> Sequence[Sequence[Any]]:
+        """What the sources of each request get of these records."""
+        return [
+            [decoded.columns[name] for name in request.fields]
+            + ([self._draw(decoded, request.random)] if request.random else [])
+            for request in self._inputs.requests
+        ]
+
+    def _run(self, decoded: Decoded) -> None:
+        before = self._number
+        self._next = self._sources(decoded)
+        try:
+            self._pipe.schedule_run()
+        except _NothingYetError:
+            pass  # the batch is on its way, the pipeline only wanted more of them
+        finally:
+            self._next, self._running = None, ()
+        if self._number == before:
+            raise ConfigError("an output of the pipeline must depend on what emlio.dali.inputs gives, none does")
 
     # ---- for the loader -------------------------------------------------------------------------------------------
 
@@ -194,164 +140,140 @@ class DaliPipe:
             ready: whether it would find one at once. A batch that is done does not wait for one that has not come.
         """
         while True:
-            self._fetch = fetch
-            try:
-                self._fill(ready)
-            finally:
-                self._fetch = _nothing_to_fetch  # it belongs to the loader, which must be free to end
+            while not self._fed or (len(self._fed) < self.depth and (self._waiting or ready())):
+                if not self._await_one(fetch):
+                    break
+                self._fed.append(self._waiting.popleft())
+                self._guarded(partial(self._run, self._fed[-1].decoded))
             begun_ns = time.monotonic_ns()
-            try:
-                outputs = self._outputs()
-            except RuntimeError as error:
-                self._recover(error)
-                continue
-            finally:
-                self.waited_ns += time.monotonic_ns() - begun_ns
-            done = self._fed.popleft()
-            return replace(done.batch, value=outputs, bad=done.decoded.bad), done.decoded
+            outputs = self._guarded(self._outputs) if self._fed else None
+            self.waited_ns += time.monotonic_ns() - begun_ns
+            if outputs is not None:
+                done = self._fed.popleft()
+                return replace(done.batch, value=outputs, bad=done.decoded.bad), done.decoded
 
-    def _fill(self, ready: Callable[[], bool]) -> None:
-        while not self._fed or (len(self._fed) < self.depth and (self._again or ready())):
-            try:
-                self._pipe.schedule_run()
-            except Exception:
-                # What is wrong behind the batches under way is told in its place: when they are handed out.
-                if not self._fed:
-                    raise
-                return
+    def _await_one(self, fetch: Callable[[], MadeBatch]) -> bool:
+        """Whether there is a batch to feed; what stands in the way of one is told once nothing is under way before it."""
+        if self._closed:
+            raise ClosedError("the loader was closed while a batch was waited for")
+        try:
+            if not self._waiting:
+                batch = fetch()
+                self._waiting.append(_UnderWay(batch=batch, decoded=batch.value))
+            error = self._waiting[0].error
+            if error is not None:
+                raise error
+        except Exception:
+            if self._fed:
+                return False
+            raise
+        return True
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        """What the pipeline gives; None if it failed and all that was under way is to be fed again."""
+        try:
+            return work()
+        except Exception as error:  # whatever it is, the pipeline is done for; what to tell is found out
+            if self._closed:
+                raise ClosedError("the loader was closed while a batch was made") from error
+            self._recover(error)
+            return None
+        except BaseException:
+            # An interrupt: whoever goes on after it must get the same batches.
+            self._start_over()
+            raise
 
     def _outputs(self) -> dict[str, Any]:
+        pipe = self._pipe
+        if not self._own_memory:
+            outputs = pipe.share_outputs()
+            try:
+                return self._named(outputs)
+            finally:
+                pipe.release_outputs()
         stream = None
-        if self._options.device_id is not None and self._options.tensors and self._own_memory:
+        if self._options.device_id is not None and self._options.tensors:
             stream = cuda_stream(self._options.device_id)
-        outputs = self._pipe.outputs(stream) if stream is not None else self._pipe.outputs()
+        return self._named(pipe.outputs(stream) if stream is not None else pipe.outputs())
+
+    def _named(self, outputs: Sequence[Any]) -> dict[str, Any]:
         return {name: self._handed_out(output) for name, output in zip(self._names, outputs, strict=True)}
 
     def _handed_out(self, output: Any) -> Any:
-        take = from_dlpack if self._options.tensors else _array
         if output.is_dense_tensor():
-            tensor = take(output.as_tensor())
-        else:
-            return [self._kept(take(one)) for one in output]
-        return self._kept(tensor)
+            return self._taken(output.as_tensor())
+        return [self._taken(one) for one in output]
 
-    def _kept(self, tensor: Any) -> Any:
+    def _taken(self, one: Any) -> Any:
+        """The user's own: on memory that the pipeline gives away, or a copy."""
+        if not self._options.tensors:
+            return np.array(one, copy=None if self._own_memory else True)
+        tensor = from_dlpack(one)
         if self._own_memory:
             return tensor
-        return tensor.clone() if self._options.tensors else tensor.copy()
+        copy = tensor.clone()
+        if copy.is_cuda:
+            # Behind what the user has on his stream; the pipeline must not write there before it is done.
+            cuda_stream(copy.device.index).synchronize()
+        return copy
 
     def drop(self) -> None:
         """Leave the batches under way."""
-        self._again.clear()
+        self._waiting.clear()
         try:
             while self._fed:
                 self._fed.popleft()
-                self._pipe.outputs()
-        except RuntimeError:
-            self._rebuild()  # one of those that nobody wants cannot be decoded
-        self._fed.clear()
+                self._pipe.share_outputs()
+                self._pipe.release_outputs()
+        except BaseException as error:
+            self._fed.clear()
+            self._rebuild()
+            if not isinstance(error, Exception):  # otherwise one of those that nobody wants cannot be decoded
+                raise
 
     def close(self) -> None:
         """Let go of the pipeline and its threads."""
-        self._fed.clear()
-        self._again.clear()
+        self._closed = True
         self._pipe = None
+        self._fed.clear()
+        self._waiting.clear()
 
     # ---- a record it cannot decode --------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
         """A pipeline that failed cannot be used again."""
         self._pipe = None
-        self._feeding = None
-        self._inputs = Inputs(source=self._source)
-        self._pipe = self._build(self._inputs)
+        self._number = -1
+        self._pipe = self._build()
 
-    def _recover(self, error: RuntimeError) -> None:
-        """Find the records of the failed batch that cannot be decoded, deal with them, feed all under way again."""
-        waiting, self._fed = self._fed, deque()
-        failed = waiting.popleft()
-        faults = self._find_faults(failed.decoded)
-        if not faults:
-            raise ConfigError(
-                f"the pipeline failed, and with none of the records of the batch alone: {error}"
-            ) from error
+    def _start_over(self) -> None:
+        """All that was under way waits to be fed to a new pipeline."""
+        self._waiting.extendleft(reversed(self._fed))
+        self._fed.clear()
+        self._rebuild()
+
+    def _recover(self, error: Exception) -> None:
+        """Find the batch that failed and deal with its records that cannot be decoded; feed all under way again.
+
+        Which batch it was DALI does not say: its older executors fail for the one they are asked for, whichever was to blame.
+        """
+        under_way = len(self._fed)
+        self._start_over()
+        for number in range(under_way):
+            decoded = self._waiting[number].decoded
+            faults = find_faults(decoded, self._sources, partial(build_for_one, self._options))
+            if faults:
+                self._waiting[number] = self._without(self._waiting[number], faults, error)
+                return
+        if not isinstance(error, EmlioError):
+            cause, error = error, ConfigError(f"the pipeline failed, and with none of the records alone: {error}")
+            error.__cause__ = cause
+        self._waiting[0] = replace(self._waiting[0], error=error)
+
+    def _without(self, failed: _UnderWay, faults: dict[int, str], error: Exception) -> _UnderWay:
         try:
             places = self._policy.settle(failed.decoded.ids, faults)
         except CorruptRecordError as told:
-            raise told from error
-        mended = replace(failed, decoded=failed.decoded.take(places, len(faults)))
-        self._rebuild()
-        self._again.extend([mended, *waiting])
-
-    def _find_faults(self, decoded: Decoded) -> dict[int, str]:
-        """Each record through a pipeline of its own."""
-        faults: dict[int, str] = {}
-        prober: Any = None
-        for place in range(len(decoded.ids)):
-            one = decoded.take(np.array([place]), 0)
-            if prober is None:
-                prober = _Prober(self, one)
-            try:
-                prober.run(one)
-            except RuntimeError as error:
-                faults[place] = f"DALI cannot decode it: {_essence(error)}"
-                prober = None
-        return faults
-
-    def probe(self, collector: Inputs) -> Any:
-        """A pipeline of the same graph for one record at a time."""
-        return self._build(
-            collector, batch_size=1, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False, num_threads=1
-        )
-
-    def sources(self, request: InputRequest, decoded: Decoded) -> list[Any]:
-        """What the sources of one request get of these records."""
-        return self._sources(request, decoded)
-
-
-class _Prober:
-    """A pipeline that runs one record."""
-
-    def __init__(self, pipe: DaliPipe, first: Decoded) -> None:
-        self._owner = pipe
-        self._record = first
-        self._inputs = Inputs(source=self._source)
-        self._pipe = pipe.probe(self._inputs)
-
-    def _source(self, request: int, number: int) -> Sequence[Any]:
-        return self._owner.sources(self._inputs.requests[request], self._record)
-
-    def run(self, record: Decoded) -> None:
-        self._record = record
-        self._pipe.run()
-
-
-def _nothing_to_fetch() -> MadeBatch:
-    raise AssertionError("a pipeline runs only when a batch is asked for")
-
-
-def _for_dali(column: Any, name: str) -> Any:
-    """A column as DALI's sources take it."""
-    if isinstance(column, np.ndarray):
-        return column
-    first = column[0]
-    if isinstance(first, bytes | memoryview):
-        return [np.frombuffer(value, np.uint8) for value in column]
-    if isinstance(first, np.ndarray):
-        return column
-    raise ConfigError(
-        f"a source of a pipeline must hold bytes or numbers, feature {name!r} holds {type(first).__name__}"
-    )
-
-
-def _array(tensor: Any) -> Any:
-    numpy: Any = np
-    return numpy.from_dlpack(tensor)
-
-
-def _essence(error: RuntimeError) -> str:
-    """The line that says what happened, without the traces around it."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    after = lines[lines.index("encountered:") + 1 :] if "encountered:" in lines else lines
-    said = [line for line in after if line and not line.startswith("Current pipeline object")]
-    return said[0].rstrip(" :") if said else "no reason given"
+            told.__cause__ = error
+            return replace(failed, error=told)
+        return replace(failed, decoded=failed.decoded.take(places, len(faults)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emlio.errors import ConfigError
+from emlio.receiver.config import is_whole
 
 __all__ = ["InputRequest", "Inputs", "defining", "inputs"]
 
@@ -24,22 +25,25 @@ class InputRequest:
         fields: features of the records, each a source of the pipeline.
         random: numbers drawn for each record, as one more source; 0 for none.
         images: which of the fields are images that must be whole.
+        vectors: which of them hold any number of numbers.
     """
 
     fields: tuple[str, ...]
-    random: int
-    images: tuple[str, ...]
+    random: int = 0
+    images: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.fields or not all(self.fields):
+        if not self.fields or "" in self.fields:
             raise ConfigError(f"inputs must name at least one feature of the records, got {self.fields!r}")
         if len(set(self.fields)) != len(self.fields):
             raise ConfigError(f"inputs must name each feature once, got {self.fields!r}")
-        if self.random < 0:
-            raise ConfigError(f"random must be at least 0 numbers for each record, got {self.random}")
-        strange = [name for name in self.images if name not in self.fields]
-        if strange:
-            raise ConfigError(f"images must be among the fields {self.fields!r}, got {strange}")
+        if not is_whole(self.random) or self.random < 0:
+            raise ConfigError(f"random must be a whole number of at least 0 for each record, got {self.random!r}")
+        for what, names in (("images", self.images), ("vectors", self.vectors)):
+            strange = [name for name in names if name not in self.fields]
+            if strange:
+                raise ConfigError(f"{what} must be among the fields {self.fields!r}, got {strange}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +51,8 @@ class Inputs:
     """Collects the requests of one pipeline while its graph is defined.
 
     Attributes:
-        source: gives the batch of that number as one list of samples or array for each source of a request.
+        source: gives a request's sources what they have of a run of the pipeline, each a list of arrays or an array; of the
+            request and the run it is told the numbers.
         requests: so far.
     """
 
@@ -68,7 +73,7 @@ def defining(collector: Inputs) -> Generator[None]:
         _DEFINING.reset(token)
 
 
-def inputs(*fields: str, random: int = 0, images: Sequence[str] = ()) -> Any:
+def inputs(*fields: str, random: int = 0, images: Sequence[str] = (), vectors: Sequence[str] = ()) -> Any:
     """The sources of a pipeline that an `EmlioLoader` feeds; call it where DALI's own readers would stand.
 
         @pipeline_def
@@ -77,13 +82,21 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = ()) -> Any:
             images = fn.decoders.image(encoded, device="cpu")
             return fn.resize(images, size=(224, 224)), label
 
+    After a resume records come as they would have come. What the pipeline itself draws (`fn.random`, DALI's random crops) does
+    not: DALI draws by the number of batches a pipeline has seen. Two runs of whole epochs are alike and ranks differ, but a run
+    that was resumed, left an epoch early, or went on without a broken record draws other numbers than one that did not. What
+    is made of `random` knows nothing of all this.
+
     Args:
-        fields: features of the records; bytes come as one-dimensional uint8 tensors, numbers as they are.
+        fields: features of the records. Bytes come as one-dimensional uint8 tensors, one number as a scalar, several as a
+            vector; each record must hold one run of bytes, or as many numbers as the others.
         random: adds a last source: so many float32 numbers in [0, 1) for each record, drawn from the loader's seed, the
             epoch and the record. Augmentation made of them is the same whatever the number of ranks, the prefetching and
             the resumes.
         images: those of the fields that are images. They are looked at before they are decoded, and one that is cut off or
             no image is dealt with as `on_error` says. Without, DALI finds only what its decoder cannot read at all.
+        vectors: those of the fields that hold any number of numbers, such as the corners of boxes; they come as vectors,
+            also where a record has one number or none.
 
     Returns:
         One DALI node for a single source, else a list of them, in the order of the fields, the random numbers last.
@@ -93,7 +106,9 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = ()) -> Any:
         raise ConfigError(
             "emlio.dali.inputs must be called in a pipeline given to EmlioLoader(..., pipeline=...); there is no loader here"
         )
-    request = InputRequest(fields=tuple(fields), random=random, images=tuple(images))
+    request = InputRequest(
+        fields=tuple(fields), random=random, images=_names("images", images), vectors=_names("vectors", vectors)
+    )
     number = len(collector.requests)
     collector.requests.append(request)
     fn: Any = importlib.import_module("nvidia.dali.fn")
@@ -103,3 +118,9 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = ()) -> Any:
 
     nodes = fn.external_source(source=source, num_outputs=len(fields) + (random > 0), batch=True)
     return nodes if len(nodes) > 1 else nodes[0]
+
+
+def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ConfigError(f"{what} must be a list of names, got the string {given!r}")
+    return tuple(given)

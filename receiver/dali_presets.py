@@ -7,9 +7,11 @@ cover: running them.
 
 import importlib
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 from emlio.errors import ConfigError
+from emlio.receiver.config import is_whole
 from emlio.receiver.dali_inputs import inputs
 
 __all__ = ["OUTPUTS", "PRESETS", "image_eval", "image_train"]
@@ -20,6 +22,9 @@ _STD = (0.229, 0.224, 0.225)
 _INTERPOLATIONS = ("nearest", "linear", "cubic", "lanczos", "triangular")
 _TRIES = 4
 """Candidates for a crop that may not fit into the picture; as a rule the first one does."""
+
+_LARGEST = 65_535
+"""What JPEG can hold, and more than memory does as soon as a batch has some."""
 
 _NUMBERS = 2 * _TRIES + 3
 """Area and shape of each candidate, where the crop lies, and whether it is mirrored."""
@@ -57,18 +62,20 @@ def image_train(
         label: the feature beside it.
     """
     fn, types, math = _dali()
-    if not 0 < scale[0] <= scale[1] <= 1 or not 0 < ratio[0] <= ratio[1]:
-        raise ConfigError(
-            f"scale must be two rising parts of 1 and ratio two rising numbers above 0, got {scale} and {ratio}"
-        )
-    if not 0 <= mirror <= 1:
-        raise ConfigError(f"mirror must be a probability in [0, 1], got {mirror}")
+    _check_size("size", size)
+    if not _are_numbers(scale, 2) or not 0 < scale[0] <= scale[1] <= 1:
+        raise ConfigError(f"scale must be two rising parts of 1, got {scale!r}")
+    if not _are_numbers(ratio, 2) or not 0 < ratio[0] <= ratio[1]:
+        raise ConfigError(f"ratio must be two rising numbers above 0, got {ratio!r}")
+    if not _are_numbers((mirror,), 1) or not 0 <= mirror <= 1:
+        raise ConfigError(f"mirror must be a probability in [0, 1], got {mirror!r}")
     pictures, labels, drawn = inputs(encoded, label, random=_NUMBERS, images=(encoded,))
     shape = fn.cast(fn.peek_image_shape(pictures), dtype=types.FLOAT)
     height, width = shape[0], shape[1]
     high, wide = _crop(math, drawn, height, width, scale, ratio)
-    top = drawn[2 * _TRIES] * (height - high)
-    left = drawn[2 * _TRIES + 1] * (width - wide)
+    # Of n + 1 places each is as probable, the last one too.
+    top = drawn[2 * _TRIES] * (height - high + 1)
+    left = drawn[2 * _TRIES + 1] * (width - wide + 1)
     start = fn.stack(fn.cast(math.floor(top), dtype=types.INT32), fn.cast(math.floor(left), dtype=types.INT32))
     extent = fn.stack(fn.cast(high, dtype=types.INT32), fn.cast(wide, dtype=types.INT32))
     images = fn.decoders.image_slice(
@@ -105,7 +112,9 @@ def image_eval(
         label: the feature beside it.
     """
     fn, types, _ = _dali()
+    _check_size("size", size)
     side = round(size * 256 / 224) if shorter is None else shorter
+    _check_size("shorter", side)
     if side < size:
         raise ConfigError(f"shorter must be at least the size {size}, got {side}")
     pictures, labels = inputs(encoded, label, images=(encoded,))
@@ -140,6 +149,20 @@ def _crop(
     return math.max(math.floor(rows), 1.0), math.max(math.floor(columns), 1.0)
 
 
+def _check_size(what: str, size: int) -> None:
+    if not is_whole(size) or not 1 <= size <= _LARGEST:
+        raise ConfigError(f"{what} must be a whole number of pixels in [1, {_LARGEST}], got {size!r}")
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    """Whether these are so many finite numbers."""
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError):
+        return False
+    return len(numbers) == count and all(isfinite(number) for number in numbers)
+
+
 def _interpolation(types: Any, name: str) -> Any:
     if name not in _INTERPOLATIONS:
         raise ConfigError(f"interpolation must be one of {', '.join(_INTERPOLATIONS)}, got {name!r}")
@@ -162,8 +185,8 @@ def _finished(
     mirror: Any,
     crop: tuple[int, int] | None = None,
 ) -> Any:
-    if len(mean) != 3 or len(std) != 3 or not all(value > 0 for value in std):
-        raise ConfigError(f"mean and std must be three numbers, std above 0, got {tuple(mean)} and {tuple(std)}")
+    if not _are_numbers(mean, 3) or not _are_numbers(std, 3) or not all(value > 0 for value in std):
+        raise ConfigError(f"mean and std must be three numbers each, std above 0, got {mean!r} and {std!r}")
     where = {} if crop is None else {"crop": crop}
     if dtype == "uint8":
         return fn.crop_mirror_normalize(images, dtype=types.UINT8, output_layout="CHW", mirror=mirror, **where)

@@ -7,14 +7,13 @@ threads. Does not cover: the queue in front of it (emlio.receiver.prefetch), DAL
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
 
-from emlio.errors import ConfigError
-from emlio.images.wholeness import image_fault
 from emlio.receiver.assemble import Assembler
 from emlio.receiver.bad_records import BadRecordPolicy
+from emlio.receiver.dali_columns import SourceColumns
 from emlio.receiver.decoded import Decoded
 from emlio.receiver.reorder import WholeBatch
 from emlio.receiver.workers import Workers
@@ -91,41 +90,33 @@ class ColumnMaker:
 class PipeMaker:
     """Columns for a DALI pipeline, as `Decoded`. See `Maker`."""
 
-    def __init__(self, assembler: Assembler, images: Sequence[str], policy: BadRecordPolicy) -> None:
+    def __init__(
+        self, assembler: Assembler, images: Sequence[str], policy: BadRecordPolicy, vectors: Sequence[str] = ()
+    ) -> None:
         """See the class.
 
         Args:
             assembler: decodes the records.
             images: features that must be whole images.
-            policy: what becomes of a record where one is not.
+            policy: what becomes of a record where one is not, or that a pipeline's sources cannot take.
+            vectors: features that hold any number of numbers.
         """
         self.ahead = 0
         self.worked_ns = 0
         self._assembler = assembler
-        self._images = tuple(images)
+        self._columns = SourceColumns(images, vectors)
         self._policy = policy
 
     def make(self, batch: WholeBatch) -> Made:
         """See `Maker`."""
         begun_ns = time.monotonic_ns()
         decoded = self._assembler.decode(batch)
-        faults = self._image_faults(decoded)
+        faults = self._columns.faults(decoded)
         if faults:
             decoded = decoded.take(self._policy.settle(decoded.ids, faults), len(faults))
+        decoded = replace(decoded, columns=self._columns.fit(decoded))
         self.worked_ns += time.monotonic_ns() - begun_ns
         return Made(value=decoded, bad=decoded.bad)
-
-    def _image_faults(self, decoded: Decoded) -> dict[int, str]:
-        faults: dict[int, str] = {}
-        for name in self._images:
-            column: Sequence[Any] = decoded.columns[name]
-            if not isinstance(column[0], bytes | memoryview):
-                raise ConfigError(f"feature {name!r} must hold images, it holds {type(column[0]).__name__}")
-            for place, encoded in enumerate(column):
-                reason = image_fault(encoded)
-                if reason is not None:
-                    faults.setdefault(place, f"{name}: {reason}")
-        return faults
 
     def close(self) -> None:
         """See `Maker`."""

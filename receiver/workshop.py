@@ -19,7 +19,8 @@ from emlio.planner.sample_seeds import sample_seeds, uniforms
 from emlio.receiver.assemble import Assembler
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig, is_whole
-from emlio.receiver.dali_adapter import DaliPipe, PipeOptions, dali_device
+from emlio.receiver.dali_adapter import DaliPipe
+from emlio.receiver.dali_graph import PipeOptions, dali_device
 from emlio.receiver.decoded import IDS, Decoded
 from emlio.receiver.making import ColumnMaker, Maker, PipeMaker, SampleMaker
 from emlio.receiver.position import Position
@@ -166,7 +167,7 @@ class Workshop:
         )
         finish = self._mover.start if self._mover is not None else None
         if self._pipe is not None:
-            self.maker = PipeMaker(assembler, self._pipe.images, policy)
+            self.maker = PipeMaker(assembler, self._pipe.images, policy, self._pipe.vectors)
         elif options.transform is not None:
             self.maker = SampleMaker(
                 assembler, options.transform, policy, finish, threads=threads, batch_size=batch_size

@@ -1,0 +1,64 @@
+"""Which records of a batch a DALI pipeline cannot work on.
+
+When one fails, DALI raises for the whole batch, names no record and gives up the pipeline.
+
+Covers: running the records one by one through a pipeline of their own; the reason out of DALI's message. Does not cover: what
+becomes of them (emlio.receiver.dali_adapter).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from emlio.receiver.dali_inputs import Inputs
+from emlio.receiver.decoded import Decoded
+
+__all__ = ["Sources", "find_faults"]
+
+Sources = Callable[[Decoded], Sequence[Sequence[Any]]]
+"""What the sources of each request get of a batch."""
+
+
+def find_faults(decoded: Decoded, sources: Sources, build: Callable[[Inputs], Any]) -> dict[int, str]:
+    """The places whose records fail, with the reasons, lowest place first.
+
+    Args:
+        decoded: the batch.
+        sources: see `Sources`.
+        build: a pipeline for one record at a time.
+    """
+    faults: dict[int, str] = {}
+    prober: _Prober | None = None
+    for place in range(len(decoded.ids)):
+        if prober is None:
+            prober = _Prober(build)
+        try:
+            prober.run(sources(decoded.take(np.array([place]), 0)))
+        except RuntimeError as error:
+            faults[place] = f"DALI cannot decode it: {_essence(error)}"
+            prober = None  # a pipeline that failed cannot be used again
+    return faults
+
+
+class _Prober:
+    """A pipeline that runs one record."""
+
+    def __init__(self, build: Callable[[Inputs], Any]) -> None:
+        self._given: Sequence[Sequence[Any]] = ()
+        self._pipe: Any = build(Inputs(source=self._source))
+
+    def _source(self, request: int, _: int) -> Sequence[Any]:
+        return self._given[request]
+
+    def run(self, given: Sequence[Sequence[Any]]) -> None:
+        self._given = given
+        self._pipe.run()
+
+
+def _essence(error: RuntimeError) -> str:
+    """The line that says what happened, without the traces around it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    after = lines[lines.index("encountered:") + 1 :] if "encountered:" in lines else lines
+    said = [line for line in after if line and not line.startswith("Current pipeline object")]
+    return said[0].rstrip(" :") if said else "no reason given"
