@@ -7,7 +7,6 @@ making batches (emlio.receiver.assemble).
 import logging
 import os
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
+from emlio.receiver.tally import Tally
 from emlio.receiver.token_feed import plan_batch_size
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.receiver.workshop import BatchOptions, Workshop
@@ -162,9 +162,7 @@ class EmlioLoader:
             verify=verify,
         )
         self._show_progress = progress
-        self._born_ns = time.monotonic_ns()
-        self._first_batch_ns: int | None = None
-        self._batches = self._records = self._bad_records = self._wait_ns = self._busy_ns = 0
+        self._tally = Tally(skips=on_error == "skip")
         self._handed: Handed | None = None  # of the iteration under way
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
@@ -271,7 +269,7 @@ class EmlioLoader:
         if self._handed is not None:
             self._leave_iteration()
         bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
-        iteration = Iteration(self._next, self._count_time, bar)
+        iteration = Iteration(self._next, self._tally.add_time, bar)
         self._handed = iteration.handed
         if self._flows_at != self._position.flow:
             self._workshop.drop()
@@ -301,11 +299,7 @@ class EmlioLoader:
             raise StopIteration
         made, value = self._workshop.next(self._fetch, self._is_ready)
         self._position.step()
-        self._batches += 1
-        self._bad_records += made.bad
-        self._records += made.count - (made.bad if self._config.on_error == "skip" else 0)
-        if self._first_batch_ns is None:
-            self._first_batch_ns = time.monotonic_ns() - self._born_ns
+        self._tally.add(made)
         return replace(made, value=value)
 
     def _fetch(self) -> MadeBatch:
@@ -339,27 +333,27 @@ class EmlioLoader:
 
     def stats(self) -> LoaderStats:
         """Totals since the loader was made; `str` of it is one line, its `verdict` says what bounds the run."""
-        totals = self._engine.totals
+        totals, tally = self._engine.totals, self._tally
         blocked_ns, starved_ns = self._engine.reports()
         return LoaderStats(
-            batches=self._batches,
-            records=self._records,
+            batches=tally.batches,
+            records=tally.records,
             received_bytes=totals.received_bytes,
             local_bytes=totals.local_bytes,
-            wait_ns=self._wait_ns,
-            busy_ns=self._busy_ns,
+            wait_ns=tally.wait_ns,
+            busy_ns=tally.busy_ns,
             assemble_ns=self._prefetch.worked_ns + self._workshop.waited_ns,
             receive_ns=self._engine.worked_ns,
             network_blocked_ns=blocked_ns,
             storage_starved_ns=starved_ns,
-            first_batch_ns=self._first_batch_ns,
+            first_batch_ns=tally.first_batch_ns,
             round_trip_ns=self._engine.round_trip_ns(),
             lanes=self._engine.lanes,
             window_bytes=self._config.prefetch_bytes,
             peak_window_bytes=self._engine.peak_bytes,
             bad_records=totals.bad_records,
-            skipped_records=self._bad_records if self._config.on_error == "skip" else 0,
-            replaced_records=self._bad_records if self._config.on_error == "replace" else 0,
+            skipped_records=tally.bad if self._config.on_error == "skip" else 0,
+            replaced_records=tally.bad if self._config.on_error == "replace" else 0,
             repeated_records=self._position.repeated,
         )
 
@@ -394,8 +388,3 @@ class EmlioLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # The iteration counts here what it sees of time, so that the loader's totals outlive it.
-    def _count_time(self, wait_ns: int, busy_ns: int) -> None:
-        self._wait_ns += wait_ns
-        self._busy_ns += busy_ns
