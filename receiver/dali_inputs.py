@@ -99,7 +99,7 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = (), vectors: S
             also where a record has one number or none.
 
     Returns:
-        One DALI node for a single source, else a list of them, in the order of the fields, the random numbers last.
+        One DALI node for a single source, else a tuple of them, in the order of the fields, the random numbers last.
     """
     collector = _DEFINING.get()
     if collector is None:
@@ -117,7 +117,7 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = (), vectors: S
         return collector.source(number, batch)
 
     nodes = fn.external_source(source=source, num_outputs=len(fields) + (random > 0), batch=True)
-    return nodes if len(nodes) > 1 else nodes[0]
+    return tuple(nodes) if len(nodes) > 1 else nodes[0]
 
 
 def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def image_train(
         encoded: the feature that holds the picture.
         label: the feature beside it.
     """
-    fn, types, math = _dali()
+    fn, types, math = _dali(decoder)
     _check_size("size", size)
     if not _are_numbers(scale, 2) or not 0 < scale[0] <= scale[1] <= 1:
         raise ConfigError(f"scale must be two rising parts of 1, got {scale!r}")
@@ -111,7 +111,7 @@ def image_eval(
         encoded: the feature that holds the picture.
         label: the feature beside it.
     """
-    fn, types, _ = _dali()
+    fn, types, _ = _dali(decoder)
     _check_size("size", size)
     side = round(size * 256 / 224) if shorter is None else shorter
     _check_size("shorter", side)
@@ -127,7 +127,9 @@ def image_eval(
 PRESETS: dict[str, Callable[..., tuple[Any, Any]]] = {"image-train": image_train, "image-eval": image_eval}
 
 
-def _dali() -> tuple[Any, Any, Any]:
+def _dali(decoder: str) -> tuple[Any, Any, Any]:
+    if decoder not in ("cpu", "mixed"):
+        raise ConfigError(f'decoder must be "cpu" or "mixed", got {decoder!r}')
     return tuple(importlib.import_module(f"nvidia.dali.{name}") for name in ("fn", "types", "math"))  # type: ignore[return-value]  # three of them
 
 
