@@ -5,6 +5,7 @@ is the window's (emlio.receiver.window): a batch counts there until the user has
 (emlio.receiver.making).
 """
 
+import logging
 import time
 from collections import deque
 from concurrent.futures import Future
@@ -17,6 +18,8 @@ from emlio.receiver.making import Made, Maker
 from emlio.receiver.reorder import WholeBatch
 
 __all__ = ["MadeBatch", "Prefetch"]
+
+_LOG = logging.getLogger("emlio.receiver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +139,12 @@ class Prefetch:
                         self._making.notify()
                         break
                 elif self._spoiled is not None:
-                    raise self._spoiled
+                    raise _again(self._spoiled)
                 elif self._whole and not self._maker.ahead:
                     batch = self._whole.popleft()
                     break
                 elif self._error is not None and not self._whole and not self._working:
-                    raise self._error
+                    raise _again(self._error)
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
@@ -162,7 +165,7 @@ class Prefetch:
 
     def _spoil(self, error: BaseException) -> None:
         with self._user:
-            self._spoiled = error
+            self._spoiled = _again(error)
             dropped = self._drop()
         _cancel(dropped)
 
@@ -216,6 +219,25 @@ def _cancel(dropped: list["Future[Made]"]) -> None:
     """What was begun and is not wanted must not keep busy the threads that make what is."""
     for made in dropped:
         made.cancel()
+
+
+def _again(error: BaseException) -> BaseException:
+    """The same error to be kept, or raised once more.
+
+    One that was raised knows its trace, and so all the user's variables, the loader among them. Kept here it would keep them,
+    and a loader that is dropped would never end.
+    """
+    kind: Any = type(error)
+    again: BaseException = RuntimeError(f"a batch could not be made: {kind.__name__}: {error}")
+    try:
+        same: BaseException = kind.__new__(kind, *error.__reduce__()[1])
+        same.__dict__.update(error.__dict__)
+        if str(same) == str(error):
+            again = same
+    except Exception:  # noqa: BLE001  # a user's class may want to be made in whatever way
+        _LOG.debug("no second one can be made of %r", error)
+    again.__cause__ = error.__cause__
+    return again
 
 
 def _begin(maker: Maker, batch: WholeBatch) -> "Future[Made]":

@@ -358,3 +358,20 @@ def test_a_loader_that_the_collector_finds_in_its_own_thread_ends(address: _Addr
         assert gone() is None
     finally:
         gc.enable()
+
+
+def _fail(loader: EmlioLoader) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(loader)
+
+
+def test_a_loader_that_failed_and_was_dropped_ends(address: _Address) -> None:
+    def transform(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    loader = _loader(address("daemon"), transform=transform, threads=2)
+    _fail(loader)
+    gone = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert gone() is None

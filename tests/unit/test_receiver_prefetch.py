@@ -1,5 +1,7 @@
 """The hand-over to the user's thread: order, errors in their place, starting over, ending."""
 
+import gc
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emlio.errors import ClosedError, PeerLostError
+from emlio.errors import ClosedError, CorruptRecordError, PeerLostError
 from emlio.receiver.making import Made
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.reorder import WholeBatch
@@ -272,3 +274,57 @@ def test_who_makes_a_batch_may_close_it_all() -> None:
     assert closed.wait(20)
     with pytest.raises(ClosedError):
         prefetch.get(_LONG_NS)
+
+
+class _DemandingError(Exception):
+    """An error that cannot be made from its arguments."""
+
+    def __new__(cls, *, record: int) -> "_DemandingError":
+        return super().__new__(cls)
+
+    def __init__(self, *, record: int) -> None:
+        super().__init__(f"record {record}")
+
+
+@_BOTH
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KeyError("label"),
+        lambda: OSError(2, "No such file", "x.jpg"),
+        lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        lambda: CorruptRecordError("record 3 is bad", shard="s", record=3, offset=70),
+        lambda: _DemandingError(record=3),
+    ],
+)
+def test_an_error_raised_again_says_the_same_and_keeps_nothing_of_who_met_it_first(
+    ahead: bool, make: Callable[[], Exception]
+) -> None:
+    error = make()
+
+    def assemble(_: WholeBatch) -> Any:
+        raise error
+
+    class Users:
+        """Something in a variable of the user."""
+
+    def use(prefetch: Prefetch) -> "weakref.ref[Users]":
+        users = Users()
+        with pytest.raises(type(error)):
+            prefetch.get(_LONG_NS)
+        return weakref.ref(users)
+
+    error.add_note("in the transform of record 3")
+    with _prefetch(assemble, ahead) as prefetch:
+        prefetch.put(0, _batch(0))
+        gone = use(prefetch)
+        error.__traceback__ = None  # the test itself keeps the error; the loader must not
+        gc.collect()
+        assert gone() is None
+        for _ in range(2):
+            with pytest.raises(Exception, match=re.escape(str(error))) as again:
+                prefetch.get(_LONG_NS)
+            assert again.value is not error
+            if not isinstance(error, _DemandingError | UnicodeDecodeError):
+                assert type(again.value) is type(error)
+                assert again.value.__notes__ == ["in the transform of record 3"]
