@@ -142,7 +142,7 @@ class EmlioLoader:
             output_map=output_map,
             tokens=tokens,
             to=to,
-            device=device,
+            device=None if device is None else str(device),  # a torch.device says itself in words
         )
         self._config = LoaderConfig(
             address=Address.parse(address, local),
