@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from traceback import clear_frames
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,14 @@ class DaliPipe:
             fetch: gives the next batch of columns, waiting for it; what it raises comes out here.
             ready: whether it would find one at once. A batch that is done does not wait for one that has not come.
         """
+        try:
+            return self._next_batch(fetch, ready)
+        except IndexError as error:
+            if self._closed:  # by another thread, which took the batches away
+                raise ClosedError("the loader was closed while a batch was made") from error
+            raise
+
+    def _next_batch(self, fetch: Callable[[], MadeBatch], ready: Callable[[], bool]) -> tuple[MadeBatch, Decoded]:
         while True:
             while not self._fed or (len(self._fed) < self.depth and (self._waiting or ready())):
                 if not self._await_one(fetch):
@@ -176,6 +185,8 @@ class DaliPipe:
         except Exception as error:  # whatever it is, the pipeline is done for; what to tell is found out
             if self._closed:
                 raise ClosedError("the loader was closed while a batch was made") from error
+            # Who keeps the error must not keep the pipeline and its threads.
+            clear_frames(error.__traceback__)
             self._recover(error)
             return None
         except BaseException:
@@ -244,7 +255,8 @@ class DaliPipe:
         """A pipeline that failed cannot be used again."""
         self._pipe = None
         self._number = -1
-        self._pipe = self._build()
+        if not self._closed:
+            self._pipe = self._build()
 
     def _start_over(self) -> None:
         """All that was under way waits to be fed to a new pipeline."""

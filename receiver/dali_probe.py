@@ -30,14 +30,19 @@ def find_faults(decoded: Decoded, sources: Sources, build: Callable[[Inputs], An
     """
     faults: dict[int, str] = {}
     prober: _Prober | None = None
-    for place in range(len(decoded.ids)):
-        if prober is None:
-            prober = _Prober(build)
-        try:
-            prober.run(sources(decoded.take(np.array([place]), 0)))
-        except RuntimeError as error:
-            faults[place] = f"DALI cannot decode it: {_essence(error)}"
-            prober = None  # a pipeline that failed cannot be used again
+    try:
+        for place in range(len(decoded.ids)):
+            if prober is None:
+                prober = _Prober(build)
+            try:
+                prober.run(sources(decoded.take(np.array([place]), 0)))
+            except RuntimeError as error:
+                faults[place] = f"DALI cannot decode it: {_essence(error)}"
+                prober.close()  # a pipeline that failed cannot be used again
+                prober = None
+    finally:
+        if prober is not None:
+            prober.close()
     return faults
 
 
@@ -54,6 +59,9 @@ class _Prober:
     def run(self, given: Sequence[Sequence[Any]]) -> None:
         self._given = given
         self._pipe.run()
+
+    def close(self) -> None:
+        self._pipe = None  # which knows this object: its threads would wait for the garbage collector
 
 
 def _essence(error: RuntimeError) -> str:

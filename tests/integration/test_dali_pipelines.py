@@ -159,12 +159,13 @@ def test_outputs_of_varying_shape_come_as_lists(folder: Path) -> None:
 
     for to, kind in (("torch", torch.Tensor), ("numpy", np.ndarray)):
         with _loader(folder, as_they_are, output_map=_NAMES, to=to) as loader:
-            for batch in loader:
-                assert isinstance(batch["image"], list)
-                for picture, label in zip(batch["image"], batch["label"].tolist(), strict=True):
-                    assert isinstance(picture, kind)
-                    assert tuple(picture.shape) == (60 - label, 20 + label, 3)
-                    assert tuple(picture[0, 0].tolist()) == (label, 2 * label, 255 - label)
+            batches = list(loader)
+        for batch in batches:  # they too outlive the loader
+            assert isinstance(batch["image"], list)
+            for picture, label in zip(batch["image"], batch["label"].tolist(), strict=True):
+                assert isinstance(picture, kind)
+                assert tuple(picture.shape) == (60 - label, 20 + label, 3)
+                assert (np.asarray(picture) == (label, 2 * label, 255 - label)).all()
 
 
 @pytest.mark.parametrize("dtype", ["BOOL", "UINT8", "INT8", "UINT16", "INT32", "INT64", "FLOAT16", "FLOAT", "FLOAT64"])
