@@ -14,6 +14,7 @@ def _config(**changes: Any) -> LoaderConfig:
     fields: dict[str, Any] = {
         "address": Address.parse("emlio://a/x"),
         "batch_size": 32,
+        "rows": 32,
         "shuffle": Shuffle(),
         "seed": 0,
         "drop_last": False,
