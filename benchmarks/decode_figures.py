@@ -25,12 +25,13 @@ _WIDE: Final = 0.1
 
 _CPU_UNIT: Final = "s/1000 images"
 _CPU_NOTE: Final = (
-    "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it runs on "
+    "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it\nruns on "
     "the same cores."
 )
 _RATIO_NOTE: Final = "Ratios are taken within each round, of samples that were taken one after the other."
 _FLOOR_NOTE: Final = (
-    "Added: what is left of the CPU time when that of the transform alone, in the same round, is taken away."
+    "Added: what is left of the CPU time when that of the transform alone, in the same round, is taken away. It is alone on\n"
+    "one core; what several busy cores take from each other is part of what is added."
 )
 
 
