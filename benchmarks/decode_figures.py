@@ -25,8 +25,8 @@ _WIDE: Final = 0.1
 
 _CPU_UNIT: Final = "s/1000 images"
 _CPU_NOTE: Final = (
-    "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it\nruns on "
-    "the same cores."
+    "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it\n"
+    "runs on the same cores."
 )
 _RATIO_NOTE: Final = "Ratios are taken within each round, of samples that were taken one after the other."
 _FLOOR_NOTE: Final = (
