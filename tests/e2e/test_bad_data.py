@@ -63,7 +63,7 @@ def test_a_flipped_bit_in_data_is_an_error_that_names_shard_and_record(
         for number in range(3):
             assert int.from_bytes(next(batches)["record"][0][:8], "little") == 10 * number
         with pytest.raises(
-            CorruptRecordError, match=r"record 7 of shard train-00001-of-00002\.tfrecord: .*CRC32C"
+            CorruptRecordError, match=r"record 7 of shard train-00001-of-00002\.tfrecord at byte 1512: .*CRC32C"
         ) as got:
             next(batches)
         assert (got.value.shard, got.value.record) == ("train-00001-of-00002.tfrecord", 7)
@@ -126,7 +126,7 @@ def test_a_flipped_bit_in_a_length_is_found_though_the_index_knows_better(tmp_pa
         if policy == "skip":
             assert [record for batch in ids_of(loader) for record in batch] == [n for n in range(RECORDS) if n != 4]
         else:
-            said = r"record 4 of shard train-00000-of-00002\.tfrecord: the frame's length field must be 200, got 201"
+            said = r"record 4 of shard train-00000-of-00002\.tfrecord at byte 864: the frame's length field must be 200, got 201"
             with pytest.raises(CorruptRecordError, match=said):
                 ids_of(loader)
 
