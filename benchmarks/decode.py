@@ -114,7 +114,7 @@ def run_decode(settings: DecodeSettings) -> Results:
         )
         with Progress("decoding", settings.repeats * len(decoders)) as bar:
             for number, place, decoder in turns(decoders, settings.repeats):
-                measured = decoder.measure(order)
+                measured = decoder.measure(order.of_epochs(decoder.epochs))
                 samples.append(
                     Sample(
                         scenario=decoder.scenario, subject=decoder.name, round=number, place=place, measured=measured

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from emlio.benchmarks.decode_subjects import DALI, DECODERS, FLOOR, PILLOW
+from emlio.benchmarks.decode_subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
 from emlio.benchmarks.meter import Measurement
 from emlio.benchmarks.report import render
 from emlio.benchmarks.results import Figure, Results, Sample
@@ -19,7 +19,12 @@ __all__ = ["cpu_s_per_1000", "decode_figures", "measured_by", "ratios", "render_
 _READER: Final = "dali-tfrecord"
 _DATALOADER: Final = "dataloader"
 _LEAST_OF_READER: Final = {"emlio-daemon": 0.95, "emlio-local": 0.98}
-_OURS: Final = ("threads-daemon", "threads-local")
+_COSTS_COMPARED: Final = (
+    ("threads-daemon", _DATALOADER),
+    ("threads-local", _DATALOADER),
+    ("carry-daemon", "carry-dataloader"),
+    ("carry-local", "carry-dataloader"),
+)
 _WIDE: Final = 0.1
 """Bounds a few percent from 1 cannot be told by ratios that wander further than this."""
 
@@ -78,7 +83,8 @@ def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
         *_each(samples, with_pillow, "images/s", "images/s", _images_per_s),
         *_costs(samples, with_pillow),
         *(_added(samples, name) for name in with_pillow if name != FLOOR.name),
-        *(_cost_ratio(samples, name) for name in _OURS),
+        *_costs(samples, [name for name in named if DECODERS[name].scenario == CARRY]),
+        *(_cost_ratio(samples, name, theirs) for name, theirs in _COSTS_COMPARED),
     ]
     return tuple(figure for figure in found if figure is not None)
 
@@ -123,10 +129,10 @@ def _added(samples: Sequence[Sample], name: str) -> Figure | None:
     return Figure(name=f"CPU added, {name}", unit=_CPU_UNIT, values=values, note=_FLOOR_NOTE) if values else None
 
 
-def _cost_ratio(samples: Sequence[Sample], name: str) -> Figure | None:
-    values = ratios(samples, name, _DATALOADER, cpu_s_per_1000)
+def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> Figure | None:
+    values = ratios(samples, name, theirs, cpu_s_per_1000)
     return (
-        Figure(name=f"CPU, {name} / {_DATALOADER}", unit="", values=values, at_most=1.0, note=_RATIO_NOTE)
+        Figure(name=f"CPU, {name} / {theirs}", unit="", values=values, at_most=1.0, note=_RATIO_NOTE)
         if values
         else None
     )

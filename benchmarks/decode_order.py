@@ -6,6 +6,7 @@ Covers: the orders, a meter that counts the process and its children, consuming 
 
 import multiprocessing
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -46,6 +47,11 @@ class DecodeOrder(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     record_bytes: int
     window: Window
+
+    def of_epochs(self, epochs: int) -> "DecodeOrder":
+        """The same, with so many times the images in a sample."""
+        window = replace(self.window, sample_bytes=self.window.sample_bytes * epochs)
+        return msgspec.structs.replace(self, window=window)
 
     def meter(self) -> Meter:
         """Counts this process with its children as the receiver, the daemon as the sender."""

@@ -9,7 +9,7 @@ import io
 import math
 import os
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ class TFRecordImages:
     Files are opened by the process that reads them, and stay open until it ends.
     """
 
-    def __init__(self, directory: Path, transform: RandomCrop) -> None:
+    def __init__(self, directory: Path, transform: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         with open_dataset(directory.name, directory) as dataset:
             self._paths = [shard.path for shard in dataset.shards]
             starts = [np.asarray(shard.offsets[:-1]) for shard in dataset.shards]

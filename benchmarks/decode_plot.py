@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from emlio.benchmarks.decode_figures import cpu_s_per_1000, measured_by
-from emlio.benchmarks.decode_subjects import DALI, DECODERS, PILLOW
+from emlio.benchmarks.decode_subjects import CARRY, DALI, DECODERS, PILLOW
 from emlio.benchmarks.meter import Measurement
 from emlio.benchmarks.plot import sheet
 from emlio.benchmarks.results import Results
@@ -21,14 +21,15 @@ _THEIRS: Final = "#b9bec7"
 _OURS: Final = "#1f6fa8"
 _FLOOR: Final = "#e0d7c4"
 _INK: Final = "#333333"
-_COLOURS: Final = {"dali-tfrecord": _THEIRS, "dataloader": _THEIRS, "pillow-floor": _FLOOR}
+_COLOURS: Final = {"dali-tfrecord": _THEIRS, "dataloader": _THEIRS, "carry-dataloader": _THEIRS, "pillow-floor": _FLOOR}
 
 
 def plot_decode(results: Results, path: Path) -> None:
     """Draw speed and cost."""
-    with sheet(path, width=11.5, height=4.6, panels=2) as (figure, (left, right)):
+    with sheet(path, width=15.5, height=4.6, panels=3) as (figure, (left, middle, right)):
         _panel(left, results, DALI, "DALI on the CPU: images/s", lambda measured: measured.records_per_s, "{:.0f}")
-        _panel(right, results, PILLOW, "Pillow: CPU seconds per 1000 images", cpu_s_per_1000, "{:.2f}")
+        _panel(middle, results, PILLOW, "Pillow: CPU seconds per 1000 images", cpu_s_per_1000, "{:.2f}")
+        _panel(right, results, CARRY, "Not decoded: CPU seconds per 1000 images", cpu_s_per_1000, "{:.3f}")
         _caption(figure, results)
         figure.tight_layout(rect=(0.01, 0.04, 0.99, 0.87), w_pad=3)
 

@@ -19,10 +19,13 @@ from emlio.benchmarks.pair import hear_sample
 from emlio.benchmarks.processes import start_worker
 from emlio.errors import ConfigError
 
-__all__ = ["DALI", "DECODERS", "FLOOR", "PILLOW", "Decoder", "check_installed", "is_installed"]
+__all__ = ["CARRY", "DALI", "DECODERS", "FLOOR", "PILLOW", "Decoder", "check_installed", "is_installed"]
 
 DALI: Final = "DALI"
 PILLOW: Final = "Pillow"
+CARRY: Final = "records only"
+
+_CARRIED_EPOCHS: Final = 10
 
 _PACKAGES: Final = {
     "nvidia.dali": ("NVIDIA DALI", "dali"),
@@ -42,6 +45,7 @@ class Decoder:
         has_daemon: whether a daemon sends it the records. It runs on the same cores.
         needs: modules that must be installed.
         text: for people.
+        epochs: in one sample; many, where one is over before it can be measured.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Decoder:
     has_daemon: bool
     needs: tuple[str, ...]
     text: str
+    epochs: int = 1
 
     def measure(self, order: DecodeOrder) -> Measurement:
         """One sample, with the daemon's life inside it.
@@ -127,6 +132,33 @@ DECODERS: Final = {
             has_daemon=False,
             needs=("torch", "PIL"),
             text="EMLIO threads, from this host's files",
+        ),
+        Decoder(
+            name="carry-dataloader",
+            scenario=CARRY,
+            role="carry-dataloader",
+            has_daemon=False,
+            needs=("torch", "PIL"),
+            text="PyTorch's DataLoader, processes",
+            epochs=_CARRIED_EPOCHS,
+        ),
+        Decoder(
+            name="carry-daemon",
+            scenario=CARRY,
+            role="carry-loader",
+            has_daemon=True,
+            needs=("torch", "PIL"),
+            text="EMLIO, from a daemon",
+            epochs=_CARRIED_EPOCHS,
+        ),
+        Decoder(
+            name="carry-local",
+            scenario=CARRY,
+            role="carry-loader",
+            has_daemon=False,
+            needs=("torch", "PIL"),
+            text="EMLIO, from this host's files",
+            epochs=_CARRIED_EPOCHS,
         ),
     )
 }

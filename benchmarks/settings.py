@@ -35,6 +35,9 @@ DECODE_SUBJECTS = (
     "dataloader",
     "threads-daemon",
     "threads-local",
+    "carry-dataloader",
+    "carry-daemon",
+    "carry-local",
 )
 SUBJECTS = ("limit", "bare", "emlio", "paper")
 WAYS = ("memory", "loopback", "link", "reordered")

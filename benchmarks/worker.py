@@ -15,6 +15,8 @@ _LIFE_S = 900
 ROLES = {
     "bare-receive": ("emlio.benchmarks.bare", "receive"),
     "bare-send": ("emlio.benchmarks.bare", "send"),
+    "carry-dataloader": ("emlio.benchmarks.decode_carry", "carry_by_dataloader"),
+    "carry-loader": ("emlio.benchmarks.decode_carry", "carry_by_loader"),
     "decode-dali-loader": ("emlio.benchmarks.decode_dali", "train_on_loader"),
     "decode-dali-reader": ("emlio.benchmarks.decode_dali", "train_on_dalis_reader"),
     "decode-dataloader": ("emlio.benchmarks.decode_pillow", "train_on_dataloader"),
