@@ -64,7 +64,14 @@ class Engine:
         directory = config.address.directory
         if directory is not None:
             try:
-                self._local = LocalShards(directory, self._waker, clock, progress=progress)
+                self._local = LocalShards(
+                    directory,
+                    self._waker,
+                    clock,
+                    verify=config.verify == "all",
+                    window_bytes=config.prefetch_bytes,
+                    progress=progress,
+                )
             except BaseException:
                 self._free()
                 raise
@@ -144,12 +151,11 @@ class Engine:
         if self._thread.ident is None:
             self._free()
             return
-
-        def stop() -> None:
-            self._stop = True
-
-        self._call(stop)
+        self._call(self._end)
         self._thread.join()
+
+    def _end(self) -> None:
+        self._stop = True
 
     def _free(self) -> None:
         if self._local is not None:
@@ -175,9 +181,7 @@ class Engine:
             self._fail(EmlioError(f"internal error while receiving: {error!r}"))
         finally:
             for daemon in self._sources:
-                for instruction in daemon.machine.leave():
-                    if isinstance(instruction, Send):
-                        daemon.link.send(encode_control(instruction.message))
+                self._carry_out(daemon, daemon.machine.leave())
                 daemon.close(_GOODBYE_MS)
             self._ready.set()
             while self._calls:  # whoever asked something must not wait for ever
@@ -343,11 +347,8 @@ class Engine:
             welcome = daemon.machine.welcome
             lanes = lanes_for(round_trip, welcome.send_buffer_bytes, receive_buffer, most=welcome.max_lanes)
             owned = np.packbits(daemon.owned, bitorder="little").tobytes()
-            for instruction in daemon.machine.open(
-                epoch=epoch, origin=origin, slot=0, owned=owned, lanes=lanes, now_ns=now_ns
-            ):
-                if isinstance(instruction, Send):
-                    daemon.link.send(encode_control(instruction.message))
+            order = daemon.machine.open(epoch=epoch, origin=origin, slot=0, owned=owned, lanes=lanes, now_ns=now_ns)
+            self._carry_out(daemon, order)
 
     def _receive_data(self, daemon: Source, tap: Tap) -> None:
         for _ in range(_MESSAGES_A_TURN):

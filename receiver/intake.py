@@ -13,7 +13,7 @@ from emlio.receiver.config import LoaderConfig
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.window import Window
-from emlio.tfrecord import check_frames
+from emlio.tfrecord import FrameRun, check_frames
 from emlio.wire.data import DataHeader
 
 __all__ = ["Intake", "IntakeTotals", "Message"]
@@ -31,11 +31,19 @@ class IntakeTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Message:
-    """A data message whose header was understood."""
+    """A data message whose header was understood.
+
+    Attributes:
+        header: what it says of itself.
+        payload: its records' frames.
+        sizes: of each.
+        run: where their data lies, if they were checked already: by the thread that read them, while it had them in its cache.
+    """
 
     header: DataHeader
     payload: memoryview
     sizes: npt.NDArray[np.int64]
+    run: FrameRun | None = None
 
 
 class Intake:
@@ -104,7 +112,7 @@ class Intake:
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
             return
-        run = check_frames(payload, message.sizes, verify=self._config.verify == "all")
+        run = message.run or check_frames(payload, message.sizes, verify=self._config.verify == "all")
         reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
         self._window.take(header.count, len(payload))
         self.totals.records += header.count

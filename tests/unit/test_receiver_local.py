@@ -62,7 +62,9 @@ class _Reader:
     def __init__(self, folder: Path, clock: Clock | None = None) -> None:
         self.waker = Waker()
         try:
-            self.shards = LocalShards(folder, self.waker, SystemClock() if clock is None else clock)
+            self.shards = LocalShards(
+                folder, self.waker, SystemClock() if clock is None else clock, window_bytes=8 * _MIB
+            )
         except BaseException:
             self.waker.close()
             raise
