@@ -28,8 +28,8 @@ def plot_decode(results: Results, path: Path) -> None:
     """Draw speed and cost."""
     with sheet(path, width=15.5, height=4.6, panels=3) as (figure, (left, middle, right)):
         _panel(left, results, DALI, "DALI on the CPU: images/s", lambda measured: measured.records_per_s, "{:.0f}")
-        _panel(middle, results, PILLOW, "Pillow: CPU seconds per 1000 images", cpu_s_per_1000, "{:.2f}")
-        _panel(right, results, CARRY, "Not decoded: CPU seconds per 1000 images", cpu_s_per_1000, "{:.3f}")
+        _panel(middle, results, PILLOW, "Pillow: CPU s per 1000 images", cpu_s_per_1000, "{:.2f}")
+        _panel(right, results, CARRY, "Not decoded: CPU s per 1000 images", cpu_s_per_1000, "{:.3f}")
         _caption(figure, results)
         figure.tight_layout(rect=(0.01, 0.04, 0.99, 0.87), w_pad=3)
 
