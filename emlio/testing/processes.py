@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 
 import psutil
 
-__all__ = ["DaemonProcess", "RankProcess", "settles"]
+__all__ = ["DaemonProcess", "RankProcess", "run_python", "settles"]
 
 _READY_S = 20.0
 """A daemon needs half a second; a machine with ten tests at once gets forty times that."""
@@ -251,6 +251,36 @@ class RankProcess(_Process):
         if not self._out.wait(lambda lines: len(lines) > number, timeout_s):
             raise TimeoutError(self._told(f"must say line {number} within {timeout_s} s"))
         return json.loads(self._out.all()[number])
+
+
+def run_python(*words: object, timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
+    """Run a Python with these arguments to its end; what it started ends with it. Returns what it wrote.
+
+    Args:
+        words: its arguments.
+        timeout_s: how long it may take.
+        environment: variables besides this process's.
+
+    Raises:
+        AssertionError: it ended with another status than 0; the message has the end of what it wrote.
+    """
+    with subprocess.Popen(
+        [sys.executable, *map(str, words)],
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise AssertionError(f"{words[0]} must end with status 0, got {process.returncode}: {output[-4000:]}")
+    return output
 
 
 def settles(probe: Callable[[], bool], timeout_s: float) -> bool:

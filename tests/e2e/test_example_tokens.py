@@ -5,17 +5,13 @@ what is in the batches (tests/integration/test_loader_tokens.py).
 """
 
 import importlib.util
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emlio.testing.processes import DaemonProcess
+from emlio.testing.processes import DaemonProcess, run_python
 from emlio.testing.token_records import make_token_dataset
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tokens.py"
@@ -25,23 +21,10 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reaso
 
 
 def run(*words: object) -> str:
-    """What it prints; it and what it started end with this."""
-    with subprocess.Popen(
-        [sys.executable, str(EXAMPLE), *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=END_S)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    assert process.returncode == 0, output[-4000:]
-    return output
+    """What it prints."""
+    return run_python(
+        EXAMPLE, *words, timeout_s=END_S, environment={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    )
 
 
 def test_it_writes_documents_starts_a_daemon_and_learns() -> None:

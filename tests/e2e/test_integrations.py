@@ -6,10 +6,6 @@ write in the middle and at the end of an epoch, and going on from them. Does not
 
 import importlib.util
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -21,7 +17,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio.testing.processes import DaemonProcess
+from emlio.testing.processes import DaemonProcess, run_python
 
 RECORDS = 101  # divides by no number of ranks or batches used here
 BATCH = 8
@@ -58,23 +54,9 @@ def address(pictures: Path) -> Iterator[str]:
 
 
 def python(*words: object) -> None:
-    """Run a Python to its end; what it started ends with it."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    with subprocess.Popen(
-        [sys.executable, *map(str, words)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=END_S)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    assert process.returncode == 0, output[-4000:]
+    """Run a Python to its end."""
+    quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    run_python(*words, timeout_s=END_S, environment=quiet)
 
 
 def seen(lines: Path) -> Seen:

@@ -103,6 +103,18 @@ def test_a_wheel_made_of_the_source_archive_holds_every_module(tmp_path: Path) -
         assert any(name.endswith("/LICENSE") for name in archive.getnames())
 
 
+def test_the_tests_environment_has_all_that_tests_are_skipped_without() -> None:
+    """A test that skips where torch, DALI or a framework is missing must not be skipped by scripts/test."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    for script in ("test", "check"):
+        text = (ROOT / "scripts" / script).read_text(encoding="utf-8")
+        wanted = re.search(r"^emlio_environment \.venv-test (\S+)$", text, re.MULTILINE)
+        assert wanted is not None, script
+        installed = {re.split(r"[<>=\[]", line)[0] for extra in wanted[1].split(",") for line in extras[extra]}
+        needed = {"torch", "torchvision", "nvidia-dali-cuda120", "pillow", "scikit-learn", "matplotlib", "msgpack"}
+        assert needed | {"lightning", "accelerate", "transformers"} <= installed, script
+
+
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
