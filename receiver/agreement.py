@@ -4,7 +4,7 @@ Covers: joining what the daemons hold, noticing what nobody holds, the plan and 
 conversation (emlio.session.rank).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,11 +46,28 @@ class Agreement:
 
     Attributes:
         plan: by which all work.
-        owners: (shards,) which of the holdings sends each shard.
+        owners: (shards,) which of the holdings sends each shard while all of them can.
+        holdings: who has which shards.
+        streams: (daemons of `holdings`,) the number of each among the holdings that were joined.
     """
 
     plan: Plan
     owners: npt.NDArray[np.int64]
+    holdings: Holdings
+    streams: npt.NDArray[np.int64]
+
+    def share_out(self, gone: Collection[str]) -> npt.NDArray[np.int64]:
+        """Who sends each shard while these daemons cannot. Shards that nobody else holds stay theirs."""
+        left = frozenset(self.holdings.daemons) - frozenset(gone)
+        waiting = tuple(
+            names if left.isdisjoint(names) else tuple(name for name in names if name in left)
+            for names in self.holdings.holders
+        )
+        # Dealt by what everybody holds first, so that what the others were sending stays with them.
+        usual = assign_owners(self.holdings)
+        now = assign_owners(replace(self.holdings, holders=waiting))
+        stays = np.array([self.holdings.daemons[owner] in names for owner, names in zip(usual, waiting, strict=True)])
+        return self.streams[np.where(stays, usual, now)]
 
     def rows(self) -> list[ShardRow]:
         """The whole catalog, for a daemon that holds a part of it."""
@@ -99,7 +116,10 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
     # Owners are numbered by the sorted names, streams by the order of the address.
     number_of = {holding.peer: number for number, holding in enumerate(holdings)}
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
-    return Agreement(plan=Plan(merged.catalog, spec), owners=streams[assign_owners(_read_here(merged, holdings))])
+    readable = _read_here(merged, holdings)
+    return Agreement(
+        plan=Plan(merged.catalog, spec), owners=streams[assign_owners(readable)], holdings=readable, streams=streams
+    )
 
 
 def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:

@@ -40,6 +40,7 @@ class LoaderConfig:
         in_order: hand out batches in the plan's order.
         prefetch_bytes: what may be taken off the wire before the user has asked for it.
         timeout_ns: how long a daemon may be silent, or a batch incomplete, before that is an error.
+        heartbeat_ns: how long it may say nothing before it is taken for lost, and its part asked of others.
         on_error: what follows from a record that fails its check.
         verify: which records are checked against their CRC32C.
     """
@@ -57,6 +58,7 @@ class LoaderConfig:
     in_order: bool
     prefetch_bytes: int
     timeout_ns: int
+    heartbeat_ns: int
     on_error: str
     verify: str
 
@@ -69,6 +71,8 @@ class LoaderConfig:
             raise ConfigError(f"prefetch must be at least 1 MiB, got {self.prefetch_bytes} bytes")
         if self.timeout_ns < 1_000_000:
             raise ConfigError(f"timeout must be at least 1ms, got {self.timeout_ns} ns")
+        if not self.heartbeat_ns >= 1_000_000:
+            raise ConfigError(f"heartbeat must be at least 1ms, got {self.heartbeat_ns} ns")
         if self.on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {self.on_error!r}")
         if self.verify not in VERIFY:

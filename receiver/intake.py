@@ -4,16 +4,18 @@ Covers: the window, the counts, batches handed over and given to the user. Does 
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import RemoteProtocolError
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.window import Window
-from emlio.tfrecord import FrameRun, check_frames
+from emlio.tfrecord import FrameFault, FrameRun, check_frames
 from emlio.wire.data import DataHeader
 
 __all__ = ["Intake", "IntakeTotals", "Message"]
@@ -64,12 +66,23 @@ class Intake:
         self._window = Window(config.prefetch_bytes)
         self._delivered: deque[tuple[int, int]] = deque()
         self._generation = 0
+        self._doubted: set[int] = set()  # records that failed their check once
         self._pending: deque[int] = deque()  # the epochs of batches handed over and not yet given to the user
 
     @property
     def peak_bytes(self) -> int:
         """The most the window ever held."""
         return self._window.peak_bytes
+
+    def _doubt(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> None:
+        """A record that fails its check may have been changed on its way: it is asked for once more before the file is blamed."""
+        slots = reorder.slots_of(stream, header)
+        if len(slots) != header.count:
+            return  # placing it says what is wrong
+        records = set(reorder.ids_of(header.epoch, slots[[fault.position for fault in faults]]).tolist())
+        if not records <= self._doubted:
+            self._doubted |= records
+            raise RemoteProtocolError(f"a record fails its check as it came: {faults[0].reason}")
 
     def begin(self, reorder: Reorder, generation: int) -> None:
         """Forget everything and fill these batches."""
@@ -113,8 +126,10 @@ class Intake:
         if reorder is None:
             return
         run = message.run or check_frames(payload, message.sizes, verify=self._config.verify == "all")
-        reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
-        self._window.take(header.count, len(payload))
+        if run.faults and not here:
+            self._doubt(reorder, stream, header, run.faults)
+        placed_bytes = reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
+        self._window.take(header.count, placed_bytes)
         self.totals.records += header.count
         if here:
             self.totals.local_bytes += len(payload)

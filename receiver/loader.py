@@ -84,6 +84,7 @@ class EmlioLoader:
         in_order: bool = True,
         prefetch: "str | int" = "256MiB",
         timeout: "str | float" = "60s",
+        heartbeat: "str | float" = "3s",
         on_error: str = "raise",
         verify: str = "all",
         progress: bool = False,
@@ -120,6 +121,7 @@ class EmlioLoader:
             prefetch: what may be taken off the wire before it is asked for; bounds this process's memory, see
                 docs/architecture.md.
             timeout: how long a daemon may say nothing, or a batch stay incomplete, before that is an error.
+            heartbeat: how long a daemon may say nothing before it is called again, and its part asked of those with copies.
             on_error: what becomes of a record that fails its check: "raise", "skip" (the batch is shorter) or "replace" (by
                 another of the same batch).
             verify: "all" checks every record's CRC32C, "none" leaves that out.
@@ -158,6 +160,7 @@ class EmlioLoader:
             in_order=in_order,
             prefetch_bytes=parse_size(prefetch),
             timeout_ns=parse_duration_ns(timeout),
+            heartbeat_ns=min(parse_duration_ns(heartbeat), parse_duration_ns(timeout)),
             on_error=on_error,
             verify=verify,
         )

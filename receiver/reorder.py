@@ -4,7 +4,6 @@ Covers: which stream owes which place, what is a duplicate, lost or foreign, whe
 clocks. Does not cover: how far ahead messages may be taken (emlio.receiver.window), checking records (emlio.tfrecord).
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,16 +13,15 @@ import numpy.typing as npt
 
 from emlio.errors import RemoteProtocolError
 from emlio.example.columns import Piece
-from emlio.planner.plan import EpochPlan, Plan
+from emlio.planner.plan import Plan
+from emlio.receiver.epoch_places import EpochPlaces
 from emlio.tfrecord import FrameFault
 from emlio.wire.data import DataHeader, ids_checksum
 
 __all__ = ["BadRecord", "LaneOrder", "Reorder", "WholeBatch"]
 
-_CHUNK_SLOTS = 8192
-"""Places whose records are computed at once: array code pays from a few thousand on, and a chunk is 100 kB."""
-
-_CHUNKS_KEPT = 64
+_EPOCHS_SEARCHED = 3
+"""Epochs searched for a place that a stream owes; a stream with any part of more than a few records owes one in each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,62 +87,6 @@ class LaneOrder:
         self._next += 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chunk:
-    """Some places of an epoch: whose they are."""
-
-    ids: npt.NDArray[np.int64]
-    owed: tuple[npt.NDArray[np.int64], ...]  # for each stream its places, rising
-
-
-class _Epoch:
-    """One epoch of this rank, as far as it is needed."""
-
-    def __init__(self, plan: EpochPlan, rank: int, owners: npt.NDArray[np.int64], streams: int) -> None:
-        self.plan = plan
-        self.slots = plan.slots(rank)
-        self.steps = plan.steps
-        self._rank = rank
-        self._owners = owners
-        self._streams = streams
-        self._chunks: OrderedDict[int, _Chunk] = OrderedDict()
-
-    def chunk(self, number: int) -> _Chunk:
-        chunk = self._chunks.get(number)
-        if chunk is None:
-            first = number * _CHUNK_SLOTS
-            ids = self.plan.ids(self._rank, first, min(first + _CHUNK_SLOTS, self.slots))
-            stream = self._owners[self.plan.catalog.locate(ids)[0]]
-            owed = tuple(np.flatnonzero(stream == which) + first for which in range(self._streams))
-            chunk = self._chunks[number] = _Chunk(ids, owed)
-            while len(self._chunks) > _CHUNKS_KEPT:
-                self._chunks.popitem(last=False)
-        return chunk
-
-    def owed(self, stream: int, slot: int, count: int) -> npt.NDArray[np.int64]:
-        """The `count` places the stream owes from `slot` on; fewer when the epoch has no more."""
-        found: list[npt.NDArray[np.int64]] = []
-        number = slot // _CHUNK_SLOTS
-        while count > 0 and number * _CHUNK_SLOTS < self.slots:
-            places = self.chunk(number).owed[stream]
-            begin = int(np.searchsorted(places, slot)) if not found else 0
-            part = places[begin : begin + count]
-            found.append(part)
-            count -= len(part)
-            number += 1
-        if len(found) == 1:
-            return found[0]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-    def ids_at(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The records at these places."""
-        first, last = int(slots[0]) // _CHUNK_SLOTS, int(slots[-1]) // _CHUNK_SLOTS
-        if first == last:
-            return self.chunk(first).ids[slots - first * _CHUNK_SLOTS]
-        ids = np.concatenate([self.chunk(number).ids for number in range(first, last + 1)])
-        return ids[slots - first * _CHUNK_SLOTS]
-
-
 class Reorder:
     """The batches of one rank from a position on.
 
@@ -180,16 +122,58 @@ class Reorder:
         self._streams = streams
         self._in_order = in_order
         self._origin = (epoch, origin)
-        self._epochs: dict[int, _Epoch] = {}
+        self._epochs: dict[int, EpochPlaces] = {}
         self._open: dict[tuple[int, int], WholeBatch] = {}
         self._taken: set[tuple[int, int]] = set()
         self._whole: list[tuple[int, int]] = []
+        self._reopened: set[int] = set()
         self.next_epoch, self.next_step = epoch, 0
         self._skip_empty_epochs()
 
     def epoch_slots(self, epoch: int) -> int:
         """How many samples the rank gets in an epoch."""
         return self._epoch(epoch).slots
+
+    def reassign(self, owners: npt.NDArray[np.int64]) -> None:
+        """Other streams carry the shards from now on. Those whose part changes must be opened again at `first_missing`."""
+        self._owners = owners
+        for epoch in self._epochs.values():
+            epoch.reassign(owners)
+
+    def origin_of(self, epoch: int) -> int:
+        """How many places of an epoch, over all ranks, are not wanted any more."""
+        return self._origin[1] if epoch == self._origin[0] else 0
+
+    def first_missing(self, stream: int) -> tuple[int, int]:
+        """The epoch and place from which on the stream must be opened: the first it owes that is not here.
+
+        What comes of it from now on may repeat places that are here already; they are dropped.
+        """
+        self._reopened.add(stream)
+        size = self._plan.spec.batch_size
+        number, slot = self.next_epoch, self.next_step * size
+        for number in range(self.next_epoch, self.next_epoch + _EPOCHS_SEARCHED):
+            epoch = self._epoch(number)
+            for owed in epoch.all_owed(stream, slot):
+                missing = owed[~self._are_here(number, owed)]
+                if missing.size:
+                    return number, int(missing[0])
+            slot = 0
+        # Nothing is owed for epochs: of so few records that it may open anywhere further on.
+        return number + 1, 0
+
+    def _are_here(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these places have their records."""
+        size = self._plan.spec.batch_size
+        here = np.zeros(len(slots), np.bool_)
+        for step in np.unique(slots // size).tolist():
+            key = (epoch, step)
+            inside = slots // size == step
+            if key in self._taken or key < (self.next_epoch, self.next_step):
+                here[inside] = True
+            elif key in self._open:
+                here[inside] = self._open[key].seen[slots[inside] - step * size]
+        return here
 
     def missing_from(self) -> tuple[str, ...]:
         """The streams the next batch still waits for."""
@@ -212,8 +196,8 @@ class Reorder:
         ends: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         faults: Sequence[FrameFault],
-    ) -> None:
-        """Put a message's records at their places."""
+    ) -> int:
+        """Put a message's records at their places; returns the bytes of those that were missing."""
         label = self._streams[stream]
         if header.epoch < self.next_epoch or header.epoch > self.next_epoch + 2:
             raise RemoteProtocolError(
@@ -232,6 +216,13 @@ class Reorder:
                 f"{label}: the records from place {header.slot} of epoch {header.epoch} must be those of the plan, "
                 "the daemon read others"
             )
+        bad = {fault.position: fault.reason for fault in faults}
+        if stream in self._reopened:
+            new = np.flatnonzero(~self._are_here(header.epoch, slots))
+            if not new.size:
+                return 0
+            slots, starts, ends, sizes = slots[new], starts[new], ends[new], sizes[new]
+            bad = {place: bad[was] for place, was in enumerate(new.tolist()) if was in bad}
         size = self._plan.spec.batch_size
         first_step, last_step = int(slots[0]) // size, int(slots[-1]) // size
         if first_step == last_step:
@@ -239,7 +230,6 @@ class Reorder:
         else:
             bounds = np.arange(first_step + 1, last_step + 1, dtype=np.int64) * size
             edges = [0, *np.searchsorted(slots, bounds).tolist(), len(slots)]
-        bad = {fault.position: fault.reason for fault in faults}
         for begin, end in pairwise(edges):
             if begin == end:
                 continue  # a batch between two others to which this stream owes nothing
@@ -261,6 +251,15 @@ class Reorder:
                 self._place_with_faults(batch, payload, starts[keep], ends[keep], places, begin, bad)
             if batch.whole:
                 self._whole.append(key)
+        return int(sizes.sum())
+
+    def slots_of(self, stream: int, header: DataHeader) -> npt.NDArray[np.int64]:
+        """The places a message's records belong to; those the stream owes, whatever came."""
+        return self._epoch(header.epoch).owed(stream, header.slot, header.count)
+
+    def ids_of(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The records that belong to these places."""
+        return self._epoch(epoch).ids_at(slots)
 
     def _place_with_faults(
         self,
@@ -312,12 +311,11 @@ class Reorder:
             self._epochs.pop(self.next_epoch, None)
             self.next_epoch, self.next_step = self.next_epoch + 1, 0
 
-    def _epoch(self, number: int) -> _Epoch:
+    def _epoch(self, number: int) -> EpochPlaces:
         epoch = self._epochs.get(number)
         if epoch is None:
-            origin = self._origin[1] if number == self._origin[0] else 0
-            plan = self._plan.epoch(number, origin)
-            epoch = self._epochs[number] = _Epoch(plan, self._rank, self._owners, len(self._streams))
+            plan = self._plan.epoch(number, self.origin_of(number))
+            epoch = self._epochs[number] = EpochPlaces(plan, self._rank, self._owners, len(self._streams))
         return epoch
 
     def _batch(self, key: tuple[int, int]) -> WholeBatch:

@@ -13,6 +13,7 @@ from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
 from emlio.receiver.reorder import LaneOrder
+from emlio.receiver.retry import Retry
 from emlio.receiver.transport import ControlLink, Lane, Network
 from emlio.session.rank import RankSession
 from emlio.units import format_duration
@@ -41,21 +42,43 @@ class Source:
         owned: (shards,) which shards it sends.
         taps: its lanes.
         received_bytes: taken from them.
-        farewell: why it left, while messages of it are still on their way.
+        farewell, farewell_ns: why and when it left, while messages of it are still on their way.
+        retry: since it was lost, until it sends again.
+        unfit: why it is not asked for anything any more.
     """
 
     def __init__(self, number: int, peer: Peer, machine: RankSession, network: Network) -> None:
         self.number = number
         self.machine = machine
         self.link: ControlLink = network.control(peer.endpoint())
+        self.retry: Retry | None = None
+        self.unfit: EmlioError | None = None
         self.holding: Holding | None = None
         self.agreed = False
         self.owned = np.zeros(0, np.bool_)
         self.taps: list[Tap] = []
         self.received_bytes = 0
         self.farewell: EmlioError | None = None
+        self.farewell_ns = 0
         self._peer = peer
         self._network = network
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be asked for a stream."""
+        return self.agreed and self.retry is None and self.unfit is None
+
+    def call_again(self, machine: RankSession) -> None:
+        """Begin a new conversation on a new connection."""
+        self.machine = machine
+        self.agreed = False
+        self.farewell = None
+        self.link = self._network.control(self._peer.endpoint())
+
+    def hang_up(self) -> None:
+        """The conversation is over: disconnect."""
+        self.agreed = False
+        self.close(0)
 
     def connect(self, stream: int, ports: tuple[int, ...]) -> None:
         """Connect to the lanes of a stream; those of the one before are closed."""
@@ -95,6 +118,14 @@ class Source:
         if not self.taps or self.received_bytes >= self.machine.report.sent_bytes:
             raise self.farewell
 
+    def describe(self, now_ns: int) -> str:
+        """How it is doing, in words."""
+        if self.retry is not None:
+            since = f", since then: {self.retry.since}" if self.retry.since is not None else ""
+            return f"{self._peer} lost {format_duration(now_ns - self.retry.lost_ns)} ago: {self.retry.error}{since}"
+        silence = format_duration(self.machine.silence_ns(now_ns))
+        return f"{self._peer} {self.machine.state.value}, {silence} since it last spoke"
+
     def close_lanes(self) -> None:
         """Disconnect from all lanes."""
         for tap in self.taps:
@@ -106,8 +137,9 @@ class Source:
     def close(self, linger_ms: int) -> None:
         """Disconnect, after giving last words a moment to leave."""
         self.close_lanes()
-        self._network.forget(self.link)
-        self.link.close(linger_ms)
+        if not self.link.closed:
+            self._network.forget(self.link)
+            self.link.close(linger_ms)
 
 
 class Sources:
@@ -137,7 +169,7 @@ class Sources:
 
     def readable(self) -> list[ControlLink | Lane]:
         """What is to be waited for."""
-        links: list[ControlLink | Lane] = [source.link for source in self._all]
+        links: list[ControlLink | Lane] = [source.link for source in self._all if not source.link.closed]
         return links + [tap.lane for source in self._all for tap in source.taps if tap.held is None]
 
     def deadline_ns(self) -> int | None:
@@ -157,8 +189,4 @@ class Sources:
 
     def describe(self, now_ns: int) -> str:
         """How each is doing, in words."""
-        return ", ".join(
-            f"{source.machine.peer} {source.machine.state.value}, "
-            f"{format_duration(source.machine.silence_ns(now_ns))} since it last spoke"
-            for source in self._all
-        )
+        return ", ".join(source.describe(now_ns) for source in self._all)

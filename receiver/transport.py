@@ -39,6 +39,11 @@ class ControlLink:
             return None
         return frames[0] if len(frames) == 1 else b""
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return bool(self.socket.closed)
+
     def close(self, linger_ms: int = 0) -> None:
         """Disconnect, after giving last words a moment to leave."""
         self.socket.close(linger=linger_ms)

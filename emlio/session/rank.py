@@ -142,6 +142,11 @@ class RankSession:
         self.state = RankState.OVER
         return [Send(message=Goodbye(session=self.session))] if greeted else []
 
+    def expect_within(self, timeout_ns: int) -> None:
+        """From now on the daemon must say something within this time."""
+        self._timeout_ns = timeout_ns
+        self._ping_every_ns = max(min(self._ping_every_ns, timeout_ns // _HEARTBEATS_PER_TIMEOUT), 1_000_000)
+
     # ---- what happens ---------------------------------------------------------------------------------------------
 
     def receive(self, message: ControlMessage, now_ns: int) -> list[RankInstruction]:

@@ -69,7 +69,7 @@ def test_what_was_read_still_arrives_in_order_and_then_the_rank_is_told(
         of_epoch = Plan(Catalog(shards=tuple(dataset.entries)), PlanSpec(batch_size=10)).epoch(0)
     with (
         DaemonProcess({"large": large}, *SLOW_TO_TAKE, folder=tmp_path) as daemon,
-        load(daemon, "large", prefetch="1MiB") as loader,
+        load(daemon, "large", prefetch="1MiB", timeout="3s") as loader,
     ):
         seen: list[list[int]] = []
 
@@ -93,7 +93,10 @@ def test_what_was_read_still_arrives_in_order_and_then_the_rank_is_told(
 def test_small_messages_arrive_as_well(tmp_path: Path, number: signal.Signals) -> None:
     """libzmq gathers small messages in a buffer of its own, which nobody else can see into."""
     make_dataset(tmp_path / "tiny", records=7, shards=1, payload=20)
-    with DaemonProcess({"tiny": tmp_path / "tiny"}, folder=tmp_path) as daemon, load(daemon, "tiny") as loader:
+    with (
+        DaemonProcess({"tiny": tmp_path / "tiny"}, folder=tmp_path) as daemon,
+        load(daemon, "tiny", timeout="3s") as loader,
+    ):
         batches = iter(loader)
         next(batches)
         assert settles(lambda: loader.stats().received_bytes >= 2 * 7 * 36, 5.0), "two epochs are taken ahead"
@@ -161,7 +164,7 @@ def test_a_draining_daemon_takes_no_new_session_and_no_new_stream(large: Path, t
     options = ("--drain-timeout", "60s")
     with (
         DaemonProcess({"large": large}, *SLOW_TO_TAKE, *options, folder=tmp_path) as daemon,
-        load(daemon, "large", prefetch="1MiB") as loader,
+        load(daemon, "large", prefetch="1MiB", timeout="3s") as loader,
     ):
         next(iter(loader))
         assert daemon.calms_down(), "the lanes must be full before the signal"
@@ -171,7 +174,7 @@ def test_a_draining_daemon_takes_no_new_session_and_no_new_stream(large: Path, t
             load(daemon, "large")
         assert got.value.code == "draining"
         loader.set_epoch(5)
-        with pytest.raises(RefusedError, match="this daemon is shutting down"):
+        with pytest.raises(PeerLostError, match="this daemon is shutting down"):
             next(iter(loader))
         assert daemon.finish(5.0) == 0, "nothing is left to drain"
 

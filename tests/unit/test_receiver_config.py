@@ -25,6 +25,7 @@ def _config(**changes: Any) -> LoaderConfig:
         "in_order": True,
         "prefetch_bytes": 1 << 20,
         "timeout_ns": 1_000_000,
+        "heartbeat_ns": 1_000_000,
         "on_error": "raise",
         "verify": "all",
     }

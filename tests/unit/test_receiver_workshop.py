@@ -68,6 +68,7 @@ def _config(**changes: Any) -> LoaderConfig:
         "in_order": True,
         "prefetch_bytes": 1 << 20,
         "timeout_ns": 10**9,
+        "heartbeat_ns": 10**9,
         "on_error": "raise",
         "verify": "all",
     }

@@ -43,6 +43,7 @@ def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
         in_order=True,
         prefetch_bytes=1 << 20,
         timeout_ns=10**9,
+        heartbeat_ns=10**9,
         on_error="raise",
         verify="all",
     )

@@ -1,0 +1,53 @@
+"""When a daemon that was lost is tried again, and when that is given up.
+
+Covers: the delays, which grow and are drawn so that the ranks of a job do not all come at once; the deadline. Pure. Does
+not cover: trying (emlio.receiver.crew).
+"""
+
+import random
+
+from emlio.errors import EmlioError
+
+__all__ = ["Retry"]
+
+_FIRST_NS = 50_000_000
+"""A daemon that restarts is back after half a second; one that is gone costs little to be asked that often at first."""
+
+_LONGEST_NS = 1_000_000_000
+"""So that a rank hears of a daemon's return within a second."""
+
+
+class Retry:
+    """One daemon's loss, from when it was noticed until it sends again.
+
+    Attributes:
+        lost_ns: when it was noticed.
+        error: why.
+        since: what came of the last attempt, or None before the first.
+        attempts: so far.
+    """
+
+    def __init__(self, error: EmlioError, now_ns: int, chances: random.Random) -> None:
+        self.lost_ns = now_ns
+        self.error = error
+        self.since: EmlioError | None = None
+        self.attempts = 0
+        self._chances = chances
+        self._due_ns: int | None = now_ns
+
+    @property
+    def due_ns(self) -> int | None:
+        """When to try next; None while an attempt is under way."""
+        return self._due_ns
+
+    def try_now(self) -> None:
+        """An attempt begins."""
+        self.attempts += 1
+        self._due_ns = None
+
+    def failed(self, error: EmlioError, now_ns: int) -> None:
+        """The attempt came to nothing."""
+        self.since = error
+        longest = min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
+        # Between half and all of it: ranks that lost the daemon at one moment come back one by one.
+        self._due_ns = now_ns + round(longest * self._chances.uniform(0.5, 1.0))
