@@ -1,16 +1,18 @@
 """Control messages: what a rank and a daemon say to each other besides data, and its bytes.
 
-    2 bytes magic | 1 byte protocol version | msgpack map with "type"
+    2 bytes magic | 1 byte protocol version | 4 bytes CRC32C of the rest, little-endian | msgpack map with "type"
 
-Covers: the messages as frozen values, encoding, decoding with every limit checked. The envelope and `Refused` never change
-from version to version, so that two versions can always tell each other apart. Does not cover: who may say what when
-(emlio.session), data messages (emlio.wire.data).
+Covers: the messages as frozen values, encoding, decoding with the checksum and every limit checked. The envelope and `Refused`
+never change from version to version, so that two versions can always tell each other apart. Does not cover: who may say what
+when (emlio.session), data messages (emlio.wire.data).
 """
 
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 
+from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
@@ -47,7 +49,9 @@ __all__ = [
 
 PROTOCOL_VERSION = 1
 _MAGIC = b"\xe3M"
-_ENVELOPE_BYTES = 3
+_VERSION_AT = 2
+_CHECKSUM = slice(3, 7)
+_BODY_AT = 7
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, msgspec.Meta(max_length=16384)]
@@ -262,7 +266,8 @@ _REFUSAL: msgspec.msgpack.Decoder[Refused] = msgspec.msgpack.Decoder(Refused)
 
 def encode_control(message: ControlMessage) -> bytes:
     """The bytes of a control message."""
-    return _MAGIC + bytes((PROTOCOL_VERSION,)) + _ENCODER.encode(message)
+    body = _ENCODER.encode(message)
+    return b"".join((_MAGIC, bytes((PROTOCOL_VERSION,)), crc32c(body).to_bytes(4, "little"), body))
 
 
 def decode_control(data: bytes | memoryview) -> ControlMessage:
@@ -270,23 +275,27 @@ def decode_control(data: bytes | memoryview) -> ControlMessage:
     view = memoryview(data)
     if len(view) > MAX_CONTROL_BYTES:
         raise RemoteProtocolError(f"a control message must be at most {MAX_CONTROL_BYTES} bytes, got {len(view)}")
-    if len(view) < _ENVELOPE_BYTES or bytes(view[:2]) != _MAGIC:
+    if len(view) <= _VERSION_AT or bytes(view[:_VERSION_AT]) != _MAGIC:
         raise RemoteProtocolError(
             f"a control message must begin with {_MAGIC.hex()} and a version, got {bytes(view[:4]).hex() or 'nothing'}"
         )
-    body = view[_ENVELOPE_BYTES:]
-    version = view[2]
-    try:
-        if version != PROTOCOL_VERSION:
-            # A refusal can be read whatever the version; it says more than the number alone.
-            try:
+    version, stored, body = view[_VERSION_AT], bytes(view[_CHECKSUM]), view[_BODY_AT:]
+    computed = crc32c(body).to_bytes(4, "little")
+    if version != PROTOCOL_VERSION:
+        # A refusal can be read whatever the version; it says more than the number alone.
+        if stored == computed:
+            with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 return _REFUSAL.decode(body)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                pass
-            raise RemoteProtocolError(
-                f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: "
-                "install the same release of emlio on both sides"
-            )
+        raise RemoteProtocolError(
+            f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: "
+            "install the same release of emlio on both sides"
+        )
+    if stored != computed:
+        raise RemoteProtocolError(
+            f"a control message must match its checksum {stored.hex() or '(none)'}, its {len(body)} bytes have "
+            f"{computed.hex()}: it was changed on its way"
+        )
+    try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"a control message must be a msgpack map of a known type: {error}") from error

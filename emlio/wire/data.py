@@ -1,9 +1,10 @@
 """The header of a data message; the payload follows as a raw frame of its own.
 
-    frame 1: msgpack array, the fields of `DataHeader` in order        frame 2: the records as they lie in the shard
+    frame 1: 4 bytes CRC32C of the rest, little-endian | msgpack array, the fields of `DataHeader` in order
+    frame 2: the records as they lie in the shard
 
-Covers: the header's bytes, its limits, the packed sizes. Does not cover: what the payload means (emlio.tfrecord), whether it
-is the message that was expected (emlio.receiver.reorder).
+Covers: the header's bytes, its checksum, its limits, the packed sizes. Does not cover: what the payload means and its checksums
+(emlio.tfrecord), whether it is the message that was expected (emlio.receiver.reorder).
 """
 
 from typing import Annotated
@@ -19,6 +20,7 @@ from emlio.wire.limits import MAX_DATA_HEADER_BYTES, MAX_MESSAGE_RECORDS, MAX_PA
 __all__ = ["DATA_VERSION", "DataHeader", "decode_data_header", "encode_data_header", "ids_checksum"]
 
 DATA_VERSION = 1
+_CHECKSUM_BYTES = 4
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
@@ -27,7 +29,7 @@ class DataHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """What a data message says of itself.
 
     Attributes:
-        version: of this header; it stays the first field for ever.
+        version: of this header; it stays the first field for ever, and the checksum before it.
         session: the session the stream belongs to.
         stream: which opening of the session's stream this is.
         epoch: the epoch of all records in the message.
@@ -66,7 +68,8 @@ def ids_checksum(ids: npt.NDArray[np.int64]) -> int:
 
 def encode_data_header(header: DataHeader) -> bytes:
     """The first frame of a data message."""
-    return _ENCODER.encode(header)
+    body = _ENCODER.encode(header)
+    return crc32c(body).to_bytes(_CHECKSUM_BYTES, "little") + body
 
 
 def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHeader:
@@ -75,8 +78,16 @@ def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHead
         raise RemoteProtocolError(f"a data header must be at most {MAX_DATA_HEADER_BYTES} bytes, got {len(data)}")
     if payload_bytes > MAX_PAYLOAD_BYTES:
         raise RemoteProtocolError(f"a payload must be at most {MAX_PAYLOAD_BYTES} bytes, got {payload_bytes}")
+    view = memoryview(data)
+    stored, body = bytes(view[:_CHECKSUM_BYTES]), view[_CHECKSUM_BYTES:]
+    computed = crc32c(body).to_bytes(_CHECKSUM_BYTES, "little")
+    if stored != computed:
+        raise RemoteProtocolError(
+            f"a data header must match its checksum {stored.hex() or '(none)'}, its {len(body)} bytes have "
+            f"{computed.hex()}: it was changed on its way"
+        )
     try:
-        header = _DECODER.decode(data)
+        header = _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(
             f"a data header must be the msgpack array of version {DATA_VERSION}: {error}"

@@ -18,6 +18,7 @@ import pytest
 import zmq
 
 from emlio import EmlioLoader
+from emlio.checksum import crc32c
 from emlio.errors import ConfigError, DatasetError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.testing.datasets import make_dataset, numbered_payload
 from emlio.testing.processes import DaemonProcess
@@ -232,11 +233,17 @@ def dealer(daemon: DaemonProcess) -> Iterator["zmq.Socket[bytes]"]:
         yield peer
 
 
+def summed(body: bytes) -> bytes:
+    """The body behind its checksum."""
+    return crc32c(body).to_bytes(4, "little") + body
+
+
 def refusal(peer: "zmq.Socket[bytes]") -> tuple[str, str]:
-    """What every version can read: two bytes of magic, one of version, a map with code and text."""
+    """What every version can read: two bytes of magic, one of version, four of checksum, a map with code and text."""
     data = peer.recv()
     assert data[:2] == b"\xe3M"
-    body = msgspec.msgpack.decode(data[3:])
+    assert data[3:7] == crc32c(data[7:]).to_bytes(4, "little")
+    body = msgspec.msgpack.decode(data[7:])
     assert body["type"] == "refused"
     return body["code"], body["text"]
 
@@ -271,7 +278,7 @@ def test_a_daemon_of_another_protocol_version_is_named_by_the_rank(
 
         def answer() -> None:
             identity, _ = router.recv_multipart()
-            router.send_multipart([identity, b"\xe3M\x02" + msgspec.msgpack.encode(body)])
+            router.send_multipart([identity, b"\xe3M\x02" + summed(msgspec.msgpack.encode(body))])
 
         other = Thread(target=answer)
         other.start()
@@ -294,11 +301,12 @@ def nonsense(draw: random.Random) -> list[bytes]:
             [b"a", b"b", b"c"],
             [envelope],
             [envelope + draw.randbytes(50)],
-            [envelope + b"\x91" * 5000],
-            [envelope + b"\xdf\xff\xff\xff\xff"],
-            [envelope + msgspec.msgpack.encode({"type": "open", "session": 1, "lanes": 1 << 60})],
-            [envelope + msgspec.msgpack.encode({"type": "goodbye", "session": 1})],
-            [envelope + msgspec.msgpack.encode({"type": "hello", "dataset": "x" * 100_000})],
+            [envelope + summed(draw.randbytes(50))],
+            [envelope + summed(b"\x91" * 5000)],
+            [envelope + summed(b"\xdf\xff\xff\xff\xff")],
+            [envelope + summed(msgspec.msgpack.encode({"type": "open", "session": 1, "lanes": 1 << 60}))],
+            [envelope + summed(msgspec.msgpack.encode({"type": "goodbye", "session": 1}))],
+            [envelope + summed(msgspec.msgpack.encode({"type": "hello", "dataset": "x" * 100_000}))],
         ]
     )
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.wire.control import (
     PROTOCOL_VERSION,
@@ -33,8 +34,12 @@ from emlio.wire.limits import (
     ROWS_PER_PART,
 )
 
-_ENVELOPE = b"\xe3M" + bytes((PROTOCOL_VERSION,))
 _ROW = ShardRow("train", 1, 1, "d")
+
+
+def _wrapped(body: bytes, version: int = PROTOCOL_VERSION) -> bytes:
+    """The body in its envelope, spelled out."""
+    return b"\xe3M" + bytes((version,)) + crc32c(body).to_bytes(4, "little") + body
 
 
 def _hello(**changes: Any) -> Hello:
@@ -158,13 +163,13 @@ def test_a_message_longer_than_the_limit_is_not_even_looked_at() -> None:
 def test_a_message_nested_ten_thousand_deep_is_refused(opening: bytes) -> None:
     body = opening + opening[-1:] * 10_000 if opening[-1:] == b"\x91" else opening * 10_000
     with pytest.raises(RemoteProtocolError):
-        decode_control(_ENVELOPE + body)
+        decode_control(_wrapped(body))
 
 
 def test_a_list_announced_as_four_thousand_million_items_is_refused_at_once() -> None:
     body = b"\x82\xa4type\xabshardsreply\xa4rows\xdd\xff\xff\xff\xff"
     with pytest.raises(RemoteProtocolError, match=r"length <= 4096 - at `\$.rows`"):
-        decode_control(_ENVELOPE + body)
+        decode_control(_wrapped(body))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xe3", b"\xe3M", b"GET / HTTP/1.1\r\n\r\n", b"\xe3N\x01\x80", b"\0" * 64])
@@ -182,8 +187,23 @@ def test_every_cut_of_a_message_is_refused() -> None:
 
 
 def test_bytes_behind_a_message_are_refused() -> None:
+    data = encode_control(Ping(session=1, nonce=1))
+    with pytest.raises(RemoteProtocolError, match="must match its checksum"):
+        decode_control(data + b"\xc0")
     with pytest.raises(RemoteProtocolError, match="trailing"):
-        decode_control(encode_control(Ping(session=1, nonce=1)) + b"\xc0")
+        decode_control(_wrapped(data[7:] + b"\xc0"))
+
+
+def test_a_message_with_any_bit_turned_is_refused() -> None:
+    data = encode_control(Ping(session=1, nonce=1))
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        where = (
+            ("must begin with", "must begin with", "speaks protocol version")[bit // 8] if bit < 24 else "its checksum"
+        )
+        with pytest.raises(RemoteProtocolError, match=where):
+            decode_control(bytes(changed))
 
 
 @pytest.mark.parametrize(
@@ -199,12 +219,16 @@ def test_bytes_behind_a_message_are_refused() -> None:
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_version_is_named_whatever_it_says(version: int, body: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 1: install the same release"):
-        decode_control(b"\xe3M" + bytes((version,)) + body)
+        decode_control(_wrapped(body, version))
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 1: install the same release"):
+        decode_control(b"\xe3M" + bytes((version,)) + body)  # of a release that knew no checksum
 
 
 def test_a_refusal_of_another_version_can_be_read_even_with_more_fields() -> None:
     body = msgspec.msgpack.encode({"type": "refused", "code": "version", "text": "too old", "since": [1, {"a": 2}]})
-    assert decode_control(b"\xe3M\x07" + body) == Refused(code="version", text="too old")
+    assert decode_control(_wrapped(body, 7)) == Refused(code="version", text="too old")
+    with pytest.raises(RemoteProtocolError, match="the peer speaks protocol version 7"):
+        decode_control(_wrapped(body, 7).replace(b"too old", b"too odd"))
 
 
 @pytest.mark.parametrize(
@@ -222,9 +246,9 @@ def test_a_refusal_of_another_version_can_be_read_even_with_more_fields() -> Non
 )
 def test_fields_that_are_missing_or_of_another_type_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(RemoteProtocolError):
-        decode_control(_ENVELOPE + msgspec.msgpack.encode(fields))
+        decode_control(_wrapped(msgspec.msgpack.encode(fields)))
 
 
 def test_a_field_of_a_later_release_is_passed_over() -> None:
     body = msgspec.msgpack.encode({"type": "planreply", "need_catalog": True, "hint": "later"})
-    assert decode_control(_ENVELOPE + body) == PlanReply(need_catalog=True)
+    assert decode_control(_wrapped(body)) == PlanReply(need_catalog=True)

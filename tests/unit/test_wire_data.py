@@ -84,11 +84,22 @@ def test_every_cut_of_a_header_is_refused() -> None:
 @pytest.mark.parametrize("body", [b"\x91" * 10_000, b"\x9a" + b"\xa2\xff\xfe" * 10, b"\xc1", b"\xdd\xff\xff\xff\xff"])
 def test_what_is_no_header_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="must be the msgpack array of version 1"):
-        decode_data_header(body, 0)
+        decode_data_header(crc32c(body).to_bytes(4, "little") + body, 0)
 
 
-def test_the_version_stays_the_first_field_for_ever() -> None:
-    assert msgspec.msgpack.decode(encode_data_header(_header([16])))[0] == DATA_VERSION
+def test_a_header_with_any_bit_turned_is_refused() -> None:
+    data = encode_data_header(_header([16, 32, 300]))
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(RemoteProtocolError, match="a data header must match its checksum"):
+            decode_data_header(bytes(changed), 348)
+
+
+def test_a_checksum_and_then_the_version_stay_first_for_ever() -> None:
+    data = encode_data_header(_header([16]))
+    assert int.from_bytes(data[:4], "little") == crc32c(data[4:])
+    assert msgspec.msgpack.decode(data[4:])[0] == DATA_VERSION
 
 
 def test_the_ids_checksum_is_that_of_little_endian_64_bit_numbers() -> None:
