@@ -4,7 +4,7 @@ Covers: parsing and printing. Does not cover: names that stand for several addre
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import cast
@@ -82,6 +82,15 @@ class Address:
             raise ConfigError(f"each daemon must be named once, got {hosts!r}")
         directory = None if local is None else _directory(_text(local))
         return Address(peers=tuple(peers), dataset=dataset, directory=directory)
+
+    def with_daemons_of(self, other: "Address") -> "Address":
+        """The same dataset at other daemons."""
+        if other.dataset != self.dataset or other.directory is not None or not self.peers:
+            raise ConfigError(
+                f"other daemons must be of the dataset in use, {self.dataset!r}, which must come from daemons; "
+                f"got {other.dataset!r}" + (f" in {other.directory}" if other.directory is not None else "")
+            )
+        return replace(self, peers=other.peers)
 
 
 def _text(path: "str | PathLike[str]") -> str:

@@ -4,8 +4,9 @@ Covers: joining what the daemons hold, noticing what nobody holds, the plan and 
 conversation (emlio.session.rank).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -48,26 +49,96 @@ class Agreement:
         plan: by which all work.
         owners: (shards,) which of the holdings sends each shard while all of them can.
         holdings: who has which shards.
-        streams: (daemons of `holdings`,) the number of each among the holdings that were joined.
+        streams: (daemons of `holdings`,) the number of each one's stream.
+        here: those of them that are directories of this host.
     """
 
     plan: Plan
     owners: npt.NDArray[np.int64]
     holdings: Holdings
     streams: npt.NDArray[np.int64]
+    here: tuple[str, ...] = ()
 
-    def share_out(self, gone: Collection[str]) -> npt.NDArray[np.int64]:
-        """Who sends each shard while these daemons cannot. Shards that nobody else holds stay theirs."""
+    def share_out(
+        self,
+        gone: Collection[str],
+        forbidden: Collection[tuple[str, int]] = (),
+        lent: Mapping[int, str] = MappingProxyType({}),
+    ) -> npt.NDArray[np.int64]:
+        """Who sends each shard now, as the numbers of streams.
+
+        Args:
+            gone: daemons that cannot. Shards that nobody else holds stay theirs.
+            forbidden: daemons and shards not to be asked of them, unless nobody else holds them.
+            lent: shards and the daemons that send them in the place of others, as long as they can.
+        """
         left = frozenset(self.holdings.daemons) - frozenset(gone)
-        waiting = tuple(
-            names if left.isdisjoint(names) else tuple(name for name in names if name in left)
-            for names in self.holdings.holders
-        )
+        able = [
+            tuple(name for name in names if name in left and (name, shard) not in forbidden)
+            for shard, names in enumerate(self.holdings.holders)
+        ]
+        waiting = tuple(now or names for now, names in zip(able, self.holdings.holders, strict=True))
         # Dealt by what everybody holds first, so that what the others were sending stays with them.
         usual = assign_owners(self.holdings)
         now = assign_owners(replace(self.holdings, holders=waiting))
-        stays = np.array([self.holdings.daemons[owner] in names for owner, names in zip(usual, waiting, strict=True)])
-        return self.streams[np.where(stays, usual, now)]
+        names = self.holdings.daemons
+        owners = np.where([names[owner] in able for owner, able in zip(usual, waiting, strict=True)], usual, now)
+        for shard, name in lent.items():
+            if name in able[shard]:
+                owners[shard] = names.index(name)
+        return self.streams[owners]
+
+    def holders(self, shard: int) -> tuple[str, ...]:
+        """The daemons that can send a shard."""
+        return self.holdings.holders[shard]
+
+    def joined(self, holding: Holding, number: int) -> "Agreement":
+        """The same plan, with one more daemon, whose stream has this number. What it holds must be shards of the plan.
+
+        Raises:
+            DatasetError: it holds nothing of the plan, or another shard under the name of one.
+        """
+        known = {entry.name: entry for entry in self.plan.catalog.shards}
+        rows = {row.name: row for row in holding.rows if row.name in known}
+        for name, row in rows.items():
+            if _entry(row) != known[name]:
+                raise DatasetError(
+                    f"shard {name!r} must be the same wherever it is held, but the one at {holding.peer} is another"
+                )
+        if not rows:
+            raise DatasetError(
+                f"a daemon that is added must hold shards of the dataset in use, {holding.peer} holds none"
+            )
+        old = dict(zip(self.holdings.daemons, self.streams.tolist(), strict=True))
+        numbers = {**old, holding.peer: number}
+        here = frozenset(self.here)
+        holders = tuple(
+            names
+            if not here.isdisjoint(names)
+            else tuple(sorted({*names, *((holding.peer,) if entry.name in rows else ())}))
+            for entry, names in zip(self.plan.catalog.shards, self.holdings.holders, strict=True)
+        )
+        return self._among(numbers, holders)
+
+    def left(self, peer: str) -> "Agreement | None":
+        """The same plan without a daemon, or None where it holds shards that nobody else does."""
+        holders = tuple(tuple(name for name in names if name != peer) for names in self.holdings.holders)
+        if not all(holders):
+            return None
+        numbers = dict(zip(self.holdings.daemons, self.streams.tolist(), strict=True))
+        numbers.pop(peer, None)
+        return self._among(numbers, holders)
+
+    def _among(self, numbers: Mapping[str, int], holders: tuple[tuple[str, ...], ...]) -> "Agreement":
+        holdings = Holdings(catalog=self.holdings.catalog, daemons=tuple(sorted(numbers)), holders=holders)
+        streams = np.array([numbers[name] for name in holdings.daemons], np.int64)
+        return Agreement(
+            plan=self.plan,
+            owners=streams[assign_owners(holdings)],
+            holdings=holdings,
+            streams=streams,
+            here=self.here,
+        )
 
     def rows(self) -> list[ShardRow]:
         """The whole catalog, for a daemon that holds a part of it."""
@@ -95,15 +166,7 @@ class Agreement:
 
 def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
     """Join the holdings; raises `DatasetError` where they contradict each other or leave shards out."""
-    merged = merge_holdings(
-        {
-            holding.peer: [
-                ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
-                for row in holding.rows
-            ]
-            for holding in holdings
-        }
-    )
+    merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
     _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
     spec = PlanSpec(
         seed=config.seed,
@@ -118,8 +181,16 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
     return Agreement(
-        plan=Plan(merged.catalog, spec), owners=streams[assign_owners(readable)], holdings=readable, streams=streams
+        plan=Plan(merged.catalog, spec),
+        owners=streams[assign_owners(readable)],
+        holdings=readable,
+        streams=streams,
+        here=tuple(holding.peer for holding in holdings if holding.here),
     )
+
+
+def _entry(row: ShardRow) -> ShardEntry:
+    return ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
 
 
 def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:

@@ -1,33 +1,32 @@
-"""The daemons of one loader: conversations with all of them, and who sends what when one is lost or comes back.
+"""The daemons of one loader: the conversations with all of them, those that are lost, those that come and go.
 
 Recovery is always the same act. A daemon with which anything is wrong is hung up on and called again; when it has agreed to the
 plan, its stream is opened at the first place that is missing. Meanwhile daemons that hold copies of its shards open theirs there.
 
-Covers: greeting, offering the plan, opening streams, losing a daemon, calling it again, giving it up. Used by the receive thread
-only. Does not cover: the rules of a conversation (emlio.session.rank), data (emlio.receiver.intake), sockets.
+Covers: greeting, offering the plan, losing a daemon, calling it again, giving it up, adding and removing. Used by the receive
+thread only. Does not cover: the rules of a conversation (emlio.session.rank), who sends what (emlio.receiver.flow), data
+(emlio.receiver.intake), sockets.
 """
 
 import logging
 import os
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import uuid4
-
-import numpy as np
-import numpy.typing as npt
 
 from emlio import __version__
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Agreement, Holding, agree
 from emlio.receiver.config import LoaderConfig
-from emlio.receiver.lanes import lanes_for
+from emlio.receiver.flow import Flow
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.retry import Retry
 from emlio.receiver.source import Source, Sources
-from emlio.receiver.transport import Network, receive_buffer_bytes
+from emlio.receiver.transport import Network
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
 from emlio.session.rank import RankSession
 from emlio.units import format_duration
@@ -49,9 +48,9 @@ class Crew:
 
     Attributes:
         sources: the daemons.
-        agreement: the plan, once all agreed for the first time.
-        owners: (shards,) who sends each shard now.
-        reopened: streams opened again after a loss.
+        flow: their streams.
+        losses: how often a daemon was lost.
+        local_number: of the stream that is read from this host's disks, if there is one.
     """
 
     def __init__(
@@ -69,44 +68,55 @@ class Crew:
             network: makes sockets.
             clock: for deadlines.
             here: what lies on this host.
-            on_sizes: hears a daemon's answer about sizes, with the daemon's number.
+            on_sizes: hears a daemon's answer about sizes, with the number of its stream.
         """
         self.sources = Sources()
-        self.agreement: Agreement | None = None
-        self.owners: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self.reopened = 0
+        self.flow = Flow(config, clock, self.sources, self.stream_names, self._carry_out, self.guard)
+        self.losses = 0
+        self.local_number = len(config.address.peers)
         self._config = config
         self._network = network
         self._clock = clock
         self._here = here
         self._on_sizes = on_sizes
-        self._reorder: Reorder | None = None
         self._chances = random.Random(uuid4().int)
+        self._client = uuid4().hex
+        # Numbers are never given twice: a daemon that is added gets the next one.
+        self._names = [f"daemon {peer}" for peer in config.address.peers]
+        if here is not None:
+            self._names.append(f"directory {here.peer}")
+
+    def stream_names(self) -> Sequence[str]:
+        """A name for every stream there ever was, by its number."""
+        return self._names
 
     # ---- the beginning --------------------------------------------------------------------------------------------
 
     def greet(self) -> None:
         """Call all daemons; with none, the plan follows from what lies here."""
         for number, peer in enumerate(self._config.address.peers):
-            source = Source(number, peer, self._machine(str(peer), self._config.timeout_ns), self._network)
-            self.sources.add(source)
-            self._carry_out(source, source.machine.greet(self._hello(), self._clock.monotonic_ns()))
+            self._call(number, peer)
         if not len(self.sources):
             self._propose()
 
     @property
     def all_agreed(self) -> bool:
         """Whether there is a plan, and every daemon has agreed to it once."""
-        return self.agreement is not None and all(source.agreed or source.retry is not None for source in self.sources)
+        return self.flow.agreement is not None and all(
+            source.agreed or source.retry is not None for source in self.sources
+        )
 
-    def _machine(self, peer: str, timeout_ns: int) -> RankSession:
-        return RankSession(peer=peer, timeout_ns=timeout_ns)
+    def _call(self, number: int, peer: Peer) -> Source:
+        source = Source(number, peer, RankSession(peer=str(peer), timeout_ns=self._config.timeout_ns), self._network)
+        self.sources.add(source)
+        self._carry_out(source, source.machine.greet(self._hello(), self._clock.monotonic_ns()))
+        return source
 
     def _hello(self) -> Hello:
         config = self._config
         return Hello(
             job=config.job,
-            client=uuid4().hex,
+            client=self._client,
             rank=config.rank,
             world_size=config.world_size,
             dataset=config.address.dataset,
@@ -118,14 +128,14 @@ class Crew:
     def _propose(self) -> None:
         """Offer the plan, once every daemon has said what it holds."""
         holdings = [source.holding for source in self.sources if source.holding is not None]
-        if len(holdings) < len(self._config.address.peers):
+        if len(holdings) < len(self.sources):
             return
         if self._here is not None:
             holdings.append(self._here)
-        self.agreement = agree(self._config, holdings)
-        self.owners = self.agreement.owners
+        agreement = agree(self._config, holdings)
+        self.flow.settle(agreement)
         for source in self.sources:
-            self._offer(source, self.agreement)
+            self._offer(source, agreement)
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         offer = agreement.offer(source.machine.session)
@@ -142,32 +152,32 @@ class Crew:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
             self._carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
 
-    def tick(self) -> None:
-        """Time has passed: ping, notice silence, call again, give up."""
+    def tick(self, *, hungry: bool) -> None:
+        """Time has passed: ping, notice silence, call again, give up; with `hungry`, the user waits for a batch."""
         now_ns = self._clock.monotonic_ns()
         for source in self.sources:
             if source.retry is not None:
                 self._try_again(source, source.retry, now_ns)
-            if source.unfit is None and not source.link.closed:
+            if not source.link.closed:
                 self.guard(source, partial(self._tick, source, now_ns))
+        self.flow.watch(now_ns, hungry=hungry)
 
     def _tick(self, source: Source, now_ns: int) -> None:
         self._carry_out(source, source.machine.tick(now_ns))
         if source.farewell is not None and now_ns - source.farewell_ns >= self._config.heartbeat_ns:
             raise source.farewell  # what was said to be on its way does not come
+        if source.trouble is not None and now_ns - source.moved_ns >= self._config.heartbeat_ns and source.is_here:
+            source.trouble = None
 
-    def deadline_ns(self) -> int | None:
+    def deadline_ns(self, *, hungry: bool) -> int | None:
         """When `tick` must be called at the latest."""
-        due = [source.retry.due_ns for source in self.sources if source.retry is not None]
-        retries = [at for at in due if at is not None]
-        given_up = [
-            source.retry.lost_ns + self._config.timeout_ns for source in self.sources if source.retry is not None
-        ]
-        leaving = [
-            source.farewell_ns + self._config.heartbeat_ns for source in self.sources if source.farewell is not None
-        ]
-        talking = self.sources.deadline_ns()
-        return min([*retries, *given_up, *leaving, *([talking] if talking is not None else [])], default=None)
+        found = [self.sources.deadline_ns(), self.flow.deadline_ns(hungry=hungry)]
+        for source in self.sources:
+            if source.retry is not None:
+                found += [source.retry.due_ns, source.retry.lost_ns + self._config.timeout_ns]
+            if source.farewell is not None:
+                found.append(source.farewell_ns + self._config.heartbeat_ns)
+        return min((at for at in found if at is not None), default=None)
 
     def ask_sizes(self, source: Source, shard: str, first: int, count: int) -> None:
         """Ask a daemon; `on_sizes` hears the answer."""
@@ -195,63 +205,39 @@ class Crew:
                     source.part()
 
     def _listed(self, source: Source, holding: Holding) -> None:
-        if self.agreement is None:
+        agreement, known = self.flow.agreement, source.holding
+        if agreement is None:
             source.holding = holding
             self._propose()
-        elif holding != source.holding:
+            return
+        if known is not None and holding.rows != known.rows:
             raise DatasetError(
-                f"the daemon at {source.machine.peer} must hold what it held before it was lost, "
-                f"{len(source.holding.rows) if source.holding is not None else 0} shards; it has {len(holding.rows)} now, "
-                "or others"
+                f"the daemon at {source.machine.peer} must hold what it held before it was lost, {len(known.rows)} shards; "
+                f"it has {len(holding.rows)} now, or others"
             )
-        else:
-            self._offer(source, self.agreement)
+        if known is None:
+            self.flow.agreement = agreement = agreement.joined(holding, source.number)
+            source.holding = holding
+        self._offer(source, agreement)
 
     def _agreed(self, source: Source) -> None:
         source.agreed = True
         source.machine.expect_within(self._config.heartbeat_ns)
-        if source.retry is not None:
-            now_ns = self._clock.monotonic_ns()
-            _LOG.info(
-                "the daemon at %s is back after %s",
-                source.machine.peer,
-                format_duration(now_ns - source.retry.lost_ns),
-            )
-            source.retry = None
-            self._share_out(also=source)
-
-    # ---- streams --------------------------------------------------------------------------------------------------
-
-    def go_to(self, reorder: Reorder, epoch: int, origin: int) -> None:
-        """Fill these batches from now on: every daemon's stream begins at their first place."""
-        self._reorder = reorder
-        for source in self.sources:
-            source.close_lanes()
-            self.guard(source, source.part)
-            if source.is_here and (self.owners == source.number).any():
-                self._open(source, epoch, origin, 0)
-
-    def _open(self, source: Source, epoch: int, origin: int, slot: int) -> None:
-        welcome = source.machine.welcome
-        if welcome is None:
-            return
-        source.owned = self.owners == source.number
-        lanes = lanes_for(
-            source.machine.round_trip_ns or 0, welcome.send_buffer_bytes, receive_buffer_bytes(), most=welcome.max_lanes
-        )
-        self._carry_out(
-            source,
-            source.machine.open(
-                epoch=epoch,
-                origin=origin,
-                slot=slot,
-                owned=np.packbits(source.owned, bitorder="little").tobytes(),
-                lanes=lanes,
-                now_ns=self._clock.monotonic_ns(),
-            ),
-        )
+        retry, source.retry, source.unfit = source.retry, None, None
+        if retry is not None:
+            away = format_duration(self._clock.monotonic_ns() - retry.lost_ns)
+            _LOG.info("the daemon at %s is back after %s", source.machine.peer, away)
+            source.trouble, source.moved_ns = retry, self._clock.monotonic_ns()
+        if retry is not None or source.late:
+            source.late = False
+            self.flow.share_out(also=source)
+            self._release()
 
     # ---- losing a daemon ------------------------------------------------------------------------------------------
+
+    def go_to(self, reorder: Reorder, epoch: int, origin: int) -> None:
+        """Fill these batches from now on."""
+        self.flow.go_to(reorder, epoch, origin)
 
     def guard(self, source: Source, action: Callable[[], None]) -> None:
         """Do something with a daemon, and lose it if that goes wrong."""
@@ -260,13 +246,28 @@ class Crew:
         except EmlioError as error:
             self.lose(source, error)
 
+    def guard_data(self, source: Source, action: Callable[[], None]) -> None:
+        """Do something with what a daemon sent: where that is not what it must be, its stream is opened again."""
+        try:
+            action()
+        except RemoteProtocolError as error:
+            self.guard(source, partial(self.flow.mend, source, error))
+        except EmlioError as error:
+            self.lose(source, error)
+
+    def brought(self, source: Source) -> None:
+        """It sent something that was missing: all is well with it."""
+        source.mends, source.trouble = 0, None
+
     def lose(self, source: Source, error: EmlioError) -> None:
         """A daemon failed: hang up, have others send its part, and call again."""
-        if self.agreement is None or not (source.agreed or source.retry is not None):
+        if self.flow.agreement is None or not (source.agreed or source.retry is not None or source.late):
             raise error  # before there is a plan nothing can be mended
+        was_here = source.is_here
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
-        codes = _PASSING if source.retry is None else _PASSING | _PASSING_LATER
+        retry = source.retry or source.trouble
+        codes = _PASSING if retry is None else _PASSING | _PASSING_LATER
         passing = isinstance(error, TransportError | RemoteProtocolError) or (
             isinstance(error, RefusedError) and error.code in codes
         )
@@ -274,71 +275,86 @@ class Crew:
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))
         if not passing:
-            source.unfit, source.retry = error, None
-        elif source.retry is None:
+            source.unfit, source.retry = error, Retry(error, now_ns, self._chances, slow=True)
+        elif retry is None:
             source.retry = Retry(error, now_ns, self._chances)
         else:
-            source.retry.failed(error, now_ns)
-        _LOG.warning("the daemon at %s is lost: %s", source.machine.peer, error)
-        self._share_out()
+            retry.failed(error, now_ns)
+            source.retry = retry
+        source.trouble = None
+        self.flow.share_out()
+        if was_here:
+            self.losses += 1
+            _LOG.warning("the daemon at %s is lost: %s; %s", source.machine.peer, error, self._what_follows(source))
+        else:
+            _LOG.debug("the daemon at %s is still lost: %s", source.machine.peer, error)
+
+    def _what_follows(self, source: Source) -> str:
+        if not self.flow.needs(source):
+            return "others send its part"
+        timeout = format_duration(self._config.timeout_ns)
+        return f"nobody else holds {self.flow.shards_of(source)}, so it must be back within {timeout}"
 
     def _try_again(self, source: Source, retry: Retry, now_ns: int) -> None:
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             retry.try_now()
-            source.call_again(self._machine(source.machine.peer, self._config.heartbeat_ns))
+            source.call_again(RankSession(peer=source.machine.peer, timeout_ns=self._config.heartbeat_ns))
             self._carry_out(source, source.machine.greet(self._hello(), now_ns))
-        needed = (self.owners == source.number).any()
-        if needed and now_ns - retry.lost_ns >= self._config.timeout_ns:
+        if self.flow.needs(source) and now_ns - retry.lost_ns >= self._config.timeout_ns:
             raise PeerLostError(
                 f"{retry.error}; it must come back within {format_duration(self._config.timeout_ns)}, since nobody else holds "
-                f"{self._names(source)}, and did not in {retry.attempts} attempts"
+                f"{self.flow.shards_of(source)}, and did not in {retry.attempts} attempts"
                 + (f", the last: {retry.since}" if retry.since is not None else "")
             ) from retry.error
 
-    def _names(self, source: Source) -> str:
-        if self.agreement is None:
-            return ""
-        names = [
-            self.agreement.plan.catalog.shards[number].name for number in np.flatnonzero(self.owners == source.number)
-        ]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return ", ".join(names[:3]) + more
+    # ---- those that come and go -----------------------------------------------------------------------------------
 
-    def _share_out(self, also: Source | None = None) -> None:
-        """Deal the shards to the daemons that are here; open the streams whose part changes, and that of `also`."""
-        agreement, reorder = self.agreement, self._reorder
-        if agreement is None:
-            return
-        gone = {source.machine.peer for source in self.sources if not source.is_here}
-        owners = self._owners_without(agreement, gone)
-        changed = owners != self.owners
-        affected = set(np.concatenate((owners[changed], self.owners[changed])).tolist())
-        self.owners = owners
-        if reorder is None:
-            return
-        reorder.reassign(owners)
+    def change(self, peers: Sequence[Peer]) -> None:
+        """From now on these are the daemons: new ones are called, others released once nothing is theirs alone."""
+        known = {source.peer: source for source in self.sources}
+        for peer in peers:
+            if peer in known:
+                known[peer].leaving = False
+            else:
+                self._names.append(f"daemon {peer}")
+                source = self._call(len(self._names) - 1, peer)
+                source.late = True
+                _LOG.info("the daemon at %s is added", peer)
         for source in self.sources:
-            if source.is_here and (source.number in affected or source is also):
-                epoch, slot = reorder.first_missing(source.number)
-                self.reopened += 1
-                self.guard(source, partial(self._open, source, epoch, reorder.origin_of(epoch), slot))
+            if source.peer not in peers:
+                source.leaving = True
+        self._release()
 
-    def _owners_without(self, agreement: Agreement, gone: set[str]) -> npt.NDArray[np.int64]:
-        """Who sends what; the shards of one that is gone and that nobody else holds wait for it."""
-        owners = agreement.share_out(gone)
-        for source in self.sources:
-            if source.unfit is not None and (owners == source.number).any():
-                raise source.unfit
-        return owners
+    def _release(self) -> None:
+        for source in list(self.sources):
+            if not source.leaving or self.flow.agreement is None:
+                continue
+            without = self.flow.agreement.left(source.peer_name)
+            # Those that hold the rest must be here, or the removal of a daemon would be its loss.
+            if without is None or not self._is_covered(source, without):
+                continue
+            self.flow.agreement = without
+            self.sources.remove(source)
+            self._dismiss(source)
+            _LOG.info("the daemon at %s is released", source.machine.peer)
+            self.flow.share_out()
+
+    def _is_covered(self, source: Source, without: Agreement) -> bool:
+        here = {other.peer_name for other in self.sources if other is not source and other.is_here}
+        here.update(without.here)
+        return not source.is_here or all(not here.isdisjoint(names) for names in without.holdings.holders)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
         """Say goodbye to all."""
         for source in self.sources:
-            if source.link.closed:
-                continue
-            for instruction in source.machine.leave():
-                if isinstance(instruction, Send):
-                    source.link.send(encode_control(instruction.message))
-            source.close(_GOODBYE_MS)
+            self._dismiss(source)
+
+    def _dismiss(self, source: Source) -> None:
+        if source.link.closed:
+            return
+        for instruction in source.machine.leave():
+            if isinstance(instruction, Send):
+                source.link.send(encode_control(instruction.message))
+        source.close(_GOODBYE_MS)

@@ -8,7 +8,7 @@ cover: the daemons and who sends what (emlio.receiver.crew), reading disks (emli
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import Event, Thread
@@ -18,8 +18,10 @@ import numpy as np
 from emlio.clock import Clock
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
 from emlio.planner.plan import Plan
+from emlio.receiver.address import Peer
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.crew import Crew
+from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
 from emlio.receiver.memory import keep_freed_memory
@@ -47,7 +49,7 @@ class Engine:
         """See the class; with `progress`, a line is shown while shards of this host are indexed."""
         self.worked_ns = 0  # what the receive thread did besides waiting
         self._config = config
-        self._intake = Intake(config, prefetch)
+        self._intake = Intake(config, prefetch, self._move_shard)
         self._prefetch = prefetch
         self._clock = clock
         self._waker = Waker()
@@ -87,9 +89,9 @@ class Engine:
             raise PeerLostError("the receive thread must end its greeting within twice the timeout; it did not")
         if self._error is not None:
             raise self._error
-        if self._crew.agreement is None:
+        if self._crew.flow.agreement is None:
             raise PeerLostError("the receive thread ended before there was a plan")
-        return self._crew.agreement.plan
+        return self._crew.flow.agreement.plan
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
         """Drop everything and receive from the start of this epoch's rest on, as batches of `generation`."""
@@ -100,6 +102,19 @@ class Engine:
         self._intake.delivered(generation, size_bytes)
         if self._intake.held_back:
             self._waker.wake()
+
+    def change(self, peers: "Sequence[Peer]") -> None:
+        """From now on these are the daemons."""
+        self._call(lambda: self._change(tuple(peers)))
+
+    def _change(self, peers: tuple[Peer, ...]) -> None:
+        if not self._stop and self._error is None:
+            self._crew.change(peers)
+
+    @property
+    def recoveries(self) -> tuple[int, int, int]:
+        """How often a daemon was lost, a stream opened where it had broken off, and how many shards were moved to others."""
+        return self._crew.losses, self._crew.flow.reopened, self._crew.flow.moved
 
     def describe_wait(self) -> str:
         """What the next batch waits for, in words."""
@@ -197,29 +212,29 @@ class Engine:
         self._intake.settle()
         self._take_held()
         self._receive_local()
-        for daemon in self._crew.sources:
+        for daemon in list(self._crew.sources):
             if daemon.link in ready:
                 self._crew.guard(daemon, partial(self._crew.receive, daemon))
             for tap in list(daemon.taps):
                 if tap.lane in ready and tap in daemon.taps:
-                    self._crew.guard(daemon, partial(self._receive_data, daemon, tap))
-        self._crew.tick()
+                    self._crew.guard_data(daemon, partial(self._receive_data, daemon, tap))
+        self._crew.tick(hungry=self._prefetch.hungry)
         self.worked_ns += time.monotonic_ns() - begun_ns
 
     def _timeout_ms(self) -> int | None:
         if self._intake.held_back and self._intake.has_news():
             return 0  # handed out after the last look and before it was said that a message waits: nobody wakes for it
-        deadline_ns = self._crew.deadline_ns()
+        deadline_ns = self._crew.deadline_ns(hungry=self._prefetch.hungry)
         if deadline_ns is None:
             return None
         return max(0, (deadline_ns - self._clock.monotonic_ns()) // 1_000_000 + 1)
 
     def _ask_sizes(self, shard: int, first: int, count: int, future: "Future[RecordSizes]") -> None:
-        agreement, name = self._crew.agreement, ""
+        agreement, name = self._crew.flow.agreement, ""
         source = None
         if agreement is not None and self._error is None and not self._stop:
             name = agreement.plan.catalog.shards[shard].name
-            source = self._crew.sources.number(int(self._crew.owners[shard]))
+            source = self._crew.sources.number(int(self._crew.flow.owners[shard]))
         if source is not None:
             self._asked.setdefault((source.number, name, first), []).append(future)
             try:
@@ -242,30 +257,27 @@ class Engine:
     # ---- streaming ------------------------------------------------------------------------------------------------
 
     def _go_to(self, epoch: int, origin: int, generation: int) -> None:
-        agreement = self._crew.agreement
+        agreement = self._crew.flow.agreement
         if agreement is None or self._stop or self._error is not None:
             return
         reorder = Reorder(
             plan=agreement.plan,
             rank=self._config.rank,
-            owners=self._crew.owners,
-            streams=[
-                *(f"daemon {daemon.machine.peer}" for daemon in self._crew.sources),
-                *([f"directory {self._local.holding.peer}"] if self._local is not None else []),
-            ],
+            owners=self._crew.flow.owners,
+            streams=self._crew.stream_names(),
             epoch=epoch,
             origin=origin,
             in_order=self._config.in_order,
         )
         self._intake.begin(reorder, generation)
         if self._local is not None:
-            self._local.owned = self._crew.owners == len(self._crew.sources)
+            self._local.owned = self._crew.flow.owners == self._crew.local_number
             self._local.open(agreement.plan, self._config.rank, epoch, origin)
         self._crew.go_to(reorder, epoch, origin)
 
     def _receive_data(self, daemon: Source, tap: Tap) -> None:
         for _ in range(_MESSAGES_A_TURN):
-            message = daemon.read(tap)
+            message = daemon.read(tap) if tap in daemon.taps else None  # its stream may have been opened anew
             if message is None:
                 return
             if not self._intake.admits(message):
@@ -281,11 +293,16 @@ class Engine:
                 self._intake.held_back = True
                 return
             local.taken()
-            self._intake.accept(len(self._crew.sources), message, here=True)
+            self._intake.accept(self._crew.local_number, message, here=True)
 
     def _accept(self, daemon: Source, message: Message) -> None:
-        self._intake.accept(daemon.number, message)
+        header = message.header
+        # Before it is looked at: that may end in the stream being opened anew, which counts from nothing.
         daemon.received_bytes += len(message.payload)
+        daemon.moved_ns = self._clock.monotonic_ns()
+        daemon.furthest = max(daemon.furthest, (header.epoch, header.slot))
+        if self._intake.accept(daemon.number, message):
+            self._crew.brought(daemon)
         daemon.part()
 
     def _take_held(self) -> None:
@@ -293,14 +310,18 @@ class Engine:
         if not self._intake.held_back:
             return
         self._intake.held_back = False
-        for daemon in self._crew.sources:
+        for daemon in list(self._crew.sources):
             for tap in list(daemon.taps):
-                if tap.held is None:
+                if tap.held is None or tap not in daemon.taps:
                     continue
                 if self._intake.admits(tap.held):
-                    self._crew.guard(daemon, partial(self._accept_held, daemon, tap, tap.held))
+                    self._crew.guard_data(daemon, partial(self._accept_held, daemon, tap, tap.held))
                 else:
                     self._intake.held_back = True
+
+    def _move_shard(self, stream: int, shard: int) -> bool:
+        source = self._crew.sources.number(stream)
+        return source is not None and self._crew.flow.forbid(source, shard)
 
     def _accept_held(self, daemon: Source, tap: Tap, message: Message) -> None:
         daemon.release(tap)
@@ -311,6 +332,10 @@ class Engine:
         if reorder is None:
             return "no stream was opened"
         names = ", ".join(reorder.missing_from()) or "nothing"
+        if self._crew.flow.agreement is not None:
+            shards = self._crew.flow.agreement.plan.catalog.shards
+            missing: list[int] = reorder.missing_shards().tolist()
+            names += f" of {few([shards[shard].name for shard in missing])}" if missing else ""
         states = self._crew.sources.describe(self._clock.monotonic_ns())
         wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
         return f"{wait} ({states})" if states else wait

@@ -76,9 +76,9 @@ class EpochPlaces:
             yield owed[np.searchsorted(owed, slot) :]
             number += 1
 
-    def reassign(self, owners: npt.NDArray[np.int64]) -> None:
-        """Other streams carry the shards from now on."""
-        self._owners = owners
+    def reassign(self, owners: npt.NDArray[np.int64], streams: int) -> None:
+        """Other streams carry the shards from now on, of so many."""
+        self._owners, self._streams = owners, streams
         self._chunks.clear()
 
     def ids_at(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -4,7 +4,7 @@ Covers: the window, the counts, batches handed over and given to the user. Does 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,8 @@ class Intake:
         held_back: whether a message somewhere waits for room; then who gives some must wake the receive thread.
     """
 
-    def __init__(self, config: LoaderConfig, prefetch: Prefetch) -> None:
+    def __init__(self, config: LoaderConfig, prefetch: Prefetch, move_shard: Callable[[int, int], bool]) -> None:
+        """See the class; `move_shard` has a shard sent by another stream than this one, if it can."""
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
         self.held_back = False
@@ -66,23 +67,15 @@ class Intake:
         self._window = Window(config.prefetch_bytes)
         self._delivered: deque[tuple[int, int]] = deque()
         self._generation = 0
+        self._move_shard = move_shard
         self._doubted: set[int] = set()  # records that failed their check once
+        self._blamed: set[tuple[int, int]] = set()  # streams and shards in which one failed it twice
         self._pending: deque[int] = deque()  # the epochs of batches handed over and not yet given to the user
 
     @property
     def peak_bytes(self) -> int:
         """The most the window ever held."""
         return self._window.peak_bytes
-
-    def _doubt(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> None:
-        """A record that fails its check may have been changed on its way: it is asked for once more before the file is blamed."""
-        slots = reorder.slots_of(stream, header)
-        if len(slots) != header.count:
-            return  # placing it says what is wrong
-        records = set(reorder.ids_of(header.epoch, slots[[fault.position for fault in faults]]).tolist())
-        if not records <= self._doubted:
-            self._doubted |= records
-            raise RemoteProtocolError(f"a record fails its check as it came: {faults[0].reason}")
 
     def begin(self, reorder: Reorder, generation: int) -> None:
         """Forget everything and fill these batches."""
@@ -120,15 +113,26 @@ class Intake:
         needed = ahead < self._config.batch_size and not self._pending
         return self._window.admits(ahead_slots=ahead, size_bytes=len(message.payload), needed=needed)
 
-    def accept(self, stream: int, message: Message, *, here: bool = False) -> None:
-        """Check its records, put them in their places, hand on what is whole; `here`: it was read from this host's disks."""
+    def accept(self, stream: int, message: Message, *, here: bool = False) -> bool:
+        """Check its records, put them in their places, hand on what is whole.
+
+        Args:
+            stream: whose it is.
+            message: what came.
+            here: it was read from this host's disks.
+
+        Returns:
+            Whether any of its records was missing.
+        """
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
-            return
+            return False
         run = message.run or check_frames(payload, message.sizes, verify=self._config.verify == "all")
-        if run.faults and not here:
-            self._doubt(reorder, stream, header, run.faults)
+        if run.faults and not here and not self._believes(reorder, stream, header, run.faults):
+            return False
         placed_bytes = reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
+        if not placed_bytes:
+            return False
         self._window.take(header.count, placed_bytes)
         self.totals.records += header.count
         if here:
@@ -139,3 +143,26 @@ class Intake:
         while (batch := reorder.take()) is not None:
             self._pending.append(batch.epoch)
             self._prefetch.put(self._generation, batch)
+        return True
+
+    def _believes(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> bool:
+        """Whether records that fail their check lie so in the file.
+
+        They may have been changed on their way: so they are asked for once more. A shard that fails a second time is asked
+        of another daemon that has it, and false is returned. Only then the file is blamed.
+        """
+        slots = reorder.slots_of(stream, header)
+        if len(slots) != header.count:
+            return True  # placing them says what is wrong
+        records: list[int] = reorder.ids_of(header.epoch, slots[[fault.position for fault in faults]]).tolist()
+        for record, fault in zip(records, faults, strict=True):
+            shard = reorder.shard_of(record)
+            if (stream, shard) in self._blamed:
+                continue
+            if record not in self._doubted:
+                self._doubted.update(records)
+                raise RemoteProtocolError(f"a record fails its check as it came: {fault.reason}")
+            self._blamed.add((stream, shard))
+            if self._move_shard(stream, shard):
+                return False
+        return True

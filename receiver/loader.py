@@ -27,6 +27,7 @@ from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
+from emlio.receiver.summary import summarise
 from emlio.receiver.tally import Tally
 from emlio.receiver.token_feed import plan_batch_size
 from emlio.receiver.torch_adapter import distributed_world
@@ -263,6 +264,18 @@ class EmlioLoader:
         self._position.load(state)
         self._handed = None
 
+    def use_daemons(self, address: str) -> None:
+        """Go on with these daemons, in the midst of an epoch or between two; the order of records stays what it is.
+
+        A daemon that is new is called, and shards are dealt to it once it has agreed to the plan. One that is not named any more
+        is released as soon as nothing is left that only it holds.
+
+        Args:
+            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, of the same dataset.
+        """
+        self._check_usable()
+        self._engine.change(self._config.address.with_daemons_of(Address.parse(address)).peers)
+
     # ---- iteration ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
@@ -316,11 +329,13 @@ class EmlioLoader:
 
     def _wait(self) -> MadeBatch:
         timeout_ns = self._config.timeout_ns
-        patience_ns = min(_WARN_AFTER_NS, timeout_ns)
+        waited_ns, patience_ns = 0, min(_WARN_AFTER_NS, timeout_ns // 2)
         made = self._prefetch.get(patience_ns)
-        if made is None and patience_ns < timeout_ns and not self._prefetch.making:
-            _LOG.warning("waiting for %s: %s", format_duration(patience_ns), self._engine.describe_wait())
-            made = self._prefetch.get(timeout_ns - patience_ns)
+        while made is None and waited_ns + patience_ns < timeout_ns and not self._prefetch.making:
+            waited_ns += patience_ns
+            _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._engine.describe_wait())
+            patience_ns = min(2 * patience_ns, timeout_ns - waited_ns)
+            made = self._prefetch.get(patience_ns)
         while made is None and self._prefetch.making:
             # Its records are here. How long a transform takes is the user's affair and nobody else's fault.
             made = self._prefetch.get(_WARN_AFTER_NS)
@@ -336,28 +351,8 @@ class EmlioLoader:
 
     def stats(self) -> LoaderStats:
         """Totals since the loader was made; `str` of it is one line, its `verdict` says what bounds the run."""
-        totals, tally = self._engine.totals, self._tally
-        blocked_ns, starved_ns = self._engine.reports()
-        return LoaderStats(
-            batches=tally.batches,
-            records=tally.records,
-            received_bytes=totals.received_bytes,
-            local_bytes=totals.local_bytes,
-            wait_ns=tally.wait_ns,
-            busy_ns=tally.busy_ns,
-            assemble_ns=self._prefetch.worked_ns + self._workshop.waited_ns,
-            receive_ns=self._engine.worked_ns,
-            network_blocked_ns=blocked_ns,
-            storage_starved_ns=starved_ns,
-            first_batch_ns=tally.first_batch_ns,
-            round_trip_ns=self._engine.round_trip_ns(),
-            lanes=self._engine.lanes,
-            window_bytes=self._config.prefetch_bytes,
-            peak_window_bytes=self._engine.peak_bytes,
-            bad_records=totals.bad_records,
-            skipped_records=tally.bad if self._config.on_error == "skip" else 0,
-            replaced_records=tally.bad if self._config.on_error == "replace" else 0,
-            repeated_records=self._position.repeated,
+        return summarise(
+            self._engine, self._prefetch, self._workshop, self._tally, self._position.repeated, self._config
         )
 
     def _check_usable(self) -> None:

@@ -69,6 +69,7 @@ class Prefetch:
         self._generation = 0
         self._closed = False
         self._working = False
+        self._hungry = False
         self._thread = Thread(target=self._run, name="emlio-assemble", daemon=True)
 
     @property
@@ -89,6 +90,11 @@ class Prefetch:
         """Whether the next batch has all its records and is only to be made."""
         with self._user:
             return bool(self._whole or self._pending or self._working)
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the user waits and nothing is here."""
+        return self._hungry
 
     def start(self) -> None:
         """Start the thread, if there is to be one."""
@@ -148,7 +154,9 @@ class Prefetch:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
+                self._hungry = not (self._whole or self._pending or self._working)
                 self._user.wait(left)
+                self._hungry = False
         try:
             if pending is not None:
                 return _made(batch, pending.made.result())

@@ -134,11 +134,16 @@ class Reorder:
         """How many samples the rank gets in an epoch."""
         return self._epoch(epoch).slots
 
-    def reassign(self, owners: npt.NDArray[np.int64]) -> None:
-        """Other streams carry the shards from now on. Those whose part changes must be opened again at `first_missing`."""
-        self._owners = owners
+    def reassign(self, owners: npt.NDArray[np.int64], streams: Sequence[str] | None = None) -> None:
+        """Other streams carry the shards from now on. Those whose part changes must be opened again at `first_missing`.
+
+        Args:
+            owners: (catalog shards,) the stream that carries each.
+            streams: their names, if there are more than before; none may go.
+        """
+        self._owners, self._streams = owners, self._streams if streams is None else streams
         for epoch in self._epochs.values():
-            epoch.reassign(owners)
+            epoch.reassign(owners, len(self._streams))
 
     def origin_of(self, epoch: int) -> int:
         """How many places of an epoch, over all ranks, are not wanted any more."""
@@ -175,17 +180,23 @@ class Reorder:
                 here[inside] = self._open[key].seen[slots[inside] - step * size]
         return here
 
-    def missing_from(self) -> tuple[str, ...]:
-        """The streams the next batch still waits for."""
+    def missing_shards(self) -> npt.NDArray[np.int64]:
+        """The shards of the records that the next batch still waits for, each once."""
         key = (self.next_epoch, self.next_step)
         epoch, batch = self._epoch(key[0]), self._batch(key)
-        first = key[1] * self._plan.spec.batch_size
-        slots = np.flatnonzero(~batch.seen) + first
+        slots = np.flatnonzero(~batch.seen) + key[1] * self._plan.spec.batch_size
         if not slots.size:
-            return ()
-        shards = self._plan.catalog.locate(epoch.ids_at(slots))[0]
-        owing: list[int] = np.unique(self._owners[shards]).tolist()
-        return tuple(self._streams[stream] for stream in owing)
+            return np.zeros(0, np.int64)
+        return np.unique(self._plan.catalog.locate(epoch.ids_at(slots))[0])
+
+    def missing_streams(self) -> list[int]:
+        """The streams that owe them, rising."""
+        streams: list[int] = np.unique(self._owners[self.missing_shards()]).tolist()
+        return streams
+
+    def missing_from(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._streams[stream] for stream in self.missing_streams())
 
     def place(
         self,
@@ -260,6 +271,10 @@ class Reorder:
     def ids_of(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The records that belong to these places."""
         return self._epoch(epoch).ids_at(slots)
+
+    def shard_of(self, record: int) -> int:
+        """The shard a record lies in."""
+        return int(self._plan.catalog.locate(np.array([record]))[0][0])
 
     def _place_with_faults(
         self,

@@ -16,6 +16,9 @@ _FIRST_NS = 50_000_000
 _LONGEST_NS = 1_000_000_000
 """So that a rank hears of a daemon's return within a second."""
 
+_SLOW_NS = 10_000_000_000
+"""Between looks at a daemon whose files are not what they were: somebody may mend them."""
+
 
 class Retry:
     """One daemon's loss, from when it was noticed until it sends again.
@@ -27,13 +30,17 @@ class Retry:
         attempts: so far.
     """
 
-    def __init__(self, error: EmlioError, now_ns: int, chances: random.Random) -> None:
+    def __init__(self, error: EmlioError, now_ns: int, chances: random.Random, *, slow: bool = False) -> None:
+        """See the class; with `slow` it is called seldom, since what is wrong with it must be mended by somebody."""
         self.lost_ns = now_ns
         self.error = error
         self.since: EmlioError | None = None
         self.attempts = 0
         self._chances = chances
+        self._slow = slow
         self._due_ns: int | None = now_ns
+        if slow:
+            self.failed(error, now_ns)
 
     @property
     def due_ns(self) -> int | None:
@@ -47,7 +54,7 @@ class Retry:
 
     def failed(self, error: EmlioError, now_ns: int) -> None:
         """The attempt came to nothing."""
-        self.since = error
-        longest = min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
+        self.since = error if self.attempts else None
+        longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
         # Between half and all of it: ranks that lost the daemon at one moment come back one by one.
         self._due_ns = now_ns + round(longest * self._chances.uniform(0.5, 1.0))

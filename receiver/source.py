@@ -42,9 +42,16 @@ class Source:
         owned: (shards,) which shards it sends.
         taps: its lanes.
         received_bytes: taken from them.
+        moved_ns: when it last sent something, or was asked to.
+        furthest: the epoch and place of the message of its stream that lies furthest ahead.
+        patience_ns: how long a batch may wait for it, while it says it is well, before its stream is opened anew.
+        mends: how often that was done since it last sent something new.
         farewell, farewell_ns: why and when it left, while messages of it are still on their way.
-        retry: since it was lost, until it sends again.
-        unfit: why it is not asked for anything any more.
+        retry: since it was lost, until it agrees to the plan again.
+        trouble: the last loss, until it is clear that it is over.
+        unfit: why it is not asked for anything, while others can be.
+        late: it was added when the plan stood.
+        leaving: it was taken off the list.
     """
 
     def __init__(self, number: int, peer: Peer, machine: RankSession, network: Network) -> None:
@@ -60,20 +67,37 @@ class Source:
         self.received_bytes = 0
         self.farewell: EmlioError | None = None
         self.farewell_ns = 0
-        self._peer = peer
+        self.moved_ns = 0
+        self.furthest = (0, -1)
+        self.patience_ns = 0
+        self.mends = 0
+        self.trouble: Retry | None = None
+        self.late = False
+        self.leaving = False
+        self.peer = peer
         self._network = network
+
+    @property
+    def peer_name(self) -> str:
+        """Its address in words, which is its name in the agreement."""
+        return str(self.peer)
 
     @property
     def is_here(self) -> bool:
         """Whether it can be asked for a stream."""
-        return self.agreed and self.retry is None and self.unfit is None
+        return self.agreed and self.retry is None and self.unfit is None and self.farewell is None
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether it could send more than there is room for."""
+        return any(tap.held is not None for tap in self.taps)
 
     def call_again(self, machine: RankSession) -> None:
         """Begin a new conversation on a new connection."""
         self.machine = machine
         self.agreed = False
         self.farewell = None
-        self.link = self._network.control(self._peer.endpoint())
+        self.link = self._network.control(self.peer.endpoint())
 
     def hang_up(self) -> None:
         """The conversation is over: disconnect."""
@@ -83,11 +107,11 @@ class Source:
     def connect(self, stream: int, ports: tuple[int, ...]) -> None:
         """Connect to the lanes of a stream; those of the one before are closed."""
         self.close_lanes()
-        self.received_bytes = 0
+        self.received_bytes, self.furthest = 0, (0, -1)
         for number, port in enumerate(ports):
-            label = f"daemon {self._peer} lane {number}"
+            label = f"daemon {self.peer} lane {number}"
             order = LaneOrder(session=self.machine.session, stream=stream, lane=number, label=label)
-            self.taps.append(Tap(self._network.lane(self._peer.endpoint(port)), order))
+            self.taps.append(Tap(self._network.lane(self.peer.endpoint(port)), order))
 
     def read(self, tap: Tap) -> Message | None:
         """The lane's next message, or None when nothing is waiting."""
@@ -96,7 +120,7 @@ class Source:
             return None
         head, others = received
         if len(others) != 1:
-            raise RemoteProtocolError(f"daemon {self._peer}: a data message must have 2 frames, got {1 + len(others)}")
+            raise RemoteProtocolError(f"daemon {self.peer}: a data message must have 2 frames, got {1 + len(others)}")
         header = decode_data_header(head, len(others[0]))
         tap.order.check(header)
         return Message(header=header, payload=others[0], sizes=header.record_sizes())
@@ -122,9 +146,9 @@ class Source:
         """How it is doing, in words."""
         if self.retry is not None:
             since = f", since then: {self.retry.since}" if self.retry.since is not None else ""
-            return f"{self._peer} lost {format_duration(now_ns - self.retry.lost_ns)} ago: {self.retry.error}{since}"
+            return f"{self.peer} lost {format_duration(now_ns - self.retry.lost_ns)} ago: {self.retry.error}{since}"
         silence = format_duration(self.machine.silence_ns(now_ns))
-        return f"{self._peer} {self.machine.state.value}, {silence} since it last spoke"
+        return f"{self.peer} {self.machine.state.value}, {silence} since it last spoke"
 
     def close_lanes(self) -> None:
         """Disconnect from all lanes."""
@@ -158,9 +182,13 @@ class Sources:
         """One more."""
         self._all.append(source)
 
+    def remove(self, source: Source) -> None:
+        """One less."""
+        self._all = [other for other in self._all if other is not source]
+
     def number(self, number: int) -> Source | None:
         """The one of this number, if it is a daemon's."""
-        return self._all[number] if number < len(self._all) else None
+        return next((source for source in self._all if source.number == number), None)
 
     @property
     def lanes(self) -> int:

@@ -36,6 +36,9 @@ class LoaderStats:
         bad_records: failed their check, of all that were received.
         skipped_records, replaced_records: what was done about them, in the batches handed to the user.
         repeated_records: handed out a second time because the epoch did not divide evenly; of this epoch, over all ranks.
+        lost_daemons: how often a daemon fell silent, left or failed while its part was wanted.
+        reopened_streams: how often messages were asked for again from the first missing place on, for whatever reason.
+        moved_shards: taken from a daemon that was waited for and given to others that hold them.
     """
 
     batches: int
@@ -57,6 +60,9 @@ class LoaderStats:
     skipped_records: int
     replaced_records: int
     repeated_records: int
+    lost_daemons: int = 0
+    reopened_streams: int = 0
+    moved_shards: int = 0
 
     @property
     def wait_share(self) -> float:
@@ -83,11 +89,22 @@ class LoaderStats:
             return f"bound by reading at the storage ({waiting})"
         return f"bound by the network ({waiting})"
 
+    @property
+    def recoveries(self) -> str:
+        """What went wrong and was mended, in words; empty if nothing did."""
+        counts = (
+            (self.lost_daemons, "daemons lost"),
+            (self.reopened_streams, "streams opened again"),
+            (self.moved_shards, "shards moved to quicker daemons"),
+        )
+        return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+
     def __str__(self) -> str:
+        mended = f"; {self.recoveries}" if self.recoveries else ""
         elapsed = max(self.wait_ns + self.busy_ns, 1) / 1e9
         size = self.received_bytes + self.local_bytes
         return (
             f"{self.batches:,} batches, {self.records:,} records, {format_size(size)} "
             f"({format_size(size / elapsed)}/s), first after "
-            f"{format_duration(self.first_batch_ns or 0)}: {self.verdict}"
+            f"{format_duration(self.first_batch_ns or 0)}: {self.verdict}{mended}"
         )

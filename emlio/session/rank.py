@@ -38,6 +38,7 @@ from emlio.wire.control import (
     ShardsRequest,
     SizesReply,
     SizesRequest,
+    Stop,
     Welcome,
 )
 from emlio.wire.limits import RECORDS_PER_SIZES, ROWS_PER_PART
@@ -114,10 +115,20 @@ class RankSession:
         """Ask for the stream from a position on; replaces the one before."""
         self._move("open", LocalProtocolError)
         self.stream += 1
+        self.report = PeerReport()
         order = Open(
             session=self.session, stream=self.stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes
         )
         return [self._ask(order, now_ns)]
+
+    def stop(self) -> list[RankInstruction]:
+        """Ask for nothing any more; the conversation goes on. Does nothing where there is no stream."""
+        if self.state not in (RankState.OPENING, RankState.STREAMING):
+            return []
+        self._move("stop", LocalProtocolError)
+        self._asked_ns = None
+        self.report = PeerReport()
+        return [Send(message=Stop(session=self.session))]
 
     def ask_sizes(self, shard: str, first: int, count: int) -> list[RankInstruction]:
         """Ask how long `count` records of a shard are, from record `first` on; `SizesCame` brings the answer.
@@ -146,6 +157,8 @@ class RankSession:
         """From now on the daemon must say something within this time."""
         self._timeout_ns = timeout_ns
         self._ping_every_ns = max(min(self._ping_every_ns, timeout_ns // _HEARTBEATS_PER_TIMEOUT), 1_000_000)
+        if self._next_ping_ns is not None:
+            self._next_ping_ns = min(self._next_ping_ns, self._heard_ns + self._ping_every_ns)
 
     # ---- what happens ---------------------------------------------------------------------------------------------
 
@@ -205,6 +218,8 @@ class RankSession:
             case PlanReply():
                 return self._on_plan_reply(message, now_ns)
             case Opened():
+                if self.state is RankState.READY and 1 <= message.stream <= self.stream:
+                    return []  # the answer to an order that was taken back
                 self._move("opened", RemoteProtocolError)
                 if message.stream != self.stream:
                     return []  # the answer to an order that a later one replaced
@@ -215,9 +230,11 @@ class RankSession:
                 sent = self._pings.pop(message.nonce, None)
                 if sent is not None:
                     self._measure(now_ns - sent)
-                self.report = PeerReport(
-                    sent_bytes=message.sent_bytes, blocked_ns=message.blocked_ns, starved_ns=message.starved_ns
-                )
+                # While it opens a stream the daemon may still speak of the one before.
+                if self.state is RankState.STREAMING:
+                    self.report = PeerReport(
+                        sent_bytes=message.sent_bytes, blocked_ns=message.blocked_ns, starved_ns=message.starved_ns
+                    )
                 return []
             case Fault():
                 return self._fail(self._error_of(message)) if message.stream in (0, self.stream) else []

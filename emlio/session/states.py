@@ -4,8 +4,8 @@ Covers: the two tables, and the one function that reads them. Does not cover: wh
 emlio.session.daemon).
 
     rank:    NEW ─hello→ GREETING ─welcome→ LISTING ─shards→ LISTED ─offer→ OFFERING ─agree→ READY
-             READY ─open→ OPENING ─opened→ STREAMING ─open→ OPENING
-    daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING
+             READY ─open→ OPENING ─opened→ STREAMING ─open→ OPENING; OPENING, STREAMING ─stop→ READY
+    daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING ─stop→ AGREED
     both:    any ─goodbye, refusal, silence→ OVER
 
 A rank may ask for sizes of records in every state from LISTING on but OVER, and stays where it is.
@@ -67,6 +67,8 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "open"): RankState.OPENING,
     (RankState.OPENING, "opened"): RankState.OPENING,
     (RankState.OPENING, "current"): RankState.STREAMING,
+    (RankState.OPENING, "stop"): RankState.READY,
+    (RankState.STREAMING, "stop"): RankState.READY,
     **{(state, "asksizes"): state for state in _GREETED},
 }
 """`opened` alone does not end OPENING: it may answer an order that a later one has replaced; `current` says it does not."""
@@ -81,6 +83,7 @@ DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.JUDGING, "agree"): DaemonState.AGREED,
     (DaemonState.AGREED, "open"): DaemonState.STREAMING,
     (DaemonState.STREAMING, "open"): DaemonState.STREAMING,
+    (DaemonState.STREAMING, "stop"): DaemonState.AGREED,
 }
 
 _State = TypeVar("_State", RankState, DaemonState)

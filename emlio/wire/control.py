@@ -42,6 +42,7 @@ __all__ = [
     "ShardsRequest",
     "SizesReply",
     "SizesRequest",
+    "Stop",
     "Welcome",
     "decode_control",
     "encode_control",
@@ -192,6 +193,12 @@ class Open(_Message, frozen=True, kw_only=True):
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
 
 
+class Stop(_Message, frozen=True, kw_only=True):
+    """Rank: push nothing more; the session stays."""
+
+    session: Count
+
+
 class Opened(_Message, frozen=True, kw_only=True):
     """Daemon: connect a PULL to each of these ports."""
 
@@ -251,6 +258,7 @@ ControlMessage = (
     | CatalogPart
     | PlanReply
     | Open
+    | Stop
     | Opened
     | Ping
     | Pong
