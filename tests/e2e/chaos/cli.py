@@ -1,0 +1,123 @@
+"""The command behind scripts/chaos: many runs, one after the other or side by side, and their table.
+
+Covers: arguments, progress, what is kept of runs that failed, the exit status. Does not cover: a run (tests.e2e.chaos.run).
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from tests.e2e.chaos.disk import why_no_disk
+from tests.e2e.chaos.faults import Kind
+from tests.e2e.chaos.known import Known, make_known
+from tests.e2e.chaos.report import as_document, as_markdown
+from tests.e2e.chaos.run import RunResult, run_seed
+from tests.e2e.chaos.wall_clock import why_no_shim
+
+__all__ = ["main"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/chaos",
+        description="Train through faults: two daemons with the same data, three ranks, 20,000 records, two epochs, and at least "
+        "two faults a run, drawn from its seed. Every record must come once, in order, unchanged.",
+    )
+    parser.add_argument("--seeds", type=int, default=20, metavar="N", help="how many runs (default 20)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument(
+        "--seed", type=int, action="append", metavar="N", help="only this one; may be given several times"
+    )
+    parser.add_argument("--minutes", type=float, metavar="M", help="runs until this time is up, instead of --seeds")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="runs side by side (default 1)")
+    parser.add_argument(
+        "--kind",
+        action="append",
+        choices=[kind.label for kind in Kind],
+        help="draw only these; may be given several times",
+    )
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="where logs of runs that fail are kept")
+    parser.add_argument(
+        "--out", type=Path, action="append", default=[], metavar="FILE", help="a .md or .json for the table"
+    )
+    return parser
+
+
+def _kinds(asked: Sequence[str] | None) -> list[Kind]:
+    """Those asked for that this machine can do; prints why others are left out."""
+    kinds = [Kind.named(label) for label in asked] if asked else list(Kind)
+    for kind, reason in ((Kind.DISK_FULL, why_no_disk()), (Kind.CLOCK_JUMP, why_no_shim())):
+        if kind in kinds and reason is not None:
+            print(f"left out: {kind.label}: {reason}", flush=True)
+            kinds.remove(kind)
+    return kinds
+
+
+def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
+    if arguments.seed:
+        yield from arguments.seed
+    elif arguments.minutes is not None:
+        end, seed = time.monotonic() + 60 * arguments.minutes, arguments.first
+        while time.monotonic() < end:
+            yield seed
+            seed += 1
+    else:
+        yield from range(arguments.first, arguments.first + arguments.seeds)
+
+
+def _results(seeds: Iterator[int], jobs: int, known: Known, kinds: list[Kind], logs: Path) -> Iterator[RunResult]:
+    if jobs == 1:
+        for seed in seeds:
+            yield run_seed(seed, known, kinds, logs / f"seed-{seed}")
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running: set[Future[RunResult]] = set()
+        for seed in seeds:
+            running.add(pool.submit(run_seed, seed, known, kinds, logs / f"seed-{seed}"))
+            if len(running) >= jobs:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        yield from (future.result() for future in running)
+
+
+def _say(result: RunResult, logs: Path) -> None:
+    if result.is_good:
+        names = ", ".join(
+            f"{recovery.kind} {recovery.recovered_ms:,.0f} ms" if recovery.felt else recovery.kind
+            for recovery in result.recoveries
+        )
+        print(f"seed {result.seed}: good, {result.seconds:.1f} s: {names}", flush=True)
+        return
+    print(f"seed {result.seed}: NOT GOOD, {result.seconds:.1f} s", flush=True)
+    for line in (*result.schedule, *result.troubles):
+        print(f"    {line}")
+    print(f"    logs: {logs / f'seed-{result.seed}'}; again: scripts/chaos --seed {result.seed}", flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; 0 if every run was good, 1 if not."""
+    arguments = _parser().parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="emlio-chaos-") as folder:
+        logs = (arguments.logs or Path(tempfile.mkdtemp(prefix="emlio-chaos-logs-"))).resolve()
+        logs.mkdir(parents=True, exist_ok=True)
+        kinds = _kinds(arguments.kind)
+        known = make_known(logs / "known" if arguments.logs else Path(folder) / "known")
+        results: list[RunResult] = []
+        for result in _results(_seeds(arguments), arguments.jobs, known, kinds, logs):
+            results.append(result)
+            _say(result, logs)
+    print(f"\n{as_markdown(results)}")
+    for path in arguments.out:
+        text = json.dumps(as_document(results), indent=1) + "\n" if path.suffix == ".json" else as_markdown(results)
+        path.write_text(text, encoding="utf-8")
+    return 0 if all(result.is_good for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

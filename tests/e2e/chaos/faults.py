@@ -1,0 +1,133 @@
+"""What can go wrong in a run, and the schedule that a seed draws.
+
+Covers: the kinds, what each says of itself, drawing. Pure. Does not cover: carrying them out (tests.e2e.chaos.injection).
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Fault", "Kind", "Service", "draw_schedule"]
+
+
+class Service(Enum):
+    """From when on a rank could have its next batch again; the recovery time counts from there."""
+
+    ELSEWHERE = "at once, from the other daemon"
+    AFTER = "when the fault ends"
+    RESTART = "when the process starts again"
+
+
+class Kind(Enum):
+    """A kind of fault: its name, what it does, and when service is possible again."""
+
+    DAEMON_KILL = ("daemon-kill", "SIGKILL to a daemon, started again on the same port", Service.ELSEWHERE)
+    DAEMON_STOP_SHORT = ("daemon-stop-short", "SIGSTOP for less than the heartbeat", Service.ELSEWHERE)
+    DAEMON_STOP_LONG = ("daemon-stop-long", "SIGSTOP for more than the heartbeat", Service.ELSEWHERE)
+    DAEMON_DRAIN = ("daemon-drain", "SIGTERM to a daemon, started again when it has ended", Service.ELSEWHERE)
+    DAEMONS_BOTH = ("daemons-both", "SIGKILL to both daemons, started again one after the other", Service.AFTER)
+    RANK_KILL = ("rank-kill", "SIGKILL to a rank, which goes on from its last state", Service.RESTART)
+    RANK_STOP = ("rank-stop", "SIGSTOP to a rank", Service.AFTER)
+    JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
+    NET_RESET = ("net-reset", "every connection to a daemon is reset", Service.ELSEWHERE)
+    NET_DROP = ("net-drop", "bytes from and to a daemon vanish for a while", Service.ELSEWHERE)
+    NET_DROP_BOTH = ("net-drop-both", "bytes from and to both daemons vanish for a while", Service.AFTER)
+    NET_STALL = ("net-stall", "nothing passes from and to a daemon for a while, nothing is lost", Service.ELSEWHERE)
+    NET_STALL_BOTH = ("net-stall-both", "nothing passes from and to both daemons for a while", Service.AFTER)
+    NET_HALF_OPEN = (
+        "net-half-open",
+        "a daemon's side of its connections is gone, the ranks are not told",
+        Service.ELSEWHERE,
+    )
+    NET_SLOW = ("net-slow", "a daemon's bytes pass slowly for a while", Service.ELSEWHERE)
+    NET_CUT = ("net-cut", "a data connection is reset in the middle of a message", Service.ELSEWHERE)
+    NET_FLIP_DATA = ("net-flip-data", "one bit of a data connection's bytes is flipped", Service.ELSEWHERE)
+    NET_FLIP_CONTROL = ("net-flip-control", "one bit of a control connection's bytes is flipped", Service.ELSEWHERE)
+    SHARD_CUT = ("shard-cut", "a shard of one daemon is truncated", Service.ELSEWHERE)
+    SHARD_FLIP = ("shard-flip", "a byte in a shard of one daemon is changed", Service.ELSEWHERE)
+    SHARD_GONE = ("shard-gone", "a shard of one daemon is deleted", Service.ELSEWHERE)
+    DISK_FULL = ("disk-full", "a daemon is killed and starts again while its disk is full", Service.ELSEWHERE)
+    CLOCK_JUMP = ("clock-jump", "the wall clock of some processes jumps", Service.ELSEWHERE)
+
+    def __init__(self, label: str, words: str, service: Service) -> None:
+        self.label = label
+        self.words = words
+        self.service = service
+
+    @property
+    def of_shard(self) -> bool:
+        """Whether one daemon's copy differs afterwards, so that only the other can serve it."""
+        return self in (Kind.SHARD_CUT, Kind.SHARD_FLIP, Kind.SHARD_GONE)
+
+    @property
+    def of_network(self) -> bool:
+        """Whether it needs the proxies."""
+        return self.label.startswith("net-")
+
+    @staticmethod
+    def named(label: str) -> "Kind":
+        """The kind of that name."""
+        return next(kind for kind in Kind if kind.label == label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault of a schedule.
+
+    Attributes:
+        kind: what happens.
+        at: when: the share of the whole job that `rank` has taken by then.
+        rank: whose progress it waits for; also who it happens to, where it happens to a rank.
+        host: which of the daemons it happens to.
+        duration_s: how long it lasts, or until what was killed starts again.
+        amount: bytes, a rate, a place in a shard, a number of ranks: what the kind makes of it.
+    """
+
+    kind: Kind
+    at: float
+    rank: int
+    host: int
+    duration_s: float
+    amount: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind.label} at {self.at:.1%} of rank {self.rank}, daemon {self.host}, "
+            f"{self.duration_s:.2f} s, {self.amount:,}"
+        )
+
+
+_DURATIONS_S = {
+    Kind.DAEMON_STOP_SHORT: (0.05, 0.35),
+    Kind.DAEMON_STOP_LONG: (0.8, 2.5),
+    Kind.DAEMONS_BOTH: (0.0, 2.5),
+    Kind.RANK_STOP: (0.05, 2.5),
+    Kind.RANK_KILL: (0.0, 1.5),
+    Kind.JOB_RESTART: (0.0, 0.5),
+}
+_USUAL_S = (0.0, 2.0)
+_EARLIEST, _LATEST = 0.03, 0.8
+
+
+def draw_schedule(seed: int, kinds: Sequence[Kind]) -> tuple[Fault, ...]:
+    """Two to four faults of these kinds, in the order of their places.
+
+    A shard is damaged last and by itself: with the copy at one daemon gone and the other daemon down at once nobody has it.
+    """
+    draw = random.Random(f"emlio chaos {seed}")
+    faults: list[Fault] = []
+    for _ in range(draw.choice((2, 2, 3, 3, 4))):
+        of_shard_already = any(fault.kind.of_shard for fault in faults)
+        kind = draw.choice([kind for kind in kinds if not (of_shard_already and kind.of_shard)])
+        faults.append(
+            Fault(
+                kind=kind,
+                at=draw.uniform(_EARLIEST, _LATEST),
+                rank=draw.randrange(3),
+                host=draw.randrange(2),
+                duration_s=draw.uniform(*_DURATIONS_S.get(kind, _USUAL_S)),
+                amount=draw.randrange(1 << 20),
+            )
+        )
+    return tuple(sorted(faults, key=lambda fault: (fault.kind.of_shard, fault.at)))

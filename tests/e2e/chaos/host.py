@@ -1,0 +1,165 @@
+"""A storage node of a run: a copy of the dataset, a daemon on fixed ports, a proxy in front of it.
+
+Covers: starting, killing, stopping and ending the daemon, when it could be reached, what it leaves. Does not cover: when any
+of that happens (tests.e2e.chaos.injection).
+"""
+
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from emlio.testing.processes import DaemonProcess
+from emlio.testing.proxy import FaultProxy, free_ports
+
+__all__ = ["Host"]
+
+_DATA_PORTS = 24
+_TARGET = "127.0.0.1"
+_FACES = ("127.0.0.2", "127.0.0.3")
+
+_OPTIONS = (
+    "--heartbeat-timeout", "1s",
+    "--drain-timeout", "2s",
+    "--message-size", "64KiB",
+    "--memory", "8MiB",
+    "--high-water-mark", "2",
+)  # fmt: skip
+_END_S = 10.0
+
+
+class Host:
+    """See the module.
+
+    Attributes:
+        data: the folder of its copy.
+        state_folder: where its daemon writes its ready file and its cache.
+        process: its daemon, or None while it is down.
+        proxy: what ranks connect to.
+        outages: since when and until when it could not be reached; the end is None while it lasts.
+        damaged: whether its copy is no longer whole.
+        taken: what is under way at it; another fault of that place must wait for its end.
+    """
+
+    def __init__(self, number: int, data: Path, state_folder: Path, environment: Mapping[str, str]) -> None:
+        self.number = number
+        self.data = data
+        self.state_folder = state_folder
+        self.process: DaemonProcess | None = None
+        self.outages: list[tuple[int, int | None]] = []
+        self.damaged = False
+        self.taken: set[str] = set()
+        self.logs: list[str] = []
+        self.troubles: list[str] = []
+        self._environment = environment
+        # At all addresses, so that a run beside this one takes others even while this daemon is down.
+        self._ports = free_ports(1 + _DATA_PORTS, _TARGET, *_FACES)
+        self._reasons: set[str] = set()
+        self.proxy = FaultProxy(target=_TARGET, ports=list(self._ports), host=_FACES[number])
+
+    @property
+    def peer(self) -> str:
+        """HOST:PORT for ranks."""
+        return f"{self.proxy.host}:{self._ports[0]}"
+
+    # ---- its daemon ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the daemon and wait until it serves.
+
+        Raises:
+            TimeoutError: it ended instead.
+        """
+        data_ports = f"{self._ports[1]}-{self._ports[-1]}"
+        self.process = DaemonProcess(
+            {"data": self.data},
+            *_OPTIONS,
+            *("--data-ports", data_ports, "--cache-dir", str(self.state_folder / "cache")),
+            folder=self.state_folder,
+            bind=f"tcp://{_TARGET}:{self._ports[0]}",
+            environment=self._environment,
+        )
+        self.unblock("no daemon")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        process = self.process
+        if process is not None:
+            self.process = None
+            self.block("no daemon")
+            process.kill()
+            self._bury(process)
+
+    def drain(self) -> None:
+        """SIGTERM, and wait for the end, which must be a good one."""
+        process = self.process
+        if process is None:
+            return
+        self.process = None
+        self.block("no daemon")
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        try:
+            status = process.finish(_END_S)
+        except TimeoutError as error:
+            self.troubles.append(f"daemon {self.number} did not end: {error}")
+        else:
+            if status != 0:
+                self.troubles.append(f"daemon {self.number} ended with status {status} after SIGTERM")
+        self._bury(process)
+
+    def _bury(self, process: DaemonProcess) -> None:
+        self.logs.append(process.log)
+        if "Traceback" in process.log:
+            self.troubles.append(f"daemon {self.number} wrote a traceback")
+
+    def look_after(self) -> None:
+        """Notice a daemon that ended by itself."""
+        process = self.process
+        if process is not None and not process.running:
+            self.process = None
+            self.block("no daemon")
+            self.troubles.append(f"daemon {self.number} ended by itself with status {process.finish(_END_S)}")
+            self._bury(process)
+
+    # ---- when it could be reached -------------------------------------------------------------------------------------
+
+    def block(self, reason: str) -> None:
+        """From now on nothing comes from it, for this reason at least."""
+        if not self._reasons:
+            self.outages.append((time.monotonic_ns(), None))
+        self._reasons.add(reason)
+
+    def unblock(self, reason: str) -> None:
+        """That reason is gone."""
+        if reason in self._reasons:
+            self._reasons.discard(reason)
+            if not self._reasons:
+                self.outages[-1] = (self.outages[-1][0], time.monotonic_ns())
+
+    # ---- what it leaves -----------------------------------------------------------------------------------------------
+
+    def connections(self) -> tuple[int, int]:
+        """Of its daemon: ports it listens on, and connections that are open."""
+        if self.process is None:
+            return 0, 0
+        found = psutil.Process(self.process.pid).net_connections("tcp")
+        listening = sum(one.status == psutil.CONN_LISTEN for one in found)
+        return listening, sum(one.status == psutil.CONN_ESTABLISHED for one in found)
+
+    def is_at_rest(self) -> bool:
+        """Whether its daemon listens on its control port only and nobody is connected: no session is left."""
+        return self.process is None or self.connections() == (1, 0)
+
+    def resident_bytes(self) -> int | None:
+        """What its daemon takes of the memory."""
+        return int(psutil.Process(self.process.pid).memory_info().rss) if self.process is not None else None
+
+    def close(self) -> None:
+        """End everything."""
+        try:
+            self.drain()
+        finally:
+            self.proxy.close()

@@ -1,0 +1,331 @@
+"""Faults carried out on the hosts and ranks of a run.
+
+Covers: one method for each kind, what ends it, when it began and from when on service was possible again. Does not cover: when a
+fault is due (tests.e2e.chaos.run), how long ranks then waited (tests.e2e.chaos.recovery).
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from emlio.testing.processes import DaemonProcess, RankProcess
+from tests.e2e.chaos.agenda import Agenda
+from tests.e2e.chaos.disk import SmallDisk
+from tests.e2e.chaos.faults import Fault, Kind
+from tests.e2e.chaos.host import Host
+from tests.e2e.chaos.job import Job, Seat
+from tests.e2e.chaos.known import Known
+from tests.e2e.chaos.wall_clock import WallClock
+
+__all__ = ["Injected", "Injection"]
+
+_WORLDS = (2, 3, 4)
+_JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
+_BETWEEN_STARTS_S = 0.5
+_SLOWEST = 50_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Injected:
+    """A fault that was due.
+
+    Attributes:
+        fault: it.
+        begun_ns: when it took place; None if it did not.
+        from_ns: from when on service was possible as far as this fault goes; None while it is not.
+        seats: the ranks that can feel it; None for all.
+        felt_by_start: the wait is that of a process from its start on, however long.
+    """
+
+    fault: Fault
+    begun_ns: int | None = None
+    from_ns: int | None = None
+    seats: list[Seat] | None = None
+    felt_by_start: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+class Injection:
+    """See the module. All methods by the run's thread."""
+
+    def __init__(
+        self,
+        *,
+        hosts: Sequence[Host],
+        job: Job,
+        agenda: Agenda,
+        known: Known,
+        clocks: Sequence[WallClock],
+        disks: Mapping[int, SmallDisk],
+    ) -> None:
+        """See the class; `clocks` are those of the hosts and then that of the ranks, or none."""
+        self.all: list[Injected] = []
+        self.troubles: list[str] = []
+        self._hosts = hosts
+        self._job = job
+        self._agenda = agenda
+        self._known = known
+        self._clocks = clocks
+        self._disks = disks
+
+    def is_possible(self, fault: Fault) -> bool:
+        """Whether it can be now. A shard is damaged when all else is over and both daemons are there."""
+        if fault.kind.of_shard:
+            return self._agenda.is_idle and all(host.process is not None and not host.taken for host in self._hosts)
+        return True
+
+    def inject(self, fault: Fault) -> None:
+        """Carry it out; where its place is taken by another fault, at the other daemon, or not at all."""
+        event = Injected(fault=fault)
+        self.all.append(event)
+        match fault.kind:
+            case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DISK_FULL:
+                self._end_daemon(event)
+            case Kind.DAEMONS_BOTH:
+                self._end_both(event)
+            case Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG:
+                self._stop_daemon(event)
+            case Kind.RANK_KILL:
+                self._kill_rank(event)
+            case Kind.RANK_STOP:
+                self._stop_rank(event)
+            case Kind.JOB_RESTART:
+                self._restart_job(event)
+            case Kind.NET_RESET | Kind.NET_HALF_OPEN | Kind.NET_CUT | Kind.NET_FLIP_DATA | Kind.NET_FLIP_CONTROL:
+                self._hit_network(event)
+            case Kind.NET_DROP | Kind.NET_STALL | Kind.NET_SLOW | Kind.NET_DROP_BOTH | Kind.NET_STALL_BOTH:
+                self._bend_network(event)
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
+                self._damage_shard(event)
+            case Kind.CLOCK_JUMP:
+                self._jump(event)
+
+    # ---- daemons ------------------------------------------------------------------------------------------------------
+
+    def _free(self, fault: Fault, place: str) -> Host | None:
+        """The daemon it is meant for, or the other one, where nothing is under way."""
+        order = (self._hosts[fault.host], self._hosts[1 - fault.host])
+        usable = [host for host in order if host.process is not None and not host.damaged and place not in host.taken]
+        if fault.kind is Kind.DISK_FULL:
+            usable = [host for host in usable if host.number in self._disks]
+        return usable[0] if usable else None
+
+    def _end_daemon(self, event: Injected) -> None:
+        fault = event.fault
+        host = self._free(fault, "daemon")
+        if host is None:
+            return
+        host.taken.add("daemon")
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+        match fault.kind:
+            case Kind.DAEMON_DRAIN:
+                self._agenda.aside(host.drain, lambda: self._agenda.after(fault.duration_s, lambda: self._start(host)))
+            case Kind.DISK_FULL:
+                disk = self._disks[host.number]
+                disk.fill()
+                host.kill()
+                self._start_on_full_disk(event, host, disk)
+            case _:
+                host.kill()
+                self._agenda.after(fault.duration_s, lambda: self._start(host))
+
+    def _start(self, host: Host) -> None:
+        self._agenda.aside(host.start, lambda: host.taken.discard("daemon"))
+
+    def _start_on_full_disk(self, event: Injected, host: Host, disk: SmallDisk) -> None:
+        """It may serve, or say why not; when there is room again it must serve."""
+
+        def refused(error: Exception) -> None:
+            if "Traceback" in str(error) or "ended with status 2" not in str(error):
+                self.troubles.append(f"daemon {host.number} on a full disk: {error}")
+            event.notes.append("did not start on the full disk")
+            disk.empty()
+            self._agenda.after(event.fault.duration_s, lambda: self._start(host))
+
+        def served() -> None:
+            event.notes.append("started on the full disk")
+            disk.empty()
+            host.taken.discard("daemon")
+
+        self._agenda.aside(host.start, served, refused)
+
+    def _end_both(self, event: Injected) -> None:
+        there = [host for host in self._hosts if host.process is not None and "daemon" not in host.taken]
+        if not there:
+            return
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+        for number, host in enumerate(there):
+            host.taken.add("daemon")
+            host.kill()
+            delay_s = event.fault.duration_s + number * _BETWEEN_STARTS_S
+            self._agenda.after(delay_s, lambda host=host: self._start(host))  # type: ignore[misc]  # bound at once
+
+    def _stop_daemon(self, event: Injected) -> None:
+        host = self._free(event.fault, "daemon")
+        if host is None or host.process is None:
+            return
+        process: DaemonProcess = host.process
+        host.taken.add("daemon")
+        host.block("stopped")
+        process.send_signal(signal.SIGSTOP)
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+
+        def go_on() -> None:
+            process.send_signal(signal.SIGCONT)
+            host.unblock("stopped")
+            host.taken.discard("daemon")
+
+        self._agenda.after(event.fault.duration_s, go_on)
+
+    # ---- ranks --------------------------------------------------------------------------------------------------------
+
+    def _running(self, fault: Fault) -> Seat | None:
+        seats = [seat for seat in self._job.seats if seat.process is not None]
+        return seats[fault.rank % len(seats)] if seats else None
+
+    def _kill_rank(self, event: Injected) -> None:
+        seat = self._running(event.fault)
+        if seat is None:
+            return
+        event.begun_ns, event.seats, event.felt_by_start = time.monotonic_ns(), [seat], True
+        seat.kill()
+        starts = len(seat.begun_ns)
+
+        def restart() -> None:
+            if seat in self._job.seats:
+                self._job.start(seat)
+                self._await_start(event, seat, starts)
+
+        self._agenda.after(event.fault.duration_s, restart)
+
+    def _await_start(self, event: Injected, seat: Seat, starts: int) -> None:
+        def started() -> None:
+            event.from_ns = max(event.from_ns or 0, seat.begun_ns[starts])
+
+        self._agenda.when(lambda: len(seat.begun_ns) > starts, started)
+
+    def _stop_rank(self, event: Injected) -> None:
+        seat = self._running(event.fault)
+        if seat is None or seat.process is None:
+            return
+        process: RankProcess = seat.process
+        event.begun_ns, event.seats = time.monotonic_ns(), [seat]
+        process.send_signal(signal.SIGSTOP)
+
+        def go_on() -> None:
+            if seat.process is process:
+                process.send_signal(signal.SIGCONT)
+                event.from_ns = time.monotonic_ns()
+
+        self._agenda.after(event.fault.duration_s, go_on)
+
+    def _restart_job(self, event: Injected) -> None:
+        if not self._job.seats or self._job.done:
+            return
+        event.begun_ns, event.felt_by_start = time.monotonic_ns(), True
+        others = [world for world in _WORLDS if world != len(self._job.seats)]
+        state = self._job.end_life()
+
+        def restart() -> None:
+            self._job.begin(others[event.fault.amount % len(others)], state)
+            event.seats = list(self._job.seats)
+            for seat in self._job.seats:
+                self._await_start(event, seat, 0)
+
+        self._agenda.after(event.fault.duration_s, restart)
+
+    # ---- the network --------------------------------------------------------------------------------------------------
+
+    def _hit_network(self, event: Injected) -> None:
+        fault = event.fault
+        host = self._hosts[fault.host]
+        counted = {
+            Kind.NET_RESET: "reset",
+            Kind.NET_HALF_OPEN: "half_open",
+            Kind.NET_CUT: "cut_after",
+            Kind.NET_FLIP_DATA: "corrupt_after",
+            Kind.NET_FLIP_CONTROL: "corrupt_after",
+        }[fault.kind]
+        before = host.proxy.faults[counted]
+
+        def happened() -> None:
+            event.begun_ns = event.from_ns = time.monotonic_ns()
+
+        self._agenda.when(lambda: host.proxy.faults[counted] > before, happened)
+        mask = 1 << fault.amount % 8
+        match fault.kind:
+            case Kind.NET_RESET:
+                host.proxy.reset()
+            case Kind.NET_HALF_OPEN:
+                host.proxy.half_open()
+            case Kind.NET_CUT:
+                host.proxy.cut_after(fault.amount)
+            case Kind.NET_FLIP_DATA:
+                host.proxy.corrupt_after(fault.amount, mask=mask)
+            case _:
+                host.proxy.corrupt_after(fault.amount % 4096, control=True, mask=mask)
+
+    def _bend_network(self, event: Injected) -> None:
+        fault = event.fault
+        both = fault.kind in (Kind.NET_DROP_BOTH, Kind.NET_STALL_BOTH)
+        hosts = [host for host in (self._hosts if both else [self._hosts[fault.host]]) if "network" not in host.taken]
+        if not hosts:
+            return
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+        for host in hosts:
+            host.taken.add("network")
+            match fault.kind:
+                case Kind.NET_SLOW:
+                    host.proxy.slow(_SLOWEST + fault.amount)
+                case Kind.NET_DROP | Kind.NET_DROP_BOTH:
+                    host.block("network")
+                    host.proxy.drop()
+                case _:
+                    host.block("network")
+                    host.proxy.stall()
+
+        def heal() -> None:
+            for host in hosts:
+                host.proxy.heal()
+                host.unblock("network")
+                host.taken.discard("network")
+
+        self._agenda.after(fault.duration_s, heal)
+
+    # ---- disks and clocks ---------------------------------------------------------------------------------------------
+
+    def _damage_shard(self, event: Injected) -> None:
+        fault, host = event.fault, self._hosts[event.fault.host]
+        host.damaged = True
+        path = host.data / self._known.shards[fault.amount % len(self._known.shards)]
+        size = path.stat().st_size
+
+        def cut() -> None:
+            os.truncate(path, fault.amount % size)
+
+        def flip() -> None:
+            with path.open("r+b", buffering=0) as file:
+                place = fault.amount % size
+                file.seek(place)
+                old = file.read(1)[0]
+                file.seek(place)
+                file.write(bytes([old ^ 1 << fault.amount % 8]))
+
+        work: dict[Kind, Callable[[], None]] = {
+            Kind.SHARD_CUT: cut,
+            Kind.SHARD_FLIP: flip,
+            Kind.SHARD_GONE: path.unlink,
+        }
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+        # A daemon that has a lease on the file is asked to give it back first.
+        self._agenda.aside(work[fault.kind], lambda: event.notes.append("done"))
+
+    def _jump(self, event: Injected) -> None:
+        fault = event.fault
+        who = fault.amount % (len(self._clocks) + 1)
+        event.begun_ns = event.from_ns = time.monotonic_ns()
+        for number, clock in enumerate(self._clocks):
+            if who in (number, len(self._clocks)):
+                clock.jump(_JUMPS_S[fault.amount // 7 % len(_JUMPS_S)])

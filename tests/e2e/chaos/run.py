@@ -1,0 +1,234 @@
+"""One run: a seed, its faults, two daemons, three ranks, two epochs, and the judgement.
+
+Covers: the order of things in a run, its deadline, what must not be left behind. Does not cover: many runs (tests.e2e.chaos.cli).
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.testing.processes import settles
+from tests.e2e.chaos.agenda import Agenda
+from tests.e2e.chaos.disk import SmallDisk
+from tests.e2e.chaos.faults import Fault, Kind, draw_schedule
+from tests.e2e.chaos.host import Host
+from tests.e2e.chaos.injection import Injected, Injection
+from tests.e2e.chaos.job import BATCH_SIZE, EPOCHS, Job
+from tests.e2e.chaos.judge import judge
+from tests.e2e.chaos.known import Known, copy_for
+from tests.e2e.chaos.recovery import Recovery, measure_recovery
+from tests.e2e.chaos.wall_clock import WallClock, build_shim
+
+__all__ = ["RunResult", "run_seed"]
+
+_WORLD_SIZE = 3
+_DEADLINE_S = 60.0
+_LOOK_EVERY_S = 0.004
+_REST_S = 8.0
+_OPTIONS = {"heartbeat": "500ms", "timeout": "20s", "prefetch": "1MiB", "batch_size": BATCH_SIZE}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of a run.
+
+    Attributes:
+        seed: drew its faults and its order.
+        seconds: how long it took.
+        schedule: the faults, in words; those that did not take place say so.
+        recoveries: of those that did.
+        delivered, lost, repeated, disordered, changed: records.
+        hangs: 1 where it had to be ended.
+        troubles: everything that was not as it must be.
+    """
+
+    seed: int
+    seconds: float
+    schedule: tuple[str, ...]
+    recoveries: tuple[Recovery, ...]
+    delivered: int
+    lost: int
+    repeated: int
+    disordered: int
+    changed: int
+    hangs: int
+    troubles: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all was as it must be."""
+        return not self.troubles
+
+
+def _own() -> tuple[int, int, int]:
+    """Threads, descriptors and children of this process."""
+    return threading.active_count(), len(os.listdir("/proc/self/fd")), len(psutil.Process().children())
+
+
+def run_seed(seed: int, known: Known, kinds: Sequence[Kind], folder: Path) -> RunResult:
+    """Do the run; its logs lie in `folder` afterwards, instead of those of an earlier one; they go if all was well."""
+    begun = time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)
+    before = _own()
+    run = _Run(seed, known, draw_schedule(seed, kinds), folder)
+    try:
+        with ExitStack() as stack:
+            run.carry_out(stack)
+    except (OSError, RuntimeError) as error:  # a TimeoutError of a daemon that did not start is an OSError, too
+        run.troubles.append(f"the run broke off: {error}")
+    result = run.result(time.monotonic() - begun, before)
+    if result.is_good:
+        shutil.rmtree(folder)
+    else:
+        run.keep_logs(result)
+    return result
+
+
+class _Run:
+    def __init__(self, seed: int, known: Known, schedule: Sequence[Fault], folder: Path) -> None:
+        self._seed = seed
+        self._known = known
+        self._schedule = schedule
+        self._folder = folder
+        self.troubles: list[str] = []
+        self._hosts: list[Host] = []
+        self._events: list[Injected] = []
+        self._job: Job | None = None
+        self._hangs = 0
+
+    # ---- the course of it -----------------------------------------------------------------------------------------------
+
+    def carry_out(self, stack: ExitStack) -> None:
+        self._folder.mkdir(parents=True)
+        clocks = self._clocks()
+        disks = {
+            fault.host: SmallDisk(self._folder / f"disk-{fault.host}")
+            for fault in self._schedule
+            if fault.kind is Kind.DISK_FULL
+        }
+        for disk in disks.values():
+            stack.callback(disk.close)
+        for number in range(2):
+            self._hosts.append(self._host(number, clocks[number] if clocks else None))
+        agenda = Agenda()
+        for host in self._hosts:
+            stack.callback(host.close)
+            agenda.aside(host.start, lambda: None)
+        stack.callback(agenda.close)
+        while not agenda.is_idle:
+            agenda.turn()
+            time.sleep(_LOOK_EVERY_S)
+        address = f"emlio://{','.join(host.peer for host in self._hosts)}/data"
+        environment = {"EMLIO_JOB": f"chaos-{self._seed}", **(clocks[-1].environment if clocks else {})}
+        told = {"address": address, "options": {**_OPTIONS, "seed": self._seed}}
+        job = self._job = Job(self._folder, told, environment)
+        stack.callback(job.close)
+        injection = Injection(hosts=self._hosts, job=job, agenda=agenda, known=self._known, clocks=clocks, disks=disks)
+        self._events = injection.all
+        job.begin(_WORLD_SIZE)
+        self._watch(job, agenda, injection)
+        self.troubles += injection.troubles
+        agenda.close()
+        for host in self._hosts:
+            host.look_after()
+        if not self.troubles:
+            self._check_rest()
+
+    def _host(self, number: int, clock: WallClock | None) -> Host:
+        shards = self._known.shards
+        faults = [fault for fault in self._schedule if fault.kind.of_shard and fault.host == number]
+        data = self._folder / f"data-{number}"
+        copy_for(self._known, data, {shards[fault.amount % len(shards)] for fault in faults})
+        state_folder = self._folder / f"disk-{number}"
+        state_folder.mkdir(exist_ok=True)
+        return Host(number, data, state_folder, clock.environment if clock is not None else {})
+
+    def _clocks(self) -> list[WallClock]:
+        if not any(fault.kind is Kind.CLOCK_JUMP for fault in self._schedule):
+            return []
+        shim = build_shim(self._known.folder.parent)
+        return [WallClock(shim, self._folder / f"clock-{number}") for number in range(3)]
+
+    def _watch(self, job: Job, agenda: Agenda, injection: Injection) -> None:
+        due = list(self._schedule)
+        deadline = time.monotonic() + _DEADLINE_S
+        while not job.done:
+            job.look_after()
+            for host in self._hosts:
+                host.look_after()
+            for fault in [fault for fault in due if job.progress(fault.rank) >= fault.at]:
+                waits = fault.kind.of_shard and len(due) > 1
+                if not waits and injection.is_possible(fault):
+                    due.remove(fault)
+                    injection.inject(fault)
+            agenda.turn()
+            if job.errors or any(host.troubles for host in self._hosts):
+                return
+            if time.monotonic() > deadline:
+                self._hangs = 1
+                self.troubles.append(f"not done within {_DEADLINE_S:.0f} s: {job.describe()}")
+                return
+            time.sleep(_LOOK_EVERY_S)
+
+    def _check_rest(self) -> None:
+        """Ranks are gone; what daemons held for them must go, too, at the latest when their heartbeats are missed."""
+        for host in self._hosts:
+            if host.process is not None and not settles(host.is_at_rest, _REST_S):
+                self.troubles.append(
+                    f"daemon {host.number} must have (1, 0) ports and connections when all ranks are gone, "
+                    f"has {host.connections()}"
+                )
+
+    # ---- what came of it ------------------------------------------------------------------------------------------------
+
+    def result(self, seconds: float, before: tuple[int, int, int]) -> RunResult:
+        job = self._job
+        plan = Plan(self._known.catalog, PlanSpec(seed=self._seed, batch_size=BATCH_SIZE, world_size=_WORLD_SIZE))
+        lives = job.lives if job is not None else []
+        verdict = judge(lives, plan, self._known.checksums, EPOCHS)
+        troubles = [*self.troubles, *(job.errors if job is not None else ()), *verdict.told]
+        for host in self._hosts:
+            troubles += host.troubles
+        if not settles(lambda: _own() <= before, _REST_S):
+            troubles.append(f"(threads, descriptors, children) were {before} before the run, are {_own()} after it")
+        taken = [seat.taken for seat in job.all_seats] if job is not None else []
+        return RunResult(
+            seed=self._seed,
+            seconds=seconds,
+            schedule=self._words(),
+            recoveries=tuple(measure_recovery(self._events, taken, [host.outages for host in self._hosts])),
+            delivered=verdict.delivered,
+            lost=verdict.lost,
+            repeated=verdict.repeated,
+            disordered=verdict.disordered,
+            changed=verdict.changed,
+            hangs=self._hangs,
+            troubles=tuple(troubles),
+        )
+
+    def _words(self) -> tuple[str, ...]:
+        happened = {id(event.fault): event for event in self._events}
+        words: list[str] = []
+        for fault in self._schedule:
+            event = happened.get(id(fault))
+            took_place = event is not None and event.begun_ns is not None
+            notes = f" ({', '.join(event.notes)})" if event is not None and event.notes else ""
+            words.append(f"{fault}{notes}" if took_place else f"{fault} (did not take place)")
+        return tuple(words)
+
+    def keep_logs(self, result: RunResult) -> None:
+        for host in self._hosts:
+            text = "\n---- the next process ----\n".join(host.logs)
+            (self._folder / f"daemon-{host.number}.log").write_text(text + "\n", encoding="utf-8")
+            shutil.rmtree(host.data)
+        document = json.dumps(dataclasses.asdict(result), indent=1)
+        (self._folder / "result.json").write_text(document + "\n", encoding="utf-8")
