@@ -56,6 +56,7 @@ class Crew:
     def __init__(
         self,
         config: LoaderConfig,
+        peers: Sequence[Peer],
         network: Network,
         clock: Clock,
         here: Holding | None,
@@ -65,6 +66,7 @@ class Crew:
 
         Args:
             config: what the loader was told.
+            peers: the daemons it begins with.
             network: makes sockets.
             clock: for deadlines.
             here: what lies on this host.
@@ -73,8 +75,9 @@ class Crew:
         self.sources = Sources()
         self.flow = Flow(config, clock, self.sources, self.stream_names, self._carry_out, self.guard)
         self.losses = 0
-        self.local_number = len(config.address.peers)
+        self.local_number = len(peers)
         self._config = config
+        self._peers = peers
         self._network = network
         self._clock = clock
         self._here = here
@@ -82,7 +85,7 @@ class Crew:
         self._chances = random.Random(uuid4().int)
         self._client = uuid4().hex
         # Numbers are never given twice: a daemon that is added gets the next one.
-        self._names = [f"daemon {peer}" for peer in config.address.peers]
+        self._names = [f"daemon {peer}" for peer in peers]
         if here is not None:
             self._names.append(f"directory {here.peer}")
 
@@ -94,7 +97,7 @@ class Crew:
 
     def greet(self) -> None:
         """Call all daemons; with none, the plan follows from what lies here."""
-        for number, peer in enumerate(self._config.address.peers):
+        for number, peer in enumerate(self._peers):
             self._call(number, peer)
         if not len(self.sources):
             self._propose()

@@ -8,7 +8,7 @@ cover: the daemons and who sends what (emlio.receiver.crew), reading disks (emli
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from threading import Event, Thread
@@ -18,13 +18,14 @@ import numpy as np
 from emlio.clock import Clock
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
 from emlio.planner.plan import Plan
-from emlio.receiver.address import Peer
+from emlio.receiver.address import Address, Peer
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.crew import Crew
 from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
 from emlio.receiver.memory import keep_freed_memory
+from emlio.receiver.names import NameWatch, daemons_at
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.record_sizes import NO_SIZES, RecordSizes
 from emlio.receiver.reorder import Reorder
@@ -75,7 +76,8 @@ class Engine:
         self._error: EmlioError | None = None
         self._stop = False
         here = self._local.holding if self._local is not None else None
-        self._crew = Crew(config, self._network, clock, here, self._hear_sizes)
+        self._names = NameWatch(self._change_soon)
+        self._crew = Crew(config, daemons_at(config.address.peers), self._network, clock, here, self._hear_sizes)
         self._asked: dict[tuple[int, str, int], list[Future[RecordSizes]]] = {}
         self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
 
@@ -91,6 +93,7 @@ class Engine:
             raise self._error
         if self._crew.flow.agreement is None:
             raise PeerLostError("the receive thread ended before there was a plan")
+        self._names.watch(self._config.address.peers, [source.peer for source in self._crew.sources])
         return self._crew.flow.agreement.plan
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
@@ -103,9 +106,14 @@ class Engine:
         if self._intake.held_back:
             self._waker.wake()
 
-    def change(self, peers: "Sequence[Peer]") -> None:
-        """From now on these are the daemons."""
-        self._call(lambda: self._change(tuple(peers)))
+    def use(self, address: Address) -> None:
+        """From now on its daemons are those to ask."""
+        meant = daemons_at(address.peers)
+        self._names.watch(address.peers, meant)
+        self._change_soon(meant)
+
+    def _change_soon(self, peers: tuple[Peer, ...]) -> None:
+        self._call(lambda: self._change(peers))
 
     def _change(self, peers: tuple[Peer, ...]) -> None:
         if not self._stop and self._error is None:
@@ -156,6 +164,7 @@ class Engine:
 
     def close(self) -> None:
         """Say goodbye, end the thread, free the sockets. Closing again does nothing."""
+        self._names.close()
         if self._thread.ident is None:
             self._free()
             return

@@ -274,7 +274,7 @@ class EmlioLoader:
             address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, of the same dataset.
         """
         self._check_usable()
-        self._engine.change(self._config.address.with_daemons_of(Address.parse(address)).peers)
+        self._engine.use(self._config.address.with_daemons_of(Address.parse(address)))
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 
