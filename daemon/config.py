@@ -194,8 +194,9 @@ class DaemonConfig:
         metavar="SIZE",
     )
     heartbeat_timeout: int = option(
-        15_000_000_000,
-        "a rank not heard for this long is dead and its lanes are freed (default 15s)",
+        10_000_000_000,
+        "a rank not heard for this long is dead: its lanes are freed, and its rank is free for another process. Ranks say "
+        "something five times in it and more; one that was only stopped comes back by itself (default 10s)",
         parse=parse_duration_ns,
         metavar="TIME",
     )

@@ -1,47 +1,47 @@
 """The control thread: sessions, and what their state machines ask for.
 
 Covers: receiving control messages, carrying out instructions, heartbeat deadlines, faults of streams. Does not cover: the
-rules of the conversation (emlio.session.daemon), plans (emlio.daemon.library), moving data.
+rules of the conversation (emlio.session.daemon), who has which rank (emlio.daemon.claims), plans (emlio.daemon.library), moving
+data.
 """
 
 import logging
 import os
+import secrets
 import socket
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emlio import __version__
 from emlio.clock import Clock
+from emlio.daemon.answers import fault_of, welcome_to
+from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.library import AgreedPlan, Library, ServedDataset
+from emlio.daemon.sender import StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
-from emlio.daemon.transport import ControlSocket, Network, Waiter, send_buffer_bytes
-from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError, RemoteProtocolError
+from emlio.daemon.transport import ControlSocket, Network, Waiter
+from emlio.errors import DatasetError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
 from emlio.waker import Waker
 from emlio.wire.control import (
     ControlMessage,
-    Fault,
     Hello,
     Open,
     Ping,
     Pong,
     Refused,
-    Welcome,
     decode_control,
     encode_control,
 )
-from emlio.wire.limits import MAX_LANES
 
 __all__ = ["Control"]
 
 _LOG = logging.getLogger("emlio.daemon")
-_MISSING_NAMED = 16
 _LEAVING = "this daemon is shutting down"
 
 _MESSAGES_A_TURN = 256
@@ -61,6 +61,7 @@ class _Client:
     agreed: AgreedPlan | None = None
     stream: Stream | None = None
     label: str = field(default="")
+    reached: bool = field(default=True)
 
 
 class Control:
@@ -78,9 +79,11 @@ class Control:
             self.abandon()
             raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
+        self._claims = Claims(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._clients: dict[bytes, _Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
-        self._next_session = 1
+        # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
+        self._next_session = secrets.randbits(60)
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
@@ -115,7 +118,9 @@ class Control:
                 now_ns = self._clock.monotonic_ns()
                 for client in list(self._clients.values()):
                     self._carry_out(client, client.machine.tick(now_ns))
+                self._decide(self._claims.tick(now_ns))
         finally:
+            self._decide(self._claims.dismiss("draining", _LEAVING))
             for client in list(self._clients.values()):
                 self._say_what_left(client)
                 self._carry_out(client, client.machine.drain())
@@ -132,6 +137,7 @@ class Control:
         """Take no new sessions; end when what was read has left, or its time is up."""
         self._draining = True
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
+        self._decide(self._claims.dismiss("draining", _LEAVING))
         for client in self._clients.values():
             if client.stream is not None:
                 self._streams.finish(client.stream)
@@ -145,6 +151,9 @@ class Control:
 
     def _timeout_ms(self) -> int | None:
         deadlines = [client.machine.deadline_ns() for client in self._clients.values()]
+        decides = self._claims.deadline_ns()
+        if decides is not None:
+            deadlines.append(decides)
         if self._draining:
             now_ns = self._clock.monotonic_ns()
             streams = [client.stream for client in self._clients.values() if client.stream is not None]
@@ -156,38 +165,47 @@ class Control:
             return None
         return max(0, (min(deadlines) - self._clock.monotonic_ns()) // 1_000_000 + 1)
 
-    def _on_message(self, identity: bytes, data: bytes) -> None:
+    def _on_message(self, identity: bytes, data: bytes, address: str) -> None:
         client = self._clients.get(identity)
         try:
             message = decode_control(data)
         except RemoteProtocolError as error:
             self._complain(client.label if client else "a stranger", error)
-            if client is not None:
-                self._carry_out(client, client.machine.refuse("protocol", str(error)))
-            else:
-                self._send(identity, Refused(code="protocol", text=str(error)))
+            self._refuse(identity, "protocol", str(error))
             return
         match message:
+            case Hello() if client is not None or self._claims.waits(identity):
+                self._refuse(identity, "protocol", "a connection must say hello once")
             case Hello():
-                self._greet(identity, message)
+                self._greet(Caller(connection=identity, hello=message, address=address))
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, self._clock.monotonic_ns())
-                totals = self._streams.totals(client.stream)
-                self._send(
-                    identity,
-                    Pong(
-                        nonce=message.nonce,
-                        sent_bytes=totals.sent_bytes,
-                        blocked_ns=totals.blocked_ns,
-                        starved_ns=totals.starved_ns,
-                    ),
-                )
+                self._report(client, message.nonce)
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
-                self._send(identity, Refused(code="no-session", text="there is no such session here: say hello first"))
+                self._refuse(identity, "no-session", "there is no such session here: say hello first")
             case _:
                 self._carry_out(client, client.machine.receive(message, self._clock.monotonic_ns()))
+        if client is not None and identity in self._clients:
+            self._decide(self._claims.heard(identity, self._clock.monotonic_ns()))
+
+    def _refuse(self, identity: bytes, code: str, text: str) -> None:
+        """End what there is with this peer, and say why."""
+        client = self._clients.get(identity)
+        if client is not None:
+            self._carry_out(client, client.machine.refuse(code, text))
+        else:
+            self._claims.gone(identity)
+            self._send(identity, Refused(code=code, text=text))
+
+    def _report(self, client: _Client, nonce: int) -> None:
+        """Say how the client's stream is doing, if it has one."""
+        totals = self._streams.totals(client.stream) if client.stream is not None else StreamTotals()
+        pong = Pong(
+            nonce=nonce, sent_bytes=totals.sent_bytes, blocked_ns=totals.blocked_ns, starved_ns=totals.starved_ns
+        )
+        self._carry_out(client, [Send(message=pong)])
 
     def _complain(self, who: str, error: RemoteProtocolError) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -198,38 +216,54 @@ class Control:
         self._nonsense, self._complained_ns = 0, now_ns
         _LOG.warning("a control message from %s was not understood: %s%s", who, error, more)
 
-    def _greet(self, identity: bytes, hello: Hello) -> None:
-        if identity in self._clients:
-            client = self._clients[identity]
-            self._carry_out(client, client.machine.refuse("protocol", "a connection must say hello once"))
-            return
+    # ---- who has which rank ---------------------------------------------------------------------------------------
+
+    def _greet(self, caller: Caller) -> None:
+        if self._draining:
+            self._send(caller.connection, Refused(code="draining", text=_LEAVING))
+        elif self._find(caller) is not None:
+            self._decide(self._claims.say_hello(caller, self._clock.monotonic_ns()))
+
+    def _find(self, caller: Caller) -> ServedDataset | None:
+        """What it asks for; where that cannot be had, it is told."""
+        hello = caller.hello
         try:
-            if self._draining:
-                raise RefusedError(_LEAVING, code="draining")
             if not hello.rank < hello.world_size:
                 raise RefusedError(
                     f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range"
                 )
-            served = self._library.find(hello.dataset)
+            return self._library.find(hello.dataset)
         except RefusedError as error:
-            self._send(identity, Refused(code=error.code, text=str(error)))
-            return
+            self._send(caller.connection, Refused(code=error.code, text=str(error)))
         except DatasetError as error:
-            self._send(identity, Refused(code="dataset-changed", text=str(error)))
+            self._send(caller.connection, Refused(code="dataset-changed", text=str(error)))
+        return None
+
+    def _decide(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Admit(caller=caller):
+                    self._admit(caller)
+                case TurnAway(caller=caller, code=code, text=text):
+                    _LOG.warning("%s is turned away: %s", caller, text)
+                    self._send(caller.connection, Refused(code=code, text=text))
+                case End(connection=connection, reason=reason):
+                    if (client := self._clients.get(connection)) is not None:
+                        self._carry_out(client, client.machine.end(reason))
+                case Probe(connection=connection):
+                    # What came before it in this list may have ended the session.
+                    if (client := self._clients.get(connection)) is not None:
+                        self._report(client, 0)
+                        if not client.reached:
+                            self._claims.lost(connection, self._clock.monotonic_ns())
+
+    def _admit(self, caller: Caller) -> None:
+        identity, hello = caller.connection, caller.hello
+        served = self._find(caller)
+        if served is None:
+            self._decide(self._claims.gone(identity))
             return
-        missing = served.dataset.missing
-        welcome = Welcome(
-            session=self._next_session,
-            daemon=self._name,
-            software=__version__,
-            shards=len(served.rows),
-            records=served.catalog.records,
-            missing=list(missing[:_MISSING_NAMED]),
-            missing_count=len(missing),
-            heartbeat_timeout_ns=self._config.heartbeat_timeout,
-            send_buffer_bytes=send_buffer_bytes(),
-            max_lanes=MAX_LANES,
-        )
+        welcome = welcome_to(served, self._config, session=self._next_session, daemon=self._name)
         self._next_session += 1
         machine = DaemonSession(
             hello=hello,
@@ -243,11 +277,14 @@ class Control:
         self._clients[identity] = client
         _LOG.info("%s begins", label)
         self._carry_out(client, machine.begin())
+        if not client.reached:
+            self._carry_out(client, machine.end("it went away before it was welcomed"))
 
     # ---- carrying out ---------------------------------------------------------------------------------------------
 
-    def _send(self, identity: bytes, message: ControlMessage) -> None:
-        self._socket.send(identity, encode_control(message))
+    def _send(self, identity: bytes, message: ControlMessage) -> bool:
+        """Whether the peer is there."""
+        return self._socket.send(identity, encode_control(message))
 
     def _say_what_left(self, client: _Client) -> None:
         """The last word before goodbye: how much is still on its way, so that the rank can wait for it."""
@@ -266,7 +303,7 @@ class Control:
         for instruction in instructions:
             match instruction:
                 case Send(message=message):
-                    self._send(client.identity, message)
+                    client.reached = self._send(client.identity, message)
                 case Judge():
                     self._judge(client, instruction)
                 case LookUpSizes(shard=shard, first=first, count=count):
@@ -278,6 +315,7 @@ class Control:
                 case Ended(reason=reason):
                     if self._clients.pop(client.identity, None) is not None:
                         _LOG.info("%s ended: %s", client.label, reason)
+                        self._decide(self._claims.gone(client.identity))
 
     def _judge(self, client: _Client, judge: Judge) -> None:
         machine = client.machine
@@ -345,17 +383,4 @@ class Control:
         for client in self._clients.values():
             if client.stream is stream:
                 _LOG.error("%s: %s", client.label, error)
-                self._send(client.identity, _fault(stream.stream, error))
-
-
-def _fault(stream: int, error: EmlioError) -> Fault:
-    if isinstance(error, CorruptRecordError):
-        return Fault(
-            stream=stream,
-            code="corrupt-record",
-            text=str(error),
-            shard=error.shard,
-            record=error.record,
-            offset=error.offset,
-        )
-    return Fault(stream=stream, code="dataset" if isinstance(error, DatasetError) else "internal", text=str(error))
+                self._send(client.identity, fault_of(stream.stream, error))

@@ -63,20 +63,24 @@ class ControlSocket:
         self.socket = socket
         self.endpoint = endpoint
 
-    def receive(self) -> tuple[bytes, bytes] | None:
-        """A peer's identity and its message, or None when nothing is waiting. Messages of another shape come out empty."""
+    def receive(self) -> tuple[bytes, bytes, str] | None:
+        """A peer's identity, its message, and the host it comes from; None when nothing is waiting.
+
+        Messages of another shape come out empty. The identity is that of one connection: a peer that connects again has another.
+        """
         try:
-            identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT)
+            identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
-        return identity, frames[0] if len(frames) == 1 else b""
+        return identity.bytes, frames[0].bytes if len(frames) == 1 else b"", _host_of(identity)
 
-    def send(self, identity: bytes, data: bytes) -> None:
-        """Send to a peer; dropped when it is gone or does not read."""
+    def send(self, identity: bytes, data: bytes) -> bool:
+        """Send to a peer; dropped when it does not read, or is gone: then False is returned."""
         try:
             self.socket.send_multipart((identity, data), zmq.DONTWAIT)
-        except zmq.ZMQError:
-            return
+        except zmq.ZMQError as error:
+            return error.errno != zmq.EHOSTUNREACH
+        return True
 
     def close(self, linger_ms: int = 500) -> None:
         """Free the port, after giving last answers a moment to leave."""
@@ -122,6 +126,7 @@ class Network:
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
         socket.setsockopt(zmq.SNDHWM, _CONTROL_QUEUE)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say it when a peer is gone
         self._common(socket)
         port = self._bind_one(socket, [self._bind.port])
         return ControlSocket(socket, Endpoint(host=self._bind.host, port=port))
@@ -203,6 +208,14 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _host_of(frame: zmq.Frame) -> str:
+    """The host a message came from, as the network says."""
+    try:
+        return str(frame.get("Peer-Address"))
+    except zmq.ZMQError:
+        return ""
 
 
 def send_buffer_bytes() -> int:

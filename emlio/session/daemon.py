@@ -26,6 +26,7 @@ from emlio.wire.control import (
     ShardsReply,
     ShardsRequest,
     SizesRequest,
+    Stop,
     Welcome,
 )
 from emlio.wire.limits import ROWS_PER_PART
@@ -89,6 +90,9 @@ class DaemonSession:
                 self._move("open", RemoteProtocolError)
                 start: list[DaemonInstruction] = [StartStream(order=message)]
                 return [StopStream(), *start] if running else start
+            case Stop():
+                self._move("stop", RemoteProtocolError)
+                return [StopStream()]
             case Goodbye():
                 return self._end(message.reason or "the rank said goodbye")
             case _:
@@ -141,6 +145,10 @@ class DaemonSession:
             Send(message=Goodbye(session=self.session, reason="the daemon is shutting down")),
             *self._end("the daemon is shutting down"),
         ]
+
+    def end(self, reason: str) -> list[DaemonInstruction]:
+        """The rank is not there any more, or in another session: there is nobody to tell."""
+        return [] if self.state is DaemonState.OVER else self._end(reason)
 
     def tick(self, now_ns: int) -> list[DaemonInstruction]:
         """Time has passed: a rank not heard of is dead."""
