@@ -1,15 +1,21 @@
-"""Which rank this process is, found by itself.
+"""Which rank this process is, and of which run, found by itself.
 
 Covers: torch.distributed when it is initialised, then the variables launchers set, then alone. Does not cover: checking the
 answer against the other ranks.
+
+The job names one run: the same for all its ranks and after an elastic restart, another for every other run at the same daemon.
+A process that no launcher started, or that is alone though one did, is a run of its own; EMLIO_JOB says otherwise.
 """
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from uuid import uuid4
 
 from emlio.errors import ConfigError
 from emlio.receiver.torch_adapter import distributed_world
+from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["World", "find_world"]
 
@@ -19,7 +25,11 @@ _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 )
-_JOBS = ("EMLIO_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+_NO_RUN_ID = "none"
+"""What torchrun sets where it was given no --rdzv-id; with --standalone it draws one."""
+
+_HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", ""})
+"""Addresses of a master that are another host's on every host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +41,56 @@ class World:
     job: str
 
 
-def find_world(rank: int | None, world_size: int | None, environment: Mapping[str, str]) -> World:
-    """The world; what the caller gives goes before what is found."""
-    job = next((environment[name] for name in _JOBS if environment.get(name)), uuid4().hex)
+def find_world(
+    rank: int | None, world_size: int | None, environment: Mapping[str, str], host: str | None = None
+) -> World:
+    """The world; what the caller gives goes before what is found. `host` is by default this one's name."""
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank and world_size must be given together, got rank={rank} and world_size={world_size}")
-    if rank is not None and world_size is not None:
-        return World(rank=rank, world_size=world_size, job=job)
-    found = distributed_world()
-    if found is not None:
-        return World(rank=found[0], world_size=found[1], job=job)
+    given = (rank, world_size) if rank is not None and world_size is not None else None
+    found = given or distributed_world() or _launched(environment) or (0, 1)
+    # A caller who says so is alone, whatever a launcher started beside it.
+    launched = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
+    job = environment.get("EMLIO_JOB") or launched or uuid4().hex
+    return World(rank=found[0], world_size=found[1], job=_as_name(job))
+
+
+def _launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    """Rank and world size, as the launcher says."""
     for rank_name, size_name in _LAUNCHERS:
         if rank_name in environment and size_name in environment:
             try:
-                return World(rank=int(environment[rank_name]), world_size=int(environment[size_name]), job=job)
+                return int(environment[rank_name]), int(environment[size_name])
             except ValueError:
                 raise ConfigError(
                     f"{rank_name} and {size_name} must be whole numbers, "
                     f"got {environment[rank_name]!r} and {environment[size_name]!r}"
                 ) from None
-    return World(rank=0, world_size=1, job=job)
+    return None
+
+
+def _run(environment: Mapping[str, str], world_size: int, host: str | None) -> str | None:
+    """What the launcher calls this run, or None where it says nothing that is its own."""
+    elastic = environment.get("TORCHELASTIC_RUN_ID")
+    if elastic and elastic != _NO_RUN_ID:
+        return elastic
+    if world_size == 1 and not elastic:
+        return None  # several runs may share a step of one task, such as an interactive shell
+    if not elastic:
+        # Open MPI's, and Slurm's with PMIx; the second is Open MPI's before it had PMIx.
+        for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"):
+            if environment.get(name):
+                return environment[name]
+        if environment.get("SLURM_JOB_ID") and environment.get("SLURM_STEP_ID"):
+            # An allocation may run several steps at once; without a step srun did not start this process.
+            return f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}"
+    if environment.get("MASTER_PORT"):
+        # Two runs cannot listen on one port of one host at the same time.
+        address = environment.get("MASTER_ADDR", "")
+        place = f"{host or socket.gethostname()}/{address}" if address in _HERE else address
+        return f"{place}:{environment['MASTER_PORT']}"
+    return None
+
+
+def _as_name(job: str) -> str:
+    return job if len(job) <= MAX_NAME_LENGTH else blake2b(job.encode(), digest_size=16).hexdigest()
