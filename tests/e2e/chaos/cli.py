@@ -4,8 +4,8 @@ Covers: arguments, progress, what is kept of runs that failed, the exit status. 
 """
 
 import argparse
-import json
 import multiprocessing
+import shutil
 import sys
 import tempfile
 import time
@@ -16,8 +16,9 @@ from pathlib import Path
 from tests.e2e.chaos.disk import why_no_disk
 from tests.e2e.chaos.faults import Kind
 from tests.e2e.chaos.known import Known, make_known
-from tests.e2e.chaos.report import as_document, as_markdown
+from tests.e2e.chaos.report import Sample, as_json, as_markdown
 from tests.e2e.chaos.run import RunResult, run_seed
+from tests.e2e.chaos.stage import Stage
 from tests.e2e.chaos.wall_clock import why_no_shim
 
 __all__ = ["main"]
@@ -34,7 +35,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, action="append", metavar="N", help="only this one; may be given several times"
     )
-    parser.add_argument("--minutes", type=float, metavar="M", help="runs until this time is up, instead of --seeds")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="runs until this time is up, with daemons that live on from one to the next unless a fault ends them",
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="runs side by side (default 1)")
     parser.add_argument(
         "--kind",
@@ -71,7 +77,7 @@ def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
         yield from range(arguments.first, arguments.first + arguments.seeds)
 
 
-def _results(seeds: Iterator[int], jobs: int, known: Known, kinds: list[Kind], logs: Path) -> Iterator[RunResult]:
+def _side_by_side(seeds: Iterator[int], jobs: int, known: Known, kinds: list[Kind], logs: Path) -> Iterator[RunResult]:
     if jobs == 1:
         for seed in seeds:
             yield run_seed(seed, known, kinds, logs / f"seed-{seed}")
@@ -86,7 +92,18 @@ def _results(seeds: Iterator[int], jobs: int, known: Known, kinds: list[Kind], l
         yield from (future.result() for future in running)
 
 
-def _say(result: RunResult, logs: Path) -> None:
+def _on_one_stage(
+    seeds: Iterator[int], known: Known, kinds: list[Kind], logs: Path, memory: list[Sample]
+) -> Iterator[RunResult]:
+    begun = time.monotonic()
+    with Stage.for_kinds(known, logs / "stage", kinds) as stage:
+        for seed in seeds:
+            yield run_seed(seed, known, kinds, logs / f"seed-{seed}", stage)
+            minutes = (time.monotonic() - begun) / 60
+            memory += [Sample(minutes=minutes, seed=seed, memory=found) for found in stage.memory()]
+
+
+def _say(result: RunResult, logs: Path, again: str) -> None:
     if result.is_good:
         names = ", ".join(
             f"{recovery.kind} {recovery.recovered_ms:,.0f} ms" if recovery.felt else recovery.kind
@@ -97,25 +114,36 @@ def _say(result: RunResult, logs: Path) -> None:
     print(f"seed {result.seed}: NOT GOOD, {result.seconds:.1f} s", flush=True)
     for line in (*result.schedule, *result.troubles):
         print(f"    {line}")
-    print(f"    logs: {logs / f'seed-{result.seed}'}; again: scripts/chaos --seed {result.seed}", flush=True)
+    print(
+        f"    logs: {logs / f'seed-{result.seed}'}; again: scripts/chaos --seed {result.seed} {again}".rstrip(),
+        flush=True,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; 0 if every run was good, 1 if not."""
     arguments = _parser().parse_args(argv)
-    with tempfile.TemporaryDirectory(prefix="emlio-chaos-") as folder:
-        logs = (arguments.logs or Path(tempfile.mkdtemp(prefix="emlio-chaos-logs-"))).resolve()
-        logs.mkdir(parents=True, exist_ok=True)
-        kinds = _kinds(arguments.kind)
-        known = make_known(logs / "known" if arguments.logs else Path(folder) / "known")
-        results: list[RunResult] = []
-        for result in _results(_seeds(arguments), arguments.jobs, known, kinds, logs):
-            results.append(result)
-            _say(result, logs)
-    print(f"\n{as_markdown(results)}")
+    logs = (arguments.logs or Path(tempfile.mkdtemp(prefix="emlio-chaos-"))).resolve()
+    kinds = _kinds(arguments.kind)
+    known = make_known(logs / "dataset" / "known")
+    results: list[RunResult] = []
+    memory: list[Sample] = []
+    if arguments.minutes is None:
+        runs = _side_by_side(_seeds(arguments), arguments.jobs, known, kinds, logs)
+    else:
+        runs = _on_one_stage(_seeds(arguments), known, kinds, logs, memory)
+    again = " ".join(f"--kind {label}" for label in arguments.kind or ())
+    for result in runs:
+        results.append(result)
+        _say(result, logs, again)
+    text = as_markdown(results, memory)
+    print(f"\n{text}")
     for path in arguments.out:
-        text = json.dumps(as_document(results), indent=1) + "\n" if path.suffix == ".json" else as_markdown(results)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(as_json(results, memory) if path.suffix == ".json" else text, encoding="utf-8")
+    for folder in ("dataset", "stage"):
+        shutil.rmtree(logs / folder, ignore_errors=True)
+    if arguments.logs is None and all(result.is_good for result in results):
+        shutil.rmtree(logs)
     return 0 if all(result.is_good for result in results) else 1
 
 

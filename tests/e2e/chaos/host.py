@@ -26,8 +26,10 @@ _OPTIONS = (
     "--message-size", "64KiB",
     "--memory", "8MiB",
     "--high-water-mark", "2",
+    "--lanes", "2",
 )  # fmt: skip
 _END_S = 10.0
+_NO_DAEMON = "no daemon"
 
 
 class Host:
@@ -40,6 +42,7 @@ class Host:
         proxy: what ranks connect to.
         outages: since when and until when it could not be reached; the end is None while it lasts.
         damaged: whether its copy is no longer whole.
+        runs: how many its daemon has lived through.
         taken: what is under way at it; another fault of that place must wait for its end.
     """
 
@@ -50,6 +53,7 @@ class Host:
         self.process: DaemonProcess | None = None
         self.outages: list[tuple[int, int | None]] = []
         self.damaged = False
+        self.runs = 0
         self.taken: set[str] = set()
         self.logs: list[str] = []
         self.troubles: list[str] = []
@@ -81,14 +85,15 @@ class Host:
             bind=f"tcp://{_TARGET}:{self._ports[0]}",
             environment=self._environment,
         )
-        self.unblock("no daemon")
+        self.runs = 0
+        self.unblock(_NO_DAEMON)
 
     def kill(self) -> None:
         """SIGKILL."""
         process = self.process
         if process is not None:
             self.process = None
-            self.block("no daemon")
+            self.block(_NO_DAEMON)
             process.kill()
             self._bury(process)
 
@@ -98,7 +103,7 @@ class Host:
         if process is None:
             return
         self.process = None
-        self.block("no daemon")
+        self.block(_NO_DAEMON)
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         try:
@@ -120,7 +125,7 @@ class Host:
         process = self.process
         if process is not None and not process.running:
             self.process = None
-            self.block("no daemon")
+            self.block(_NO_DAEMON)
             self.troubles.append(f"daemon {self.number} ended by itself with status {process.finish(_END_S)}")
             self._bury(process)
 
@@ -153,9 +158,27 @@ class Host:
         """Whether its daemon listens on its control port only and nobody is connected: no session is left."""
         return self.process is None or self.connections() == (1, 0)
 
-    def resident_bytes(self) -> int | None:
-        """What its daemon takes of the memory."""
-        return int(psutil.Process(self.process.pid).memory_info().rss) if self.process is not None else None
+    # ---- from one run to the next -------------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Forget what the run before did here."""
+        self.outages.clear()
+        self.logs.clear()
+        self.troubles.clear()
+
+    def end_run(self) -> None:
+        """What is still under way ends: the network is whole, the daemon goes on."""
+        self.proxy.heal()
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+        for reason in tuple(self._reasons):
+            if reason != _NO_DAEMON:
+                self.unblock(reason)
+        self.taken.clear()
+        self.look_after()
+        self.runs += 1
+        if self.process is not None and "Traceback" in self.process.log:
+            self.troubles.append(f"daemon {self.number} wrote a traceback")
 
     def close(self) -> None:
         """End everything."""

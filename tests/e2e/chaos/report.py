@@ -4,17 +4,20 @@ Covers: the summary by kind of fault, Markdown and JSON. Pure. Does not cover: a
 """
 
 import dataclasses
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.e2e.chaos.faults import Kind
 from tests.e2e.chaos.known import RECORDS
 from tests.e2e.chaos.recovery import Recovery
 from tests.e2e.chaos.run import RunResult
+from tests.e2e.chaos.stage import Memory
 
-__all__ = ["as_document", "as_markdown"]
+__all__ = ["Sample", "as_json", "as_markdown"]
 
 _CAPTION = """\
 Recovery is the time from the moment that service was possible again to the next batch of the slowest rank that
@@ -24,7 +27,16 @@ Where no daemon can be reached then, it is the first moment when one can. A faul
 more for one batch; those that are not count as 0 ms. The longest wait is for one batch, by the rank's own clock."""
 
 
-def as_markdown(results: Sequence[RunResult]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a daemon held after the run of that seed, so many minutes after the beginning."""
+
+    minutes: float
+    seed: int
+    memory: Memory
+
+
+def as_markdown(results: Sequence[RunResult], memory: Sequence[Sample] = ()) -> str:
     """The table, the totals, and what went wrong."""
     by_kind: dict[str, list[Recovery]] = defaultdict(list)
     for result in results:
@@ -44,7 +56,7 @@ def as_markdown(results: Sequence[RunResult]) -> str:
                 f"| {_ms(statistics.median(felt) if felt else None)} | {_ms(max(felt, default=None))} "
                 f"| {_ms(max((recovery.waited_ms for recovery in found if recovery.felt), default=None))} |"
             )
-    return "\n".join([*lines, "", _CAPTION, "", *_totals(results), *_failures(results)]) + "\n"
+    return "\n".join([*lines, "", _CAPTION, "", *_totals(results), *_failures(results), *_memory(memory)]) + "\n"
 
 
 def _ms(value: float | None) -> str:
@@ -74,6 +86,30 @@ def _failures(results: Sequence[RunResult]) -> list[str]:
     return ["", *(f"* seed {result.seed}: {result.troubles[0]}" for result in failed)] if failed else []
 
 
-def as_document(results: Sequence[RunResult]) -> dict[str, Any]:
+def _memory(samples: Sequence[Sample]) -> list[str]:
+    """Each daemon's process that lived through several runs: what it held after the first, at most, and after the last."""
+    lines: list[str] = []
+    for host in sorted({sample.memory.host for sample in samples}):
+        mine = [sample for sample in samples if sample.memory.host == host]
+        begins = [number for number, sample in enumerate(mine) if sample.memory.runs == 1]
+        for begin, end in pairwise([*begins, len(mine)]):
+            first, last = mine[begin], mine[end - 1]
+            most = max(sample.memory.resident_bytes for sample in mine[begin:end])
+            lines.append(
+                f"| {host} | {first.minutes:.1f} to {last.minutes:.1f} | {last.memory.runs} "
+                f"| {first.memory.resident_bytes / 1e6:.1f} | {most / 1e6:.1f} | {last.memory.resident_bytes / 1e6:.1f} "
+                f"| {first.memory.threads} to {last.memory.threads} "
+                f"| {first.memory.descriptors} to {last.memory.descriptors} |"
+            )
+    head = "| daemon | minutes | runs | MB after the first | most | after the last | threads | descriptors |"
+    return ["", head, "|---:|---:|---:|---:|---:|---:|---:|---:|", *lines] if lines else []
+
+
+def as_json(results: Sequence[RunResult], memory: Sequence[Sample] = ()) -> str:
     """All of it, for machines."""
-    return {"version": 1, "runs": [dataclasses.asdict(result) for result in results]}
+    document = {
+        "version": 1,
+        "runs": [dataclasses.asdict(result) for result in results],
+        "memory": [dataclasses.asdict(sample) for sample in memory],
+    }
+    return json.dumps(document, indent=1) + "\n"

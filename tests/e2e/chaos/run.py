@@ -10,7 +10,6 @@ import shutil
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -18,15 +17,14 @@ import psutil
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.testing.processes import settles
 from tests.e2e.chaos.agenda import Agenda
-from tests.e2e.chaos.disk import SmallDisk
 from tests.e2e.chaos.faults import Fault, Kind, draw_schedule
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.injection import Injected, Injection
 from tests.e2e.chaos.job import BATCH_SIZE, EPOCHS, Job
 from tests.e2e.chaos.judge import judge
-from tests.e2e.chaos.known import Known, copy_for
+from tests.e2e.chaos.known import Known
 from tests.e2e.chaos.recovery import Recovery, measure_recovery
-from tests.e2e.chaos.wall_clock import WallClock, build_shim
+from tests.e2e.chaos.stage import Stage
 
 __all__ = ["RunResult", "run_seed"]
 
@@ -74,18 +72,34 @@ def _own() -> tuple[int, int, int]:
     return threading.active_count(), len(os.listdir("/proc/self/fd")), len(psutil.Process().children())
 
 
-def run_seed(seed: int, known: Known, kinds: Sequence[Kind], folder: Path) -> RunResult:
-    """Do the run; its logs lie in `folder` afterwards, instead of those of an earlier one; they go if all was well."""
+def run_seed(seed: int, known: Known, kinds: Sequence[Kind], folder: Path, stage: Stage | None = None) -> RunResult:
+    """Do one run.
+
+    Args:
+        seed: draws its faults and its order.
+        known: the dataset.
+        kinds: which faults may be drawn.
+        folder: where its logs lie afterwards, instead of those of an earlier one; it is removed if all was well.
+        stage: one whose daemons live on; by default the run has its own.
+    """
     begun = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     before = _own()
     run = _Run(seed, known, draw_schedule(seed, kinds), folder)
     try:
-        with ExitStack() as stack:
-            run.carry_out(stack)
+        if stage is not None:
+            stage.prepare()
+            run.carry_out(stage)
+        else:
+            with Stage.for_schedule(known, folder / "stage", run.schedule) as own:
+                run.carry_out(own)
     except (OSError, RuntimeError) as error:  # a TimeoutError of a daemon that did not start is an OSError, too
         run.troubles.append(f"the run broke off: {error}")
-    result = run.result(time.monotonic() - begun, before)
+    if stage is None:
+        shutil.rmtree(folder / "stage", ignore_errors=True)
+        run.look_for_rest(before)
+    result = run.result(time.monotonic() - begun)
     if result.is_good:
         shutil.rmtree(folder)
     else:
@@ -97,7 +111,7 @@ class _Run:
     def __init__(self, seed: int, known: Known, schedule: Sequence[Fault], folder: Path) -> None:
         self._seed = seed
         self._known = known
-        self._schedule = schedule
+        self.schedule = schedule
         self._folder = folder
         self.troubles: list[str] = []
         self._hosts: list[Host] = []
@@ -105,61 +119,35 @@ class _Run:
         self._job: Job | None = None
         self._hangs = 0
 
-    # ---- the course of it -----------------------------------------------------------------------------------------------
+    # ---- the course of it ---------------------------------------------------------------------------------------------
 
-    def carry_out(self, stack: ExitStack) -> None:
-        self._folder.mkdir(parents=True)
-        clocks = self._clocks()
-        disks = {
-            fault.host: SmallDisk(self._folder / f"disk-{fault.host}")
-            for fault in self._schedule
-            if fault.kind is Kind.DISK_FULL
-        }
-        for disk in disks.values():
-            stack.callback(disk.close)
-        for number in range(2):
-            self._hosts.append(self._host(number, clocks[number] if clocks else None))
+    def carry_out(self, stage: Stage) -> None:
+        """From the first rank's start to the last one's end."""
+        self._hosts = stage.hosts
+        address = f"emlio://{','.join(host.peer for host in stage.hosts)}/data"
+        environment = {"EMLIO_JOB": f"chaos-{self._seed}", **(stage.clocks[-1].environment if stage.clocks else {})}
+        job = self._job = Job(
+            self._folder, {"address": address, "options": {**_OPTIONS, "seed": self._seed}}, environment
+        )
         agenda = Agenda()
-        for host in self._hosts:
-            stack.callback(host.close)
-            agenda.aside(host.start, lambda: None)
-        stack.callback(agenda.close)
-        while not agenda.is_idle:
-            agenda.turn()
-            time.sleep(_LOOK_EVERY_S)
-        address = f"emlio://{','.join(host.peer for host in self._hosts)}/data"
-        environment = {"EMLIO_JOB": f"chaos-{self._seed}", **(clocks[-1].environment if clocks else {})}
-        told = {"address": address, "options": {**_OPTIONS, "seed": self._seed}}
-        job = self._job = Job(self._folder, told, environment)
-        stack.callback(job.close)
-        injection = Injection(hosts=self._hosts, job=job, agenda=agenda, known=self._known, clocks=clocks, disks=disks)
+        injection = Injection(
+            hosts=stage.hosts, job=job, agenda=agenda, known=self._known, clocks=stage.clocks, disks=stage.disks
+        )
         self._events = injection.all
-        job.begin(_WORLD_SIZE)
-        self._watch(job, agenda, injection)
+        try:
+            job.begin(_WORLD_SIZE)
+            self._watch(job, agenda, injection)
+        finally:
+            agenda.close()
+            job.close()
+            for host in stage.hosts:
+                host.end_run()
         self.troubles += injection.troubles
-        agenda.close()
-        for host in self._hosts:
-            host.look_after()
-        if not self.troubles:
+        if not self.troubles and not job.errors:
             self._check_rest()
 
-    def _host(self, number: int, clock: WallClock | None) -> Host:
-        shards = self._known.shards
-        faults = [fault for fault in self._schedule if fault.kind.of_shard and fault.host == number]
-        data = self._folder / f"data-{number}"
-        copy_for(self._known, data, {shards[fault.amount % len(shards)] for fault in faults})
-        state_folder = self._folder / f"disk-{number}"
-        state_folder.mkdir(exist_ok=True)
-        return Host(number, data, state_folder, clock.environment if clock is not None else {})
-
-    def _clocks(self) -> list[WallClock]:
-        if not any(fault.kind is Kind.CLOCK_JUMP for fault in self._schedule):
-            return []
-        shim = build_shim(self._known.folder.parent)
-        return [WallClock(shim, self._folder / f"clock-{number}") for number in range(3)]
-
     def _watch(self, job: Job, agenda: Agenda, injection: Injection) -> None:
-        due = list(self._schedule)
+        due = list(self.schedule)
         deadline = time.monotonic() + _DEADLINE_S
         while not job.done:
             job.look_after()
@@ -190,7 +178,15 @@ class _Run:
 
     # ---- what came of it ------------------------------------------------------------------------------------------------
 
-    def result(self, seconds: float, before: tuple[int, int, int]) -> RunResult:
+    def look_for_rest(self, before: tuple[int, int, int]) -> None:
+        """Nothing of this process may be left: no thread, no descriptor, no child."""
+        if not settles(lambda: all(now <= then for now, then in zip(_own(), before, strict=True)), _REST_S):
+            self.troubles.append(
+                f"(threads, descriptors, children) were {before} before the run, are {_own()} after it"
+            )
+
+    def result(self, seconds: float) -> RunResult:
+        """The judgement."""
         job = self._job
         plan = Plan(self._known.catalog, PlanSpec(seed=self._seed, batch_size=BATCH_SIZE, world_size=_WORLD_SIZE))
         lives = job.lives if job is not None else []
@@ -198,8 +194,6 @@ class _Run:
         troubles = [*self.troubles, *(job.errors if job is not None else ()), *verdict.told]
         for host in self._hosts:
             troubles += host.troubles
-        if not settles(lambda: _own() <= before, _REST_S):
-            troubles.append(f"(threads, descriptors, children) were {before} before the run, are {_own()} after it")
         taken = [seat.taken for seat in job.all_seats] if job is not None else []
         return RunResult(
             seed=self._seed,
@@ -218,7 +212,7 @@ class _Run:
     def _words(self) -> tuple[str, ...]:
         happened = {id(event.fault): event for event in self._events}
         words: list[str] = []
-        for fault in self._schedule:
+        for fault in self.schedule:
             event = happened.get(id(fault))
             took_place = event is not None and event.begun_ns is not None
             notes = f" ({', '.join(event.notes)})" if event is not None and event.notes else ""
@@ -227,8 +221,8 @@ class _Run:
 
     def keep_logs(self, result: RunResult) -> None:
         for host in self._hosts:
-            text = "\n---- the next process ----\n".join(host.logs)
+            logs = [*host.logs, *([host.process.log] if host.process is not None else [])]
+            text = "\n---- the next process ----\n".join(logs)
             (self._folder / f"daemon-{host.number}.log").write_text(text + "\n", encoding="utf-8")
-            shutil.rmtree(host.data)
         document = json.dumps(dataclasses.asdict(result), indent=1)
         (self._folder / "result.json").write_text(document + "\n", encoding="utf-8")
