@@ -266,7 +266,8 @@ class Crew:
         """A daemon failed: hang up, have others send its part, and call again."""
         if self.flow.agreement is None or not (source.agreed or source.retry is not None or source.late):
             raise error  # before there is a plan nothing can be mended
-        was_here = source.is_here
+        was_here = source.is_here or source.farewell is not None
+        is_news = was_here or source.retry is None
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
         retry = source.retry or source.trouble
@@ -278,6 +279,7 @@ class Crew:
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))
         if not passing:
+            is_news = is_news or source.unfit is None
             source.unfit, source.retry = error, Retry(error, now_ns, self._chances, slow=True)
         elif retry is None:
             source.retry = Retry(error, now_ns, self._chances)
@@ -288,13 +290,15 @@ class Crew:
         self.flow.share_out()
         if was_here:
             self.losses += 1
-            _LOG.warning("the daemon at %s is lost: %s; %s", source.machine.peer, error, self._what_follows(source))
+        if is_news:
+            what = "lost" if was_here else "not here"
+            _LOG.warning("the daemon at %s is %s: %s; %s", source.machine.peer, what, error, self._what_follows(source))
         else:
             _LOG.debug("the daemon at %s is still lost: %s", source.machine.peer, error)
 
     def _what_follows(self, source: Source) -> str:
         if not self.flow.needs(source):
-            return "others send its part"
+            return "others send its part" if source.holding is not None else "it is not needed"
         timeout = format_duration(self._config.timeout_ns)
         return f"nobody else holds {self.flow.shards_of(source)}, so it must be back within {timeout}"
 

@@ -63,18 +63,18 @@ class NameWatch:
         on_change: Callable[[tuple[Peer, ...]], None],
         *,
         look_up: Callable[[str], Sequence[str]] = addresses_of,
-        every_s: float = _EVERY_S,
+        every_s: float | None = None,
     ) -> None:
         """See the class.
 
         Args:
             on_change: told the daemons when they are others than before, from the thread.
             look_up: the addresses of a host.
-            every_s: seconds from one look to the next.
+            every_s: seconds from one look to the next; ten by default.
         """
         self._on_change = on_change
         self._look_up = look_up
-        self._every_s = every_s
+        self._every_s = _EVERY_S if every_s is None else every_s
         self._changed = Condition()
         self._peers: tuple[Peer, ...] = ()
         self._meant: tuple[Peer, ...] = ()
