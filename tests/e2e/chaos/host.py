@@ -162,7 +162,7 @@ class Host:
 
     def begin_run(self) -> None:
         """Forget what the run before did here."""
-        self.outages.clear()
+        self.outages = [(time.monotonic_ns(), None)] if self._reasons else []
         self.logs.clear()
         self.troubles.clear()
 

@@ -21,6 +21,7 @@ BATCH_SIZE = 32
 _PACE_S = 0.004
 _SOURCE = Path(__file__).with_name("rank.py").read_text(encoding="utf-8")
 _END_S = 10.0
+_DOUBT = "must be those of the plan"
 
 
 class Seat:
@@ -29,7 +30,9 @@ class Seat:
     Attributes:
         process: the one that holds it now, or None between two.
         done: whether it has taken everything and ended well.
-        begun_ns: when the latest process began to make its loader.
+        begun_ns: when each process began to make its loader.
+        errors: what its processes ended with that they must not end with.
+        doubts: how many of them took a daemon for one that breaks the plan; without a flipped bit none does.
     """
 
     def __init__(self, rank: int, life: Life, folder: Path) -> None:
@@ -39,6 +42,7 @@ class Seat:
         self.done = False
         self.begun_ns: list[int] = []
         self.errors: list[str] = []
+        self.doubts = 0
         self._life = life
         self._folder = folder
         self._processes = 0
@@ -134,6 +138,7 @@ class Seat:
             self._keep(process)
 
     def _keep(self, process: RankProcess) -> None:
+        self.doubts += _DOUBT in process.log
         self._log.with_suffix(".err").write_text(process.log + "\n", encoding="utf-8")
 
 

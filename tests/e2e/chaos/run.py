@@ -194,6 +194,9 @@ class _Run:
         troubles = [*self.troubles, *(job.errors if job is not None else ()), *verdict.told]
         for host in self._hosts:
             troubles += host.troubles
+        flipped = any(fault.kind in (Kind.NET_FLIP_DATA, Kind.NET_FLIP_CONTROL) for fault in self.schedule)
+        if job is not None and not flipped and (doubts := sum(seat.doubts for seat in job.all_seats)):
+            troubles.append(f"{doubts} ranks took a daemon for one that breaks the plan, and no bit was flipped")
         taken = [seat.taken for seat in job.all_seats] if job is not None else []
         return RunResult(
             seed=self._seed,
