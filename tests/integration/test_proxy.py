@@ -1,0 +1,399 @@
+"""The fault-injecting proxy: faithful until it is told otherwise, and then wrong in exactly the way it was told."""
+
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from threading import Thread
+
+import pytest
+
+from emlio.errors import ClosedError
+from emlio.testing.processes import settles
+from emlio.testing.proxy import FaultProxy, free_ports
+
+_HERE, _FACE = "127.0.0.1", "127.0.0.2"
+_LIMIT_S = 20.0
+_PORTS = 3
+
+
+class _Wires:
+    """A host with listening ports, the proxy in front of it, and connections through it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.ports = free_ports(_PORTS, _HERE, _FACE)
+        self._stack = stack
+        self._listeners = [stack.enter_context(socket.create_server((_HERE, port))) for port in self.ports]
+        self.proxy = stack.enter_context(FaultProxy(target=_HERE, ports=self.ports, host=_FACE))
+
+    def dial(self, number: int = 1) -> socket.socket:
+        """A rank's end alone."""
+        rank = self._stack.enter_context(socket.create_connection((_FACE, self.ports[number]), timeout=_LIMIT_S))
+        rank.settimeout(_LIMIT_S)
+        return rank
+
+    def connect(self, number: int = 1) -> tuple[socket.socket, socket.socket]:
+        """The rank's end and the daemon's."""
+        rank = self.dial(number)
+        listener = self._listeners[number]
+        listener.settimeout(_LIMIT_S)
+        daemon = self._stack.enter_context(listener.accept()[0])
+        daemon.settimeout(_LIMIT_S)
+        return rank, daemon
+
+    def leave(self) -> None:
+        """The daemon listens no longer."""
+        for listener in self._listeners:
+            listener.close()
+
+
+@pytest.fixture
+def wires() -> Iterator[_Wires]:
+    with ExitStack() as stack:
+        yield _Wires(stack)
+
+
+def _take(side: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer where the connection ends before."""
+    parts, left = list[bytes](), count
+    while left and (part := side.recv(min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _is_silent(side: socket.socket, for_s: float = 0.1) -> bool:
+    side.settimeout(for_s)
+    try:
+        return side.recv(1) == b"never"
+    except TimeoutError:
+        return True
+    finally:
+        side.settimeout(_LIMIT_S)
+
+
+def _is_reset(side: socket.socket) -> bool:
+    try:
+        return side.recv(1) == b"never"
+    except ConnectionResetError:
+        return True
+
+
+def _until_reset(side: socket.socket) -> int:
+    """How many bytes came before it was reset."""
+    came = 0
+    try:
+        while part := side.recv(1 << 20):
+            came += len(part)
+    except ConnectionResetError:
+        return came
+    raise AssertionError("it ended, but was not reset")
+
+
+def _send_reset(side: socket.socket) -> None:
+    side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    side.close()
+
+
+def _fill(side: socket.socket) -> int:
+    """Send until nothing is taken any more; returns how much was."""
+    side.setblocking(False)
+    sent, piece = 0, bytes(1 << 16)
+
+    def push() -> bool:
+        nonlocal sent
+        before = sent
+        try:
+            while True:
+                sent += side.send(piece)
+        except BlockingIOError:
+            return sent == before
+
+    assert settles(push, _LIMIT_S)
+    side.settimeout(_LIMIT_S)
+    return sent
+
+
+# ---- without a fault ----------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_megabytes_come_through_unchanged_on_several_connections_at_once(wires: _Wires) -> None:
+    draw = random.Random(7)
+    sent = [draw.randbytes(25_000_000) for _ in range(4)]
+    pairs = [wires.connect(number % _PORTS) for number in range(4)]
+    # Two downwards, two upwards.
+    ways = [(daemon, rank) if number < 2 else (rank, daemon) for number, (rank, daemon) in enumerate(pairs)]
+    came: dict[int, bytes] = {}
+
+    def send(number: int) -> None:
+        ways[number][0].sendall(sent[number])
+
+    def take(number: int) -> None:
+        came[number] = _take(ways[number][1], len(sent[number]))
+
+    threads = [Thread(target=what, args=(number,)) for what in (send, take) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [came[number] for number in range(4)] == sent
+    assert wires.proxy.forwarded_bytes == 50_000_000
+    assert not wires.proxy.faults
+
+
+def test_an_end_of_one_direction_leaves_the_other_open(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    rank.sendall(b"the last question")
+    rank.shutdown(socket.SHUT_WR)
+    assert _take(daemon, 100) == b"the last question"
+    daemon.sendall(b"an answer")
+    daemon.close()
+    assert _take(rank, 100) == b"an answer"
+    assert settles(lambda: not wires.proxy.connections, _LIMIT_S)
+
+
+def test_a_reset_of_one_side_is_a_reset_of_the_other(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    _send_reset(rank)
+    assert _is_reset(daemon)
+    rank, daemon = wires.connect()
+    _send_reset(daemon)
+    assert _is_reset(rank)
+
+
+def test_where_no_daemon_listens_the_rank_is_refused(wires: _Wires) -> None:
+    wires.leave()
+    with pytest.raises(ConnectionResetError):  # at once, or when it is used
+        wires.dial().recv(1)
+    assert settles(lambda: not wires.proxy.connections, _LIMIT_S)
+
+
+def test_a_side_that_does_not_read_stops_its_own_sender_and_no_other(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    other_rank, other_daemon = wires.connect(2)
+    sent = _fill(daemon)
+    assert sent < 64 << 20  # what kernels buffer, and 256 KiB
+    other_daemon.sendall(b"x" * 1_000_000)
+    assert _take(other_rank, 1_000_000) == b"x" * 1_000_000
+    assert _take(rank, sent) == bytes(sent)
+
+
+# ---- faults -------------------------------------------------------------------------------------------------------------
+
+
+def test_dropped_bytes_vanish_both_ways_and_the_connection_with_the_hole_ends_when_it_heals(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    untouched_rank, untouched_daemon = wires.connect(2)
+    wires.proxy.drop()
+    rank.sendall(b"up")
+    daemon.sendall(b"down")
+    assert _is_silent(rank)
+    assert _is_silent(daemon)
+    swallowed = wires.dial()
+    swallowed.sendall(b"is anybody there")
+    assert _is_silent(swallowed)
+    wires.proxy.heal()
+    assert _is_reset(rank)
+    assert _is_reset(daemon)
+    assert _is_reset(swallowed)
+    untouched_daemon.sendall(b"as ever")
+    assert _take(untouched_rank, 7) == b"as ever"
+    assert wires.proxy.faults == {"drop": 2}
+
+
+def test_an_end_of_a_connection_vanishes_like_its_bytes(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    wires.proxy.drop()
+    _send_reset(daemon)
+    assert _is_silent(rank)
+    wires.proxy.heal()
+    assert _is_reset(rank)
+
+
+def test_a_stall_fills_the_senders_and_loses_nothing(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    wires.proxy.stall()
+    waiting = wires.dial(2)
+    waiting.sendall(b"later")
+    sent = _fill(daemon)
+    assert _is_silent(rank)
+    before = wires.proxy.forwarded_bytes
+    wires.proxy.heal()
+    daemon.sendall(b"the end")
+    assert _take(rank, sent + 7) == bytes(sent) + b"the end"
+    assert before == 0
+    assert wires.proxy.faults == {"stall": 1}
+
+
+def test_a_rate_holds_for_all_connections_together_and_none_of_them_starves(wires: _Wires) -> None:
+    pairs = [wires.connect(number % _PORTS) for number in range(4)]
+    wires.proxy.slow(2_000_000)
+    begun = time.monotonic()
+    takers = [Thread(target=_take, args=(rank, 100_000)) for rank, _ in pairs]
+    for (_, daemon), taker in zip(pairs, takers, strict=True):
+        taker.start()
+        daemon.sendall(bytes(1_000_000))
+    for taker in takers:
+        taker.join(_LIMIT_S)
+        assert not taker.is_alive()
+    taken_s = time.monotonic() - begun
+    assert wires.proxy.forwarded_bytes <= 2_000_000 * taken_s + 50_000
+    assert taken_s < 10
+    wires.proxy.heal()
+    for rank, _ in pairs:
+        assert len(_take(rank, 900_000)) == 900_000
+
+
+def test_a_slow_way_to_the_ranks_does_not_slow_what_they_say(wires: _Wires) -> None:
+    rank, daemon = wires.connect(0)
+    wires.proxy.slow(1)
+    rank.sendall(bytes(1_000_000))
+    assert len(_take(daemon, 1_000_000)) == 1_000_000
+
+
+def test_a_reset_ends_all_connections_on_both_sides_and_new_ones_work(wires: _Wires) -> None:
+    pairs = [wires.connect(number) for number in range(_PORTS)]
+    wires.proxy.reset()
+    assert all(_is_reset(side) for pair in pairs for side in pair)
+    rank, daemon = wires.connect()
+    daemon.sendall(b"again")
+    assert _take(rank, 5) == b"again"
+    assert wires.proxy.faults == {"reset": _PORTS}
+
+
+def test_a_half_open_connection_is_silent_to_the_rank_and_gone_to_the_daemon(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    wires.proxy.half_open()
+    assert _is_reset(daemon)
+    rank.sendall(b"is anybody there")
+    assert _is_silent(rank)
+    wires.proxy.heal()
+    assert _is_silent(rank)
+    other_rank, other_daemon = wires.connect()
+    other_daemon.sendall(b"new")
+    assert _take(other_rank, 3) == b"new"
+    assert wires.proxy.connections == 2
+    rank.close()
+    assert settles(lambda: wires.proxy.connections == 1, _LIMIT_S)
+    assert wires.proxy.faults == {"half_open": 1}
+
+
+@pytest.mark.parametrize("count", [1, 1000, 300_001])
+def test_a_cut_comes_after_that_many_bytes_over_data_ports(wires: _Wires, count: int) -> None:
+    control, control_daemon = wires.connect(0)
+    rank, daemon = wires.connect(1)
+    other, other_daemon = wires.connect(2)
+    other_daemon.sendall(b"before")
+    assert _take(other, 6) == b"before"
+    wires.proxy.cut_after(count)
+    control_daemon.sendall(bytes(count))
+    assert len(_take(control, count)) == count
+    assert not wires.proxy.faults
+    daemon.sendall(bytes(500_000))
+    came = _until_reset(rank)
+    assert came <= count  # what had not reached the rank is lost with the connection, as on any network
+    assert came == count or count > 100_000
+    assert wires.proxy.forwarded_bytes == 6 + count + count
+    assert wires.proxy.faults == {"cut_after": 1}
+    other_daemon.sendall(b"after")
+    assert _take(other, 5) == b"after"
+
+
+def _changed(data: Sequence[int] | bytes, at: int, mask: int) -> bytes:
+    made = bytearray(data)
+    made[at] ^= mask
+    return bytes(made)
+
+
+@pytest.mark.parametrize(("at", "mask"), [(0, 1), (1, 0x80), (99_999, 0xFF), (400_000, 3)])
+def test_one_byte_is_changed_and_it_is_the_one_that_was_meant(wires: _Wires, at: int, mask: int) -> None:
+    data = random.Random(3).randbytes(500_000)
+    pairs = [wires.connect(0), wires.connect(1)]
+    wires.proxy.corrupt_after(at, mask=mask)
+    wires.proxy.corrupt_after(at, mask=mask, control=True)
+    wires.proxy.corrupt_after(at, mask=mask, to_daemon=True)
+    for rank, daemon in pairs:
+        daemon.sendall(data)
+        assert _take(rank, len(data)) == _changed(data, at, mask)
+        daemon.sendall(data)
+        assert _take(rank, len(data)) == data
+    assert wires.proxy.faults == {"corrupt_after": 2}
+    rank, daemon = pairs[1]
+    rank.sendall(data)
+    assert _take(daemon, len(data)) == _changed(data, at, mask)
+    assert wires.proxy.faults == {"corrupt_after": 3}
+
+
+def test_what_was_still_to_happen_is_forgotten_when_it_heals(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    wires.proxy.cut_after(10)
+    wires.proxy.corrupt_after(5)
+    wires.proxy.heal()
+    daemon.sendall(bytes(100))
+    assert _take(rank, 100) == bytes(100)
+    assert wires.proxy.faults["cut_after"] == wires.proxy.faults["corrupt_after"] == 0
+
+
+# ---- its life -----------------------------------------------------------------------------------------------------------
+
+
+def test_thousands_of_connections_leave_no_descriptor(wires: _Wires) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    with socket.create_server((_HERE, free_ports(1, _HERE)[0])) as server:
+        port = server.getsockname()[1]
+        server.settimeout(_LIMIT_S)
+        with FaultProxy(target=_HERE, ports=[port], host=_FACE) as proxy:
+            for number in range(3000):
+                with (
+                    closing(socket.create_connection((_FACE, port))) as rank,
+                    closing(server.accept()[0]) as daemon,
+                ):
+                    daemon.sendall(b"hello")
+                    if number % 7 == 0:
+                        proxy.half_open()
+                    elif number % 7 == 1:
+                        proxy.reset()
+                    elif number % 7 == 2:
+                        _send_reset(rank)
+            proxy.heal()  # heard after the last connection was taken in hand
+            assert settles(lambda: not proxy.connections, _LIMIT_S)
+            proxy.drop()
+            for _ in range(300):
+                socket.create_connection((_FACE, port)).close()
+            assert settles(lambda: proxy.faults["drop"] == 300, _LIMIT_S)
+            proxy.heal()
+            assert not proxy.connections
+            held = descriptors()
+        assert held - before <= 10
+        assert descriptors() == before + 1
+
+
+def test_a_closed_proxy_resets_what_was_open_frees_its_ports_and_takes_no_orders(wires: _Wires) -> None:
+    rank, daemon = wires.connect()
+    wires.proxy.close()
+    wires.proxy.close()
+    assert _is_reset(rank)
+    assert _is_reset(daemon)
+    with pytest.raises(ClosedError, match="the proxy is closed"):
+        wires.proxy.heal()
+    with FaultProxy(target=_HERE, ports=wires.ports, host=_FACE) as again:
+        assert again.connections == 0
+
+
+def test_ports_that_are_taken_are_an_error_and_leave_nothing_open(wires: _Wires) -> None:
+    with pytest.raises(OSError, match="in use"):
+        FaultProxy(target=_HERE, ports=wires.ports, host=_FACE)
+
+
+@pytest.mark.parametrize("order", [lambda proxy: proxy.slow(0), lambda proxy: proxy.cut_after(0)])
+def test_orders_that_cannot_be_are_refused(wires: _Wires, order: "object") -> None:
+    assert callable(order)
+    with pytest.raises(ValueError, match="must"):
+        order(wires.proxy)
+    assert not wires.proxy.faults
