@@ -64,6 +64,7 @@ class Agreement:
         gone: Collection[str],
         forbidden: Collection[tuple[str, int]] = (),
         lent: Mapping[int, str] = MappingProxyType({}),
+        hopeless: Collection[str] = (),
     ) -> npt.NDArray[np.int64]:
         """Who sends each shard now, as the numbers of streams.
 
@@ -71,13 +72,17 @@ class Agreement:
             gone: daemons that cannot. Shards that nobody else holds stay theirs.
             forbidden: daemons and shards not to be asked of them, unless nobody else holds them.
             lent: shards and the daemons that send them in the place of others, as long as they can.
+            hopeless: of those that are gone the ones not to be waited for, unless nobody else holds what they do.
         """
         left = frozenset(self.holdings.daemons) - frozenset(gone)
         able = [
             tuple(name for name in names if name in left and (name, shard) not in forbidden)
             for shard, names in enumerate(self.holdings.holders)
         ]
-        waiting = tuple(now or names for now, names in zip(able, self.holdings.holders, strict=True))
+        waiting = tuple(
+            now or tuple(name for name in names if name not in hopeless) or names
+            for now, names in zip(able, self.holdings.holders, strict=True)
+        )
         # Dealt by what everybody holds first, so that what the others were sending stays with them.
         usual = assign_owners(self.holdings)
         now = assign_owners(replace(self.holdings, holders=waiting))

@@ -29,6 +29,7 @@ from emlio.receiver.source import Source, Sources
 from emlio.receiver.transport import Network
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
 from emlio.session.rank import RankSession
+from emlio.session.states import RankState
 from emlio.units import format_duration
 from emlio.wire.control import Hello, decode_control, encode_control
 
@@ -38,6 +39,9 @@ _LOG = logging.getLogger("emlio.receiver")
 _GOODBYE_MS = 200
 _PASSING = frozenset({"no-session", "draining", "rank-claimed", "protocol"})
 """Refusals after which the same daemon may say yes."""
+
+_PASSING_SOON = frozenset({"no-session", "draining"})
+"""Also at the very beginning: it is being started anew, or was too busy to keep a session."""
 
 _PASSING_LATER = frozenset({"no-lane"})
 """At the beginning they are a setting that must be changed; while a daemon comes back, others may hold what it lacks."""
@@ -138,7 +142,8 @@ class Crew:
         agreement = agree(self._config, holdings)
         self.flow.settle(agreement)
         for source in self.sources:
-            self._offer(source, agreement)
+            if source.machine.state is RankState.LISTED:
+                self._offer(source, agreement)
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         offer = agreement.offer(source.machine.session)
@@ -264,8 +269,9 @@ class Crew:
 
     def lose(self, source: Source, error: EmlioError) -> None:
         """A daemon failed: hang up, have others send its part, and call again."""
-        if self.flow.agreement is None or not (source.agreed or source.retry is not None or source.late):
-            raise error  # before there is a plan nothing can be mended
+        known = source.agreed or source.retry is not None or source.late
+        if not known and not (isinstance(error, RefusedError) and error.code in _PASSING_SOON):
+            raise error  # it never was here: whoever starts the job should hear of it at once
         was_here = source.is_here or source.farewell is not None
         is_news = was_here or source.retry is None
         source.hang_up()
@@ -278,6 +284,8 @@ class Crew:
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))
+        if not passing and self.flow.agreement is None:
+            raise error
         if not passing:
             is_news = is_news or source.unfit is None
             source.unfit, source.retry = error, Retry(error, now_ns, self._chances, slow=True)
@@ -287,9 +295,10 @@ class Crew:
             retry.failed(error, now_ns)
             source.retry = retry
         source.trouble = None
-        self.flow.share_out()
         if was_here:
             self.losses += 1
+            self.flow.forgive(source)
+        self.flow.share_out()
         if is_news:
             what = "lost" if was_here else "not here"
             _LOG.warning("the daemon at %s is %s: %s; %s", source.machine.peer, what, error, self._what_follows(source))
@@ -307,9 +316,10 @@ class Crew:
             retry.try_now()
             source.call_again(RankSession(peer=source.machine.peer, timeout_ns=self._config.heartbeat_ns))
             self._carry_out(source, source.machine.greet(self._hello(), now_ns))
-        if self.flow.needs(source) and now_ns - retry.lost_ns >= self._config.timeout_ns:
+        needed = self.flow.agreement is None or self.flow.needs(source)
+        if needed and now_ns - retry.lost_ns >= self._config.timeout_ns:
             raise PeerLostError(
-                f"{retry.error}; it must come back within {format_duration(self._config.timeout_ns)}, since nobody else holds "
+                f"{retry.error}; it must come back within {format_duration(self._config.timeout_ns)}, since nobody else sends "
                 f"{self.flow.shards_of(source)}, and did not in {retry.attempts} attempts"
                 + (f", the last: {retry.since}" if retry.since is not None else "")
             ) from retry.error

@@ -74,7 +74,7 @@ class Flow:
         self._reorder: Reorder | None = None
         self._impatience = Impatience()
         self._forbidden: set[tuple[str, int]] = set()
-        self._lent: dict[int, tuple[str, int]] = {}  # shard -> who sends it instead, until when
+        self._lent: dict[int, tuple[str, str, int]] = {}  # shard -> who sends it, whose it is, until when
         self._next_sample_ns = 0
         self._key = (-1, -1)
         self._waits_since_ns = 0
@@ -115,8 +115,12 @@ class Flow:
         agreement, reorder = self.agreement, self._reorder
         if agreement is None:
             return
-        gone = {source.peer_name for source in self._sources if not source.is_here}
-        owners = agreement.share_out(gone, self._forbidden, {shard: name for shard, (name, _) in self._lent.items()})
+        owners = agreement.share_out(
+            {source.peer_name for source in self._sources if not source.is_here},
+            self._forbidden,
+            {shard: name for shard, (name, _, _) in self._lent.items()},
+            {source.peer_name for source in self._sources if source.unfit is not None},
+        )
         for source in self._sources:
             if source.unfit is not None and (owners == source.number).any():
                 raise source.unfit
@@ -188,8 +192,8 @@ class Flow:
             slow = None if relieved is None else self._sources.number(relieved)
             if slow is not None:
                 self._relieve(slow, now_ns)
-        if any(until_ns <= now_ns for _, until_ns in self._lent.values()):
-            self._lent = {shard: loan for shard, loan in self._lent.items() if loan[1] > now_ns}
+        if any(until_ns <= now_ns for _, _, until_ns in self._lent.values()):
+            self._lent = {shard: loan for shard, loan in self._lent.items() if loan[2] > now_ns}
             self.share_out()
 
     def deadline_ns(self, *, hungry: bool) -> int | None:
@@ -247,7 +251,7 @@ class Flow:
         until_ns = now_ns + self._impatience.loan_ns(source.number)
         for turn, shard in enumerate(movable[::2]):
             others = self._others(source, shard)
-            self._lent[shard] = (others[turn % len(others)].peer_name, until_ns)
+            self._lent[shard] = (others[turn % len(others)].peer_name, source.peer_name, until_ns)
         self.moved += len(movable[::2])
         _LOG.warning(
             "the daemon at %s is waited for while others could send more: they send %d of its %d shards for %s",
@@ -257,6 +261,11 @@ class Flow:
             format_duration(until_ns - now_ns),
         )
         self.share_out()
+
+    def forgive(self, source: Source) -> None:
+        """It was not slow but gone: when it is back it gets back what was taken from it."""
+        self._lent = {shard: loan for shard, loan in self._lent.items() if loan[1] != source.peer_name}
+        self._impatience.forgive(source.number)
 
     def _others(self, source: Source, shard: int) -> list[Source]:
         """The daemons that are here and could send the shard instead."""

@@ -40,6 +40,11 @@ class Impatience:
         self._loans[stream] = length
         return length
 
+    def forgive(self, stream: int) -> None:
+        """What was held against it had another reason."""
+        self._samples.clear()
+        self._loans.pop(stream, None)
+
     def forget(self) -> None:
         """The streams were opened anew: what was seen before says nothing of them."""
         self._samples.clear()
