@@ -313,7 +313,7 @@ class Crew:
 
     def _try_again(self, source: Source, retry: Retry, now_ns: int) -> None:
         if retry.due_ns is not None and now_ns >= retry.due_ns:
-            retry.try_now()
+            retry.try_now(now_ns)
             source.call_again(RankSession(peer=source.machine.peer, timeout_ns=self._config.heartbeat_ns))
             self._carry_out(source, source.machine.greet(self._hello(), now_ns))
         needed = self.flow.agreement is None or self.flow.needs(source)

@@ -38,6 +38,7 @@ class Retry:
         self.attempts = 0
         self._chances = chances
         self._slow = slow
+        self._began_ns = now_ns
         self._due_ns: int | None = now_ns
         if slow:
             self.failed(error, now_ns)
@@ -47,14 +48,16 @@ class Retry:
         """When to try next; None while an attempt is under way."""
         return self._due_ns
 
-    def try_now(self) -> None:
+    def try_now(self, now_ns: int) -> None:
         """An attempt begins."""
         self.attempts += 1
+        self._began_ns = now_ns
         self._due_ns = None
 
     def failed(self, error: EmlioError, now_ns: int) -> None:
         """The attempt came to nothing."""
         self.since = error if self.attempts else None
         longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
-        # Between half and all of it: ranks that lost the daemon at one moment come back one by one.
-        self._due_ns = now_ns + round(longest * self._chances.uniform(0.5, 1.0))
+        # Between half and all of it: ranks that lost the daemon at one moment come back one by one. From attempt to attempt: after
+        # one that waited long for an answer the next may begin at once.
+        self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))

@@ -18,7 +18,7 @@ def delays_ms(count: int, *, slow: bool = False, seed: int = 1) -> list[float]:
         assert retry.due_ns is not None
         found.append((retry.due_ns - now_ns) / MS)
         now_ns = retry.due_ns
-        retry.try_now()
+        retry.try_now(now_ns)
         assert retry.due_ns is None  # one attempt at a time
         retry.failed(LOST, now_ns)
     return found
@@ -43,7 +43,14 @@ def test_one_whose_files_must_be_mended_first_is_called_seldom_from_the_start() 
 def test_what_happened_is_kept_apart_from_what_happens_since() -> None:
     retry = Retry(LOST, 0, random.Random(1))
     assert (retry.error, retry.since, retry.attempts) == (LOST, None, 0)
-    retry.try_now()
+    retry.try_now(0)
     again = PeerLostError("still lost")
     retry.failed(again, 5)
     assert (retry.error, retry.since, retry.attempts, retry.lost_ns) == (LOST, again, 1, 0)
+
+
+def test_an_attempt_that_waited_long_for_an_answer_is_followed_by_the_next_at_once() -> None:
+    retry = Retry(LOST, 0, random.Random(1))
+    retry.try_now(0)
+    retry.failed(LOST, 3_000 * MS)
+    assert retry.due_ns == 3_000 * MS
