@@ -58,6 +58,6 @@ class Retry:
         """The attempt came to nothing."""
         self.since = error if self.attempts else None
         longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
-        # Between half and all of it: ranks that lost the daemon at one moment come back one by one. From attempt to attempt: after
-        # one that waited long for an answer the next may begin at once.
+        # Between half and all of it: ranks that lost the daemon at one moment come back one by one. It counts from the beginning
+        # of the attempt: after one that waited long for an answer the next may begin at once.
         self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))
