@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
+from emlio.benchmarks.environment import read_environment
 from tests.e2e.chaos.disk import why_no_disk
 from tests.e2e.chaos.faults import Kind
 from tests.e2e.chaos.known import Known, make_known
@@ -126,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs = (arguments.logs or Path(tempfile.mkdtemp(prefix="emlio-chaos-"))).resolve()
     kinds = _kinds(arguments.kind)
     known = make_known(logs / "dataset" / "known")
+    world = read_environment(None)
     results: list[RunResult] = []
     memory: list[Sample] = []
     if arguments.minutes is None:
@@ -136,10 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for result in runs:
         results.append(result)
         _say(result, logs, again)
-    text = as_markdown(results, memory)
+    text = as_markdown(results, world, memory)
     print(f"\n{text}")
     for path in arguments.out:
-        path.write_text(as_json(results, memory) if path.suffix == ".json" else text, encoding="utf-8")
+        path.write_text(as_json(results, world, memory) if path.suffix == ".json" else text, encoding="utf-8")
     for folder in ("dataset", "stage"):
         shutil.rmtree(logs / folder, ignore_errors=True)
     if arguments.logs is None and all(result.is_good for result in results):

@@ -138,7 +138,7 @@ class Injection:
         """It may serve, or say why not; when there is room again it must serve."""
 
         def refused(error: Exception) -> None:
-            if "Traceback" in str(error) or "ended with status 2" not in str(error):
+            if "Traceback" in str(error) or "emlio-daemon: error: " not in str(error):
                 self.troubles.append(f"daemon {host.number} on a full disk: {error}")
             event.notes.append("did not start on the full disk")
             disk.empty()

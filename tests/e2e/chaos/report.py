@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from emlio.benchmarks.environment import Environment
 from tests.e2e.chaos.faults import Kind
 from tests.e2e.chaos.known import RECORDS
 from tests.e2e.chaos.recovery import Recovery
@@ -36,8 +37,8 @@ class Sample:
     memory: Memory
 
 
-def as_markdown(results: Sequence[RunResult], memory: Sequence[Sample] = ()) -> str:
-    """The table, the totals, and what went wrong."""
+def as_markdown(results: Sequence[RunResult], world: Environment, memory: Sequence[Sample] = ()) -> str:
+    """The table, the totals, the machine, and what went wrong."""
     by_kind: dict[str, list[Recovery]] = defaultdict(list)
     for result in results:
         for recovery in result.recoveries:
@@ -56,7 +57,18 @@ def as_markdown(results: Sequence[RunResult], memory: Sequence[Sample] = ()) -> 
                 f"| {_ms(statistics.median(felt) if felt else None)} | {_ms(max(felt, default=None))} "
                 f"| {_ms(max((recovery.waited_ms for recovery in found if recovery.felt), default=None))} |"
             )
-    return "\n".join([*lines, "", _CAPTION, "", *_totals(results), *_failures(results), *_memory(memory)]) + "\n"
+    return (
+        "\n".join([*lines, "", _CAPTION, "", *_totals(results), _machine(world), *_failures(results), *_memory(memory)])
+        + "\n"
+    )
+
+
+def _machine(world: Environment) -> str:
+    return (
+        f"{world.cpu or 'a processor that does not say its name'}, {world.cores} cores, {world.memory_bytes / 1e9:.1f} GB, "
+        f"Linux {world.kernel}; {world.python}, pyzmq {world.pyzmq}, libzmq {world.libzmq}, emlio {world.emlio} at "
+        f"{world.commit or 'an unknown commit'}."
+    )
 
 
 def _ms(value: float | None) -> str:
@@ -105,10 +117,11 @@ def _memory(samples: Sequence[Sample]) -> list[str]:
     return ["", head, "|---:|---:|---:|---:|---:|---:|---:|---:|", *lines] if lines else []
 
 
-def as_json(results: Sequence[RunResult], memory: Sequence[Sample] = ()) -> str:
+def as_json(results: Sequence[RunResult], world: Environment, memory: Sequence[Sample] = ()) -> str:
     """All of it, for machines."""
     document = {
         "version": 1,
+        "environment": dataclasses.asdict(world),
         "runs": [dataclasses.asdict(result) for result in results],
         "memory": [dataclasses.asdict(sample) for sample in memory],
     }
