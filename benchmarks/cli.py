@@ -26,6 +26,8 @@ from emlio.benchmarks.memory import run_memory
 from emlio.benchmarks.padding import run_padding
 from emlio.benchmarks.plan_cost import run_plan
 from emlio.benchmarks.plot import check_plotting, plot_delivery
+from emlio.benchmarks.recovery import run_recovery
+from emlio.benchmarks.recovery_plot import plot_recovery
 from emlio.benchmarks.report import missed_bounds, render
 from emlio.benchmarks.results import Results, merge, read_results, write_results
 from emlio.benchmarks.settings import (
@@ -38,6 +40,7 @@ from emlio.benchmarks.settings import (
     PaddingSettings,
     PlanSettings,
     PlottedSettings,
+    RecoverySettings,
     StartSettings,
 )
 from emlio.benchmarks.start import run_start
@@ -88,6 +91,12 @@ COMMANDS: Final = {
         settings=PaddingSettings, run=run_padding, text="padding in token batches, beside batches of random records"
     ),
     "plan": Command(settings=PlanSettings, run=run_plan, text="cost of a plan of 10^9 records"),
+    "recovery": Command(
+        settings=RecoverySettings,
+        run=run_recovery,
+        text="how long a rank waits when a daemon is killed, stands still, is replaced or stays away",
+        plot=plot_recovery,
+    ),
     "start": Command(
         settings=StartSettings, run=run_start, text="time from the loader's constructor to its first batch"
     ),

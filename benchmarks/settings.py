@@ -24,6 +24,7 @@ __all__ = [
     "PaddingSettings",
     "PlanSettings",
     "PlottedSettings",
+    "RecoverySettings",
     "StartSettings",
 ]
 
@@ -219,6 +220,14 @@ class PlanSettings(CommonSettings):
     walk: int = option(4_000_000, "records walked for one sample (default 4000000)", parse=_whole, metavar="N")
     batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
     repeats: int = option(5, "samples (default 5)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverySettings(PlottedSettings):
+    """`emlio-bench recovery`."""
+
+    repeats: int = option(10, "times each thing happens (default 10)", parse=_whole, metavar="N")
+    seed: int = option(1, "draws for how long a daemon is away (default 1)", parse=_whole, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ ROLES = {
     "loader-start": ("emlio.benchmarks.start", "first_batch"),
     "paper-receive": ("emlio.benchmarks.paper", "receive"),
     "paper-send": ("emlio.benchmarks.paper", "send"),
+    "recovery-read": ("emlio.benchmarks.recovery_rank", "read_on"),
     "sockets-receive": ("emlio.benchmarks.sockets", "receive"),
     "sockets-send": ("emlio.benchmarks.sockets", "send"),
 }

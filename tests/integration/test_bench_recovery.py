@@ -1,0 +1,76 @@
+"""What a recovery run is made of: a rank whose digest tells other records and another order, and a picture of the times."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from emlio.benchmarks import recovery_events as events
+from emlio.benchmarks.environment import read_environment
+from emlio.benchmarks.recovery_rank import Ended, ReadOrder
+from emlio.benchmarks.recovery_stage import Store, WatchedRank, address_of
+from emlio.benchmarks.results import Figure, Results, write_results
+from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import run_python
+
+
+def read(address: str, batches: int) -> Ended:
+    with WatchedRank(ReadOrder(address=address, batch_records=10, batches=batches)) as rank:
+        return rank.ends()
+
+
+def test_a_rank_that_reads_the_same_has_the_same_digest_wherever_it_comes_from(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "one", records=100, shards=2, payload=50)
+    make_dataset(tmp_path / "two", records=100, shards=2, payload=lambda record: record.to_bytes(50, "big"))
+    with Store(tmp_path / "one") as store:
+        served = read(address_of(store), 25)
+    assert served.batches == 25
+    assert served.error == ""
+    assert read(str(tmp_path / "one"), 25).digest == served.digest
+    assert read(str(tmp_path / "one"), 24).digest != served.digest
+    assert read(str(tmp_path / "two"), 25).digest != served.digest
+
+
+def test_a_daemon_that_is_killed_comes_back_where_it_was_and_the_rank_reads_on(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data", records=2000, shards=2, payload=2000)
+    with Store(tmp_path / "data") as store:
+        with WatchedRank(ReadOrder(address=address_of(store), batch_records=10)) as rank:
+            rank.reads()
+            killed_ns = store.kill()
+            back_ns = store.start()
+            assert rank.hears(f"the daemon at {store.peer} is back after", killed_ns) >= killed_ns
+            wait = rank.recovers(killed_ns, 0.2)
+            assert wait is not None
+            assert wait.begun_ns < back_ns
+            ended = rank.end()
+        assert ended.error == ""
+        assert read(str(tmp_path / "data"), ended.batches).digest == ended.digest
+
+
+def test_durations_are_spread_over_the_range_and_come_in_any_order(tmp_path: Path) -> None:
+    counted: list[int] = []
+    scene = events.Scene(
+        directory=tmp_path, batch_records=1, repeats=8, chances=random.Random(1), advance=lambda: counted.append(1)
+    )
+    drawn = list(scene.durations(2.0, 6.0))
+    assert [int(2 * (duration_s - 2.0)) for duration_s in sorted(drawn)] == list(range(8))
+    assert drawn != sorted(drawn)
+    assert len(counted) == 8
+
+
+def test_the_times_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
+    replaced = (events.NOTICED, events.REPLACED, events.GIVEN_BACK)
+    names = (events.AWAY, events.BACK, events.MOVING, events.MOVING_SOON, events.GONE, *replaced)
+    figures = tuple(Figure(name=name, unit="s", values=(0.5, 1.0), at_most=2.0, every=True) for name in names)
+    run = Results(
+        benchmark="recovery", environment=read_environment(None), settings=(("repeats", "2"),), figures=figures
+    )
+    write_results(run, tmp_path / "run.json")
+    # In a process of its own: matplotlib keeps font files open for as long as one lives.
+    script = (
+        "import sys; from pathlib import Path; from emlio.benchmarks import recovery_plot, results; "
+        "recovery_plot.plot_recovery(results.read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
+    )
+    run_python("-c", script, tmp_path / "run.json", tmp_path / "run.png", timeout_s=120.0)
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
