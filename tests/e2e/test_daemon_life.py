@@ -229,7 +229,8 @@ def warm_up(daemon: DaemonProcess, name: str) -> None:
 
 @pytest.mark.parametrize("fate", ["killed", "stopped"])
 def test_a_rank_that_vanished_is_forgotten_within_the_heartbeat_timeout(large: Path, tmp_path: Path, fate: str) -> None:
-    options = (*SLOW_TO_TAKE, "--heartbeat-timeout", "500ms", "--lanes", "3")
+    # Long enough that a rank on a busy machine is not taken for a dead one.
+    options = (*SLOW_TO_TAKE, "--heartbeat-timeout", "2s", "--lanes", "3")
     with DaemonProcess({"large": large}, *options, folder=tmp_path) as daemon:
         warm_up(daemon, "large")
         assert settles(lambda: held(daemon)[2] == 1, 5.0)
@@ -242,8 +243,8 @@ def test_a_rank_that_vanished_is_forgotten_within_the_heartbeat_timeout(large: P
             assert held(daemon)[2] == 1 + 3 + 3
             gone = time.monotonic()
             rank.send_signal(signal.SIGKILL if fate == "killed" else signal.SIGSTOP)
-            daemon.wait_for_log("ended: nothing heard for", 3.0)
-            assert 0.3 < time.monotonic() - gone < 2.0
+            daemon.wait_for_log("ended: nothing heard for", 6.0)
+            assert 1.0 < time.monotonic() - gone < 5.0
             assert settles(lambda: held(daemon)[2] == 1 + 3, 3.0), "only the other rank's lanes may be left"
             assert sum(len(batch["record"]) for batch in batches) == 3000 - 10, "the other rank goes on"
         assert settles(lambda: held(daemon) == before, 5.0), f"{before} before, {held(daemon)} after"
