@@ -107,27 +107,31 @@ _DURATIONS_S = {
     Kind.JOB_RESTART: (0.0, 0.5),
 }
 _USUAL_S = (0.0, 2.0)
-_EARLIEST, _LATEST = 0.03, 0.8
+_EARLIEST, _LATEST = 0.03, 0.75
+_LATEST_BEFORE_A_SHARD = 0.45
+"""A shard is damaged when all else is over."""
 
 
 def draw_schedule(seed: int, kinds: Sequence[Kind]) -> tuple[Fault, ...]:
     """Two to four faults of these kinds, in the order of their places.
 
-    A shard is damaged last and by itself: with the copy at one daemon gone and the other daemon down at once nobody has it.
+    At most one shard is damaged, and last: with the copy at one daemon gone and the other daemon down at once nobody has it.
     """
     draw = random.Random(f"emlio chaos {seed}")
-    faults: list[Fault] = []
+    drawn: list[Kind] = []
     for _ in range(draw.choice((2, 2, 3, 3, 4))):
-        of_shard_already = any(fault.kind.of_shard for fault in faults)
-        kind = draw.choice([kind for kind in kinds if not (of_shard_already and kind.of_shard)])
-        faults.append(
-            Fault(
-                kind=kind,
-                at=draw.uniform(_EARLIEST, _LATEST),
-                rank=draw.randrange(3),
-                host=draw.randrange(2),
-                duration_s=draw.uniform(*_DURATIONS_S.get(kind, _USUAL_S)),
-                amount=draw.randrange(1 << 20),
-            )
+        damaged = any(kind.of_shard for kind in drawn)
+        drawn.append(draw.choice([kind for kind in kinds if not (damaged and kind.of_shard)]))
+    latest = _LATEST_BEFORE_A_SHARD if any(kind.of_shard for kind in drawn) else _LATEST
+    faults = [
+        Fault(
+            kind=kind,
+            at=draw.uniform(_EARLIEST, latest),
+            rank=draw.randrange(3),
+            host=draw.randrange(2),
+            duration_s=draw.uniform(*_DURATIONS_S.get(kind, _USUAL_S)),
+            amount=draw.randrange(1 << 20),
         )
+        for kind in drawn
+    ]
     return tuple(sorted(faults, key=lambda fault: (fault.kind.of_shard, fault.at)))

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emlio.testing.processes import DaemonProcess, RankProcess
 from tests.e2e.chaos.agenda import Agenda
 from tests.e2e.chaos.disk import SmallDisk
 from tests.e2e.chaos.faults import Fault, Kind
@@ -47,6 +46,10 @@ class Injected:
     notes: list[str] = field(default_factory=list)
 
 
+def _is_free(host: Host, place: str) -> bool:
+    return host.process is not None and place not in host.taken
+
+
 class Injection:
     """See the module. All methods by the run's thread."""
 
@@ -71,13 +74,30 @@ class Injection:
         self._disks = disks
 
     def is_possible(self, fault: Fault) -> bool:
-        """Whether it can be now. A shard is damaged when all else is over and both daemons are there."""
-        if fault.kind.of_shard:
-            return self._agenda.is_idle and all(host.process is not None and not host.taken for host in self._hosts)
-        return True
+        """Whether it can be now, or must wait until its place is free of another fault.
+
+        A shard is damaged when all else is over and both daemons are there: with the copy at one daemon gone and the other daemon
+        down nobody has it.
+        """
+        host = self._hosts[fault.host]
+        match fault.kind:
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
+                return self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
+            case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
+                return _is_free(host, "daemon")
+            case Kind.DAEMONS_BOTH:
+                return all(_is_free(one, "daemon") for one in self._hosts)
+            case Kind.NET_DROP_BOTH | Kind.NET_STALL_BOTH:
+                return not any("network" in one.taken for one in self._hosts)
+            case Kind.NET_RESET | Kind.NET_HALF_OPEN:
+                return host.proxy.connections > 0
+            case _ if fault.kind.of_network:
+                return "network" not in host.taken
+            case _:
+                return True
 
     def inject(self, fault: Fault) -> None:
-        """Carry it out; where its place is taken by another fault, at the other daemon, or not at all."""
+        """Carry it out."""
         event = Injected(fault=fault)
         self.all.append(event)
         match fault.kind:
@@ -104,19 +124,9 @@ class Injection:
 
     # ---- daemons ------------------------------------------------------------------------------------------------------
 
-    def _free(self, fault: Fault, place: str) -> Host | None:
-        """The daemon it is meant for, or the other one, where nothing is under way."""
-        order = (self._hosts[fault.host], self._hosts[1 - fault.host])
-        usable = [host for host in order if host.process is not None and not host.damaged and place not in host.taken]
-        if fault.kind is Kind.DISK_FULL:
-            usable = [host for host in usable if host.number in self._disks]
-        return usable[0] if usable else None
-
     def _end_daemon(self, event: Injected) -> None:
         fault = event.fault
-        host = self._free(fault, "daemon")
-        if host is None:
-            return
+        host = self._hosts[fault.host]
         host.taken.add("daemon")
         event.begun_ns = event.from_ns = time.monotonic_ns()
         match fault.kind:
@@ -152,21 +162,18 @@ class Injection:
         self._agenda.aside(host.start, served, refused)
 
     def _end_both(self, event: Injected) -> None:
-        there = [host for host in self._hosts if host.process is not None and "daemon" not in host.taken]
-        if not there:
-            return
         event.begun_ns = event.from_ns = time.monotonic_ns()
-        for number, host in enumerate(there):
+        for number, host in enumerate(self._hosts):
             host.taken.add("daemon")
             host.kill()
             delay_s = event.fault.duration_s + number * _BETWEEN_STARTS_S
             self._agenda.after(delay_s, lambda host=host: self._start(host))  # type: ignore[misc]  # bound at once
 
     def _stop_daemon(self, event: Injected) -> None:
-        host = self._free(event.fault, "daemon")
-        if host is None or host.process is None:
+        host = self._hosts[event.fault.host]
+        process = host.process
+        if process is None:
             return
-        process: DaemonProcess = host.process
         host.taken.add("daemon")
         host.block("stopped")
         process.send_signal(signal.SIGSTOP)
@@ -210,7 +217,7 @@ class Injection:
         seat = self._running(event.fault)
         if seat is None or seat.process is None:
             return
-        process: RankProcess = seat.process
+        process = seat.process
         event.begun_ns, event.seats = time.monotonic_ns(), [seat]
         process.send_signal(signal.SIGSTOP)
 
@@ -250,8 +257,11 @@ class Injection:
         }[fault.kind]
         before = host.proxy.faults[counted]
 
+        host.taken.add("network")  # a network that is healed forgets what was still to happen to it
+
         def happened() -> None:
             event.begun_ns = event.from_ns = time.monotonic_ns()
+            host.taken.discard("network")
 
         self._agenda.when(lambda: host.proxy.faults[counted] > before, happened)
         mask = 1 << fault.amount % 8
@@ -270,9 +280,7 @@ class Injection:
     def _bend_network(self, event: Injected) -> None:
         fault = event.fault
         both = fault.kind in (Kind.NET_DROP_BOTH, Kind.NET_STALL_BOTH)
-        hosts = [host for host in (self._hosts if both else [self._hosts[fault.host]]) if "network" not in host.taken]
-        if not hosts:
-            return
+        hosts = self._hosts if both else [self._hosts[fault.host]]
         event.begun_ns = event.from_ns = time.monotonic_ns()
         for host in hosts:
             host.taken.add("network")

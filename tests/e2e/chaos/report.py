@@ -89,7 +89,7 @@ def _totals(results: Sequence[RunResult]) -> list[str]:
         f"{total['disordered']:,} out of order, {total['changed']:,} with another content; {total['hangs']:,} hangs; "
         f"{sum(not result.is_good for result in results):,} runs not as they must be.",
         f"A run took {statistics.median(seconds):.1f} s in the median and {max(seconds):.1f} s at most. In {fewer:,} of them "
-        "fewer than two faults took place, since the job was done before or the place was taken by another fault.",
+        "fewer than two faults took place, since the job was done before.",
     ]
 
 

@@ -29,7 +29,10 @@ from tests.e2e.chaos.stage import Stage
 __all__ = ["RunResult", "run_seed"]
 
 _WORLD_SIZE = 3
-_DEADLINE_S = 60.0
+_HANG_S = 45.0
+"""Without a batch of any rank for so long; more than loaders wait before they give up, and a start beside it."""
+
+_DEADLINE_S = 300.0
 _LOOK_EVERY_S = 0.004
 _REST_S = 8.0
 _OPTIONS = {"heartbeat": "500ms", "timeout": "20s", "prefetch": "1MiB", "batch_size": BATCH_SIZE}
@@ -148,9 +151,12 @@ class _Run:
 
     def _watch(self, job: Job, agenda: Agenda, injection: Injection) -> None:
         due = list(self.schedule)
-        deadline = time.monotonic() + _DEADLINE_S
+        begun = moved = time.monotonic()
+        seen = 0
         while not job.done:
             job.look_after()
+            if (taken := sum(len(seat.taken) for seat in job.all_seats)) > seen:
+                seen, moved = taken, time.monotonic()
             for host in self._hosts:
                 host.look_after()
             for fault in [fault for fault in due if job.progress(fault.rank) >= fault.at]:
@@ -161,9 +167,12 @@ class _Run:
             agenda.turn()
             if job.errors or any(host.troubles for host in self._hosts):
                 return
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now - moved > _HANG_S or now - begun > _DEADLINE_S:
                 self._hangs = 1
-                self.troubles.append(f"not done within {_DEADLINE_S:.0f} s: {job.describe()}")
+                self.troubles.append(
+                    f"it hangs: begun {now - begun:.0f} s ago, no batch for {now - moved:.0f} s: {job.describe()}"
+                )
                 return
             time.sleep(_LOOK_EVERY_S)
 
