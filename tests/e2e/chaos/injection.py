@@ -76,13 +76,15 @@ class Injection:
     def is_possible(self, fault: Fault) -> bool:
         """Whether it can be now, or must wait until its place is free of another fault.
 
-        A shard is damaged when all else is over and both daemons are there: with the copy at one daemon gone and the other daemon
-        down nobody has it.
+        A shard is damaged when all else is over, both daemons are there and all ranks under way: with the copy at one daemon gone and
+        the other daemon down nobody has it, and a job that starts is told of the damage instead of going round it.
         """
         host = self._hosts[fault.host]
         match fault.kind:
             case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
-                return self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
+                started = all(seat.is_under_way for seat in self._job.seats)
+                quiet = self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
+                return started and quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")
             case Kind.DAEMONS_BOTH:

@@ -64,6 +64,11 @@ class Seat:
         """How far it is, in places of the whole job."""
         return progress_of(self.state, RECORDS)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether its latest process has taken a batch, or everything."""
+        return self.done or bool(self.begun_ns and self.taken and self.taken[-1].at_ns > self.begun_ns[-1])
+
     def start(self, told: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         """Put a process there, which goes on from the last state."""
         self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
