@@ -13,10 +13,8 @@ from concurrent.futures import Future
 from functools import partial
 from threading import Event, Thread
 
-import numpy as np
-
 from emlio.clock import Clock
-from emlio.errors import EmlioError, LocalProtocolError, PeerLostError
+from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import Plan
 from emlio.receiver.address import Address, Peer
 from emlio.receiver.config import LoaderConfig
@@ -27,7 +25,8 @@ from emlio.receiver.local import LocalShards
 from emlio.receiver.memory import keep_freed_memory
 from emlio.receiver.names import NameWatch, daemons_at
 from emlio.receiver.prefetch import Prefetch
-from emlio.receiver.record_sizes import NO_SIZES, RecordSizes
+from emlio.receiver.questions import Questions
+from emlio.receiver.record_sizes import RecordSizes
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Tap
 from emlio.receiver.transport import Network
@@ -75,10 +74,12 @@ class Engine:
         self._ready = Event()
         self._error: EmlioError | None = None
         self._stop = False
+        self._over = False  # nobody but those who call hears calls any more
         here = self._local.holding if self._local is not None else None
         self._names = NameWatch(self._change_soon)
-        self._crew = Crew(config, daemons_at(config.address.peers), self._network, clock, here, self._hear_sizes)
-        self._asked: dict[tuple[int, str, int], list[Future[RecordSizes]]] = {}
+        peers = daemons_at(config.address.peers)
+        self._crew = Crew(config, peers, self._network, clock, here, self._hear_sizes)
+        self._questions = Questions(self._crew, self._local)
         self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Engine:
     def sizes(self, shard: int, first: int, count: int) -> "Future[RecordSizes]":
         """Where record `first` of a shard begins in its file, and the sizes of it and of others after it, at most `count`."""
         future: Future[RecordSizes] = Future()
-        self._call(lambda: self._ask_sizes(shard, first, count, future))
+        self._call(lambda: self._questions.ask(shard, first, count, future))
         return future
 
     @property
@@ -182,7 +183,19 @@ class Engine:
 
     def _call(self, action: Callable[[], None]) -> None:
         self._calls.append(action)
-        self._waker.wake()
+        if self._over:
+            self._hear_calls()
+        else:
+            self._waker.wake()
+
+    def _hear_calls(self) -> None:
+        # The last ones may be heard by two threads; each is taken by one.
+        while self._calls:
+            try:
+                action = self._calls.popleft()
+            except IndexError:
+                return
+            action()
 
     # ---- the thread -----------------------------------------------------------------------------------------------
 
@@ -201,10 +214,9 @@ class Engine:
         finally:
             self._crew.leave()
             self._ready.set()
-            while self._calls:  # whoever asked something must not wait for ever
-                self._calls.popleft()()
-            for question in list(self._asked):
-                self._told_sizes(question, NO_SIZES)
+            self._over = True
+            self._hear_calls()  # whoever asked something must not wait for ever
+            self._questions.end()
             self._free()
 
     def _fail(self, error: EmlioError) -> None:
@@ -214,8 +226,7 @@ class Engine:
     def _turn(self) -> None:
         ready = set(self._network.wait(self._timeout_ms(), self._crew.sources.readable()))
         begun_ns = time.monotonic_ns()
-        while self._calls:
-            self._calls.popleft()()
+        self._hear_calls()
         if self._stop:
             return
         self._intake.settle()
@@ -228,6 +239,7 @@ class Engine:
                 if tap.lane in ready and tap in daemon.taps:
                     self._crew.guard_data(daemon, partial(self._receive_data, daemon, tap))
         self._crew.tick(hungry=self._prefetch.hungry)
+        self._questions.renew()
         self.worked_ns += time.monotonic_ns() - begun_ns
 
     def _timeout_ms(self) -> int | None:
@@ -238,30 +250,8 @@ class Engine:
             return None
         return max(0, (deadline_ns - self._clock.monotonic_ns()) // 1_000_000 + 1)
 
-    def _ask_sizes(self, shard: int, first: int, count: int, future: "Future[RecordSizes]") -> None:
-        agreement, name = self._crew.flow.agreement, ""
-        source = None
-        if agreement is not None and self._error is None and not self._stop:
-            name = agreement.plan.catalog.shards[shard].name
-            source = self._crew.sources.number(int(self._crew.flow.owners[shard]))
-        if source is not None:
-            self._asked.setdefault((source.number, name, first), []).append(future)
-            try:
-                self._crew.ask_sizes(source, name, first, count)
-            except LocalProtocolError:  # the conversation is over; why is told in another place
-                self._told_sizes((source.number, name, first), NO_SIZES)
-        elif self._local is not None and (found := self._local.sizes(name, first, count)) is not None:
-            future.set_result(found)
-        else:
-            future.set_result(NO_SIZES)
-
     def _hear_sizes(self, number: int, came: SizesCame) -> None:
-        sizes = np.frombuffer(came.sizes, "<u4").astype(np.int64)
-        self._told_sizes((number, came.shard, came.first), RecordSizes(offset=came.offset, sizes=sizes))
-
-    def _told_sizes(self, question: tuple[int, str, int], sizes: RecordSizes) -> None:
-        for future in self._asked.pop(question, ()):
-            future.set_result(sizes)
+        self._questions.hear(number, came)
 
     # ---- streaming ------------------------------------------------------------------------------------------------
 
