@@ -1,19 +1,20 @@
 """Every step that the rank, a daemon, the network or bad luck can take in a state.
 
 What decides is the library's code (protocol_rules); this file mirrors the shells around it: of the rank `Crew.lose`,
-`Crew._share_out`, `Crew._agreed`, `Source.connect` and `Source.hang_up`, of the daemon `Control._start`, `_Outlet.push` and
-`Stream.produce`.
+`Crew._agreed`, `Flow.share_out`, `Flow.mend`, `Flow._relieve`, `Source.connect` and `Source.hang_up`, of the daemon
+`Control._start`, `_Outlet.push` and `Stream.produce`.
 
 Covers: the steps, and the invariants that are about a step. Does not cover: invariants of a state, the search (protocol_search);
-a daemon's goodbye, records that fail their check, and retries that come to nothing: they are losses like others.
+a daemon's goodbye, records that fail their check, retries that come to nothing (all are losses or repairs like others), and
+how often a stream is opened again before its daemon is given up.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from protocol_rules import DAEMONS, Rules
 from protocol_state import CLOSED, Feed, Lane, Message, Phase, Side, State
 
-__all__ = ["Step", "begin", "steps"]
+__all__ = ["Step", "begin", "owners_in", "steps"]
 
 Step = tuple[str, bool, State]
 """What happened, whether it is a fault, and the state after it."""
@@ -21,7 +22,7 @@ Step = tuple[str, bool, State]
 
 def begin(rules: Rules) -> State:
     """Both daemons agreed to the plan, and the first streams are ordered."""
-    owners = rules.owners(())
+    owners = rules.owners((), ())
     sides: list[Side] = []
     for daemon in range(len(DAEMONS)):
         owned = _owned(owners, daemon)
@@ -33,6 +34,8 @@ def begin(rules: Rules) -> State:
 
 def steps(rules: Rules, state: State) -> Iterator[Step]:
     """All that can happen next."""
+    if state.lent:
+        yield "what was lent is given back", False, _share_out(rules, state, state._replace(lent=()))
     for daemon, side in enumerate(state.sides):
         name = DAEMONS[daemon]
         if not side.alive:
@@ -68,6 +71,8 @@ def _said(message: str | int | Feed) -> str:
 def _hear(side: Side) -> Side:
     """The daemon takes the rank's next message; an order replaces the stream before, and its lanes are bound anew."""
     said = side.up[0]
+    if said == "stop":
+        return side._replace(up=side.up[1:], feed=None)
     if isinstance(said, Feed):
         return side._replace(up=side.up[1:], down=(*side.down, said.stream), feed=said)
     return side._replace(up=side.up[1:], down=(*side.down, "agreed"))
@@ -80,8 +85,8 @@ def _told(rules: Rules, state: State, daemon: int) -> State:
     side = side._replace(down=side.down[1:])
     if isinstance(said, str):
         # Crew._agreed: it is back, and gets its usual part.
-        return _share_out(rules, state, daemon, side._replace(phase=Phase.IDLE), ordered_anyway=True)
-    if not rules.takes_answer(side.ordered, said):
+        return _share_out(rules, state, _with(state, daemon, side._replace(phase=Phase.IDLE)), also=daemon)
+    if not rules.takes_answer(side.ordered, said, side.phase is Phase.IDLE):
         return _with(state, daemon, side)
     lanes = (Lane(),) * rules.world.lanes
     return _with(state, daemon, side._replace(phase=Phase.STREAMING, tap=said, lanes=lanes, excused=not side.known))
@@ -90,38 +95,50 @@ def _told(rules: Rules, state: State, daemon: int) -> State:
 def _lose(rules: Rules, state: State, daemon: int) -> State:
     """Crew.lose: hang up, and have others send its part."""
     before = state.sides[daemon]
-    if not before.excused:
-        state = state._replace(broken=f"I8: {DAEMONS[daemon]} is lost though nothing went wrong with it")
-    side = Side(alive=before.alive, reopened=before.reopened)
-    return _share_out(rules, state, daemon, side, ordered_anyway=False)
+    state = _excused(state, daemon, "is lost")
+    return _share_out(rules, state, _with(state, daemon, Side(alive=before.alive, reopened=before.reopened)))
 
 
-def _share_out(rules: Rules, state: State, daemon: int, side: Side, *, ordered_anyway: bool) -> State:
-    """Crew._share_out, when `daemon` becomes `side`: order streams where a part changes, and that of one that came back."""
-    owners_before = rules.owners(_gone(state.sides))
-    state = _with(state, daemon, side)
-    owners = rules.owners(_gone(state.sides))
-    changed = {owner for pair in zip(owners_before, owners, strict=True) if pair[0] != pair[1] for owner in pair}
+def _mend(rules: Rules, state: State, daemon: int) -> State:
+    """Flow.mend: open the stream again where something is missing; the conversation goes on."""
+    state = _excused(state, daemon, "is opened again")
+    return _with(state, daemon, _order(rules, state.sides[daemon], daemon, state.here, owners_in(rules, state)))
+
+
+def _excused(state: State, daemon: int, what: str) -> State:
+    if state.sides[daemon].excused:
+        return state
+    return state._replace(broken=f"I8: {DAEMONS[daemon]} {what} though nothing went wrong with it")
+
+
+def _share_out(rules: Rules, before: State, state: State, also: int | None = None) -> State:
+    """Flow.share_out: order streams where a part is another than before, and that of one that came back."""
+    owners = owners_in(rules, state)
+    pairs = zip(owners_in(rules, before), owners, strict=True)
+    changed = {owner for pair in pairs if pair[0] != pair[1] for owner in pair}
     if not rules.all_that_change_are_ordered:
-        changed &= {daemon}
+        changed = set()
     sides = list(state.sides)
-    for number, other in enumerate(sides):
-        if other.phase >= Phase.IDLE and (number in changed or (ordered_anyway and number == daemon)):
-            sides[number] = _order(rules, other, number, state.here, owners)
+    for number, side in enumerate(sides):
+        if side.phase >= Phase.IDLE and (number in changed or number == also):
+            sides[number] = _order(rules, side, number, state.here, owners)
     return state._replace(sides=tuple(sides))
 
 
-def _gone(sides: Sequence[Side]) -> tuple[int, ...]:
-    return tuple(number for number, side in enumerate(sides) if side.phase < Phase.IDLE)
+def owners_in(rules: Rules, state: State) -> tuple[int, ...]:
+    """Who sends each shard."""
+    gone = tuple(number for number, side in enumerate(state.sides) if side.phase < Phase.IDLE)
+    return rules.owners(gone, state.lent)
 
 
 def _order(rules: Rules, side: Side, daemon: int, here: int, owners: tuple[int, ...]) -> Side:
-    """Crew._open: from the first place that is missing; the lanes of the stream before are closed."""
+    """Flow._reopen: from the first place that is missing; the lanes of the stream before are closed."""
     owned = _owned(owners, daemon)
     if rules.closes_lanes_when_ordering or not owned:
         side = side._replace(tap=0, lanes=CLOSED)
     if not owned:
-        return side._replace(phase=Phase.IDLE, feed=None)
+        stop = ("stop",) if side.phase > Phase.IDLE else ()
+        return side._replace(phase=Phase.IDLE, up=(*side.up, *stop))
     order = Feed(side.ordered + 1, rules.feed(owned, rules.first_missing(here, owners, daemon)))
     return side._replace(phase=Phase.OPENING, ordered=order.stream, reopened=True, up=(*side.up, order))
 
@@ -155,7 +172,7 @@ def _data(rules: Rules, state: State, daemon: int) -> Iterator[Step]:
             yield f"the rank reads {_named(lane)} of {name}", False, _read(rules, state, daemon, number)
     stuck = side.phase is Phase.STREAMING and side.known and side.alive and not moved and not side.up and not side.down
     if stuck and rules.stalls_are_noticed and _owes_next(rules, state, daemon):
-        yield f"the rank notices that nothing more comes of {name}", False, _lose(rules, state, daemon)
+        yield f"the rank notices that nothing more comes of {name}", False, _mend(rules, state, daemon)
 
 
 def _send(rules: Rules, state: State, daemon: int, number: int) -> Iterator[tuple[str, State]]:
@@ -193,17 +210,16 @@ def _read(rules: Rules, state: State, daemon: int, number: int) -> State:
     lane = side.lanes[number]
     message = lane.queue[0]
     if not lane.held and not rules.lane_accepts(side.tap, message.stream, message.after_loss):
-        return _lose(rules, state, daemon)
+        return _mend(rules, state, daemon)
     if not _admits(rules, state, message):
         held = (message._replace(after_loss=False), *lane.queue[1:])
         return _with_lane(state, daemon, number, lane._replace(queue=held, held=True))
     if message.stream != side.ordered:
         what = f"I3: a message of stream {message.stream} is placed after stream {side.ordered} was ordered"
         state = state._replace(broken=what)
-    owners = rules.owners(_gone(state.sides))
-    here, wrong = rules.place(state.here, owners, daemon, side.reopened, message.places)
+    here, wrong = rules.place(state.here, owners_in(rules, state), daemon, side.reopened, message.places)
     if wrong:
-        return _lose(rules, state, daemon)
+        return _mend(rules, state, daemon)
     after = _with_lane(state, daemon, number, lane._replace(queue=lane.queue[1:], held=False))
     return after._replace(here=here)
 
@@ -211,7 +227,7 @@ def _read(rules: Rules, state: State, daemon: int, number: int) -> State:
 def _owes_next(rules: Rules, state: State, daemon: int) -> bool:
     """Whether the batch that is next waits for this daemon."""
     after = rules.handed_out(state.here) + rules.world.batch
-    return any(place < after for place in rules.missing(state.here, rules.owners(_gone(state.sides)), daemon))
+    return any(place < after for place in rules.missing(state.here, owners_in(rules, state), daemon))
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------------
@@ -233,6 +249,11 @@ def _faults(rules: Rules, state: State, daemon: int) -> Iterator[tuple[str, Stat
     if side.phase is not Phase.LOST:
         late = _with(state, daemon, side._replace(excused=True))
         yield f"{name} is taken for silent, though it lives", _lose(rules, late, daemon)
+    if rules.world.lends and (lent := _relieved(rules, state, daemon)):
+        yield (
+            f"{name} is slow, and others are asked for some of its part",
+            _share_out(rules, state, state._replace(lent=lent)),
+        )
     for number, lane in enumerate(side.lanes):
         for left in range(len(lane.queue)):
             held = lane.held and left > 0
@@ -240,10 +261,20 @@ def _faults(rules: Rules, state: State, daemon: int) -> Iterator[tuple[str, Stat
             label = f"{_named(lane)} of {name} is cut, {left} of its messages arrive"
             yield label, _with_lane(_with(state, daemon, side._replace(excused=True)), daemon, number, gone)
         if lane.up and not lane.held and len(lane.queue) < rules.world.queue:
-            for place in rules.feed(_owned(rules.owners(_gone(state.sides)), daemon), 0):
+            for place in rules.feed(_owned(owners_in(rules, state), daemon), 0):
                 old = lane._replace(queue=(Message(side.tap - 1, (place,), False), *lane.queue))
                 label = f"place {place} of an older stream turns up in {_named(lane)} of {name}"
                 yield label, _with_lane(_with(state, daemon, side._replace(excused=True)), daemon, number, old)
+
+
+def _relieved(rules: Rules, state: State, daemon: int) -> tuple[tuple[int, int], ...]:
+    """Flow._relieve: what is lent when every second shard of a daemon that the other has, too, goes to that."""
+    other = 1 - daemon
+    if min(side.phase for side in state.sides) < Phase.IDLE:
+        return ()
+    movable = [shard for shard in _owned(owners_in(rules, state), daemon) if rules.holds(other, shard)]
+    lent = dict(state.lent) | dict.fromkeys(movable[::2], other)
+    return tuple(sorted(lent.items())) if movable else ()
 
 
 def _owned(owners: tuple[int, ...], daemon: int) -> tuple[int, ...]:

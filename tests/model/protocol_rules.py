@@ -49,6 +49,7 @@ class World:
         window: places from the next batch on that are taken off the wire.
         largest: records of the longest message.
         faults: how many things go wrong.
+        lends: whether a daemon may be slow, which counts as a fault, so that some of its part is lent to the other.
     """
 
     shards: tuple[tuple[int, str], ...]
@@ -60,6 +61,7 @@ class World:
     window: int = 2
     largest: int = 1
     faults: int = 2
+    lends: bool = False
 
     @property
     def places(self) -> int:
@@ -115,9 +117,10 @@ class Rules:
         """Whether a daemon has a shard."""
         return DAEMONS[daemon] in self.world.shards[shard][1]
 
-    def _owners(self, gone: tuple[int, ...]) -> tuple[int, ...]:
-        """Who sends each shard while these daemons cannot."""
-        return tuple(self._agreement.share_out({DAEMONS[daemon] for daemon in gone}).tolist())
+    def _owners(self, gone: tuple[int, ...], lent: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+        """Who sends each shard while these daemons cannot, and these shards are lent to others."""
+        names = {shard: DAEMONS[daemon] for shard, daemon in lent}
+        return tuple(self._agreement.share_out({DAEMONS[daemon] for daemon in gone}, (), names).tolist())
 
     def _feed(self, owned: tuple[int, ...], slot: int) -> tuple[int, ...]:
         """The places that a daemon ordered to send these shards from `slot` on will send, in its order."""
@@ -194,8 +197,8 @@ class Rules:
         ahead = first - handed
         return window.admits(ahead_slots=ahead, size_bytes=1, needed=ahead < self.world.batch)
 
-    def _takes_answer(self, ordered: int, answered: int) -> bool:
-        """Whether a rank that sent this many orders connects to the lanes of that answer."""
+    def _takes_answer(self, ordered: int, answered: int, stopped: bool) -> bool:
+        """Whether a rank that sent this many orders, and perhaps took back the last, connects to the lanes of that answer."""
         rows = example_rows(1)
         rank = RankSession(peer="store1:5555", timeout_ns=10**10)
         rank.greet(example_hello(), 0)
@@ -219,6 +222,8 @@ class Rules:
         rank.receive(PlanReply(need_catalog=False), 0)
         for _ in range(ordered):
             rank.open(epoch=0, origin=0, slot=0, owned=b"\1", lanes=1, now_ns=0)
+        if stopped:
+            rank.stop()
         return any(isinstance(told, StreamOpened) for told in rank.receive(Opened(stream=answered, ports=[6001]), 0))
 
     # ---- the real objects in a situation --------------------------------------------------------------------------

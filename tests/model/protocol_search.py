@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from protocol_moves import begin, steps
+from protocol_moves import begin, owners_in, steps
 from protocol_rules import DAEMONS, Rules
 from protocol_state import Feed, Phase, Side, State
 
@@ -125,8 +125,7 @@ def _without_way(states: int, froms: "array[int]", tos: "array[int]", ends: "arr
 
 
 def _wrong(rules: Rules, state: State) -> str:
-    gone = tuple(number for number, side in enumerate(state.sides) if side.phase < Phase.IDLE)
-    owners = rules.owners(gone)
+    owners = owners_in(rules, state)
     for shard, owner in enumerate(owners):
         if not rules.holds(owner, shard):
             return f"I6: shard {shard} is owed by {DAEMONS[owner]}, which does not hold it"

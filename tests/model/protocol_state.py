@@ -66,8 +66,8 @@ class Side(NamedTuple):
         phase: the rank's.
         ordered: how many streams were ordered in this session; the number of the newest.
         reopened: what it sends may repeat places that are here.
-        excused: something went wrong with it since its stream was opened: the rank may lose it.
-        up: control messages to the daemon: "hello" or an order (stream, places).
+        excused: something went wrong with it since its stream was opened: the rank may lose it, or open it again.
+        up: control messages to the daemon: "hello", an order (stream, places), or "stop".
         down: control messages to the rank: "agreed" or the number of a stream that was opened.
         feed: what the daemon sends.
         tap: the number of the stream whose lanes the rank is connected to, 0 for none.
@@ -94,10 +94,12 @@ class State(NamedTuple):
         faults: how many may still happen.
         here: the places that are here, as bits.
         sides: both daemons.
+        lent: shards that the rank moved away from one that was slow, and to whom.
         broken: the invariant that the step to this state broke, if any.
     """
 
     faults: int
     here: int
     sides: tuple[Side, ...]
+    lent: tuple[tuple[int, int], ...] = ()
     broken: str = ""

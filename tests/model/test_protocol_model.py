@@ -10,18 +10,20 @@ from protocol_search import explore
 
 _COPIES = World(shards=((2, "AB"), (2, "AB")), seed=2)
 _PARTS = World(shards=((1, "A"), (2, "AB"), (1, "B")), seed=3, largest=2)
-_LANES = World(shards=((2, "AB"), (2, "AB")), seed=2, lanes=2, largest=2, faults=1)
-_TIGHT = World(shards=((3, "A"), (1, "AB")), lanes=2, faults=1)
+_LANES = World(shards=((2, "AB"), (2, "AB")), seed=2, lanes=2, largest=2, faults=1, lends=True)
+_TIGHT = World(shards=((3, "A"), (1, "AB")), lanes=2, faults=1, lends=True)
+_LOANS = World(shards=((2, "AB"), (2, "AB")), seed=2, lends=True)
 _MORE = World(shards=((1, "AB"), (2, "AB")), seed=1, lanes=2)
 
 
 @pytest.mark.parametrize(
     ("world", "at_least"),
     [
-        pytest.param(_COPIES, 30_000, id="both hold all, two faults"),
-        pytest.param(_PARTS, 30_000, id="each holds a part, two faults, messages of two records"),
-        pytest.param(_LANES, 20_000, id="two lanes, one fault, messages of two records"),
-        pytest.param(_TIGHT, 9_000, id="two lanes, of which one can hold all that may be under way"),
+        pytest.param(_COPIES, 40_000, id="both hold all, two faults"),
+        pytest.param(_PARTS, 40_000, id="each holds a part, two faults, messages of two records"),
+        pytest.param(_LANES, 30_000, id="two lanes, one fault or loan, messages of two records"),
+        pytest.param(_TIGHT, 10_000, id="two lanes, of which one can hold all that may be under way"),
+        pytest.param(_LOANS, 100_000, id="both hold all, two faults or loans", marks=pytest.mark.slow),
         pytest.param(_MORE, 90_000, id="two lanes, two faults", marks=pytest.mark.slow),
     ],
 )
@@ -37,6 +39,9 @@ def test_in_the_searched_states_everything_happens_that_the_document_lists() -> 
     explored = explore(Rules(_TIGHT))
     for what in (
         "A crashes",
+        "B is slow, and others are asked",
+        "what was lent is given back",
+        "B hears 'stop'",
         "B crashes, what was under way is lost",
         "A starts again",
         "the control connection of B is cut",

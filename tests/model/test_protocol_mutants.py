@@ -39,18 +39,18 @@ class _ReadsTheLanesOfAStreamThatIsReplaced(Rules):
 
 
 class _ConnectsToTheLanesOfAnyAnswer(Rules):
-    def _takes_answer(self, ordered: int, answered: int) -> bool:
+    def _takes_answer(self, ordered: int, answered: int, stopped: bool) -> bool:
         return True
 
 
-class _OrdersOnlyAtTheOneThatChanged(Rules):
+class _OrdersNothingAtTheOthers(Rules):
     all_that_change_are_ordered = False
 
 
 class _GivesShardsToWhoeverIsLeft(Rules):
-    def _owners(self, gone: tuple[int, ...]) -> tuple[int, ...]:
+    def _owners(self, gone: tuple[int, ...], lent: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
         left = [daemon for daemon in (0, 1) if daemon not in gone]
-        return tuple(owner if owner in left or not left else left[0] for owner in super()._owners(()))
+        return tuple(owner if owner in left or not left else left[0] for owner in super()._owners((), lent))
 
 
 class _OverlooksStalls(Rules):
@@ -76,7 +76,7 @@ class _HasNoWindow(Rules):
         (_KeepsDuplicates, _COPIES, "I8", "hears the order of stream 2"),
         (_ReadsTheLanesOfAStreamThatIsReplaced, _COPIES, "I3", "taken for silent"),
         (_ConnectsToTheLanesOfAnyAnswer, _COPIES, "I3", "that stream 1 is open"),
-        (_OrdersOnlyAtTheOneThatChanged, _COPIES, "I5", "taken for silent"),
+        (_OrdersNothingAtTheOthers, _COPIES, "I5", "taken for silent"),
         (_GivesShardsToWhoeverIsLeft, _PARTS, "I6", "taken for silent"),
         (_OverlooksStalls, _TIGHT, "L1", "is cut, 0 of its messages arrive"),
         (_KeepsTheWindowShutForTheNextBatch, _COPIES, "I8", "nothing more comes"),
