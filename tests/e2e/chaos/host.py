@@ -88,6 +88,10 @@ class Host:
         self.runs = 0
         self.unblock(_NO_DAEMON)
 
+    def expect_end(self) -> None:
+        """Its daemon is about to be ended: it cannot be counted on from now on."""
+        self.block(_NO_DAEMON)
+
     def kill(self) -> None:
         """SIGKILL."""
         process = self.process

@@ -76,8 +76,8 @@ class Injection:
     def is_possible(self, fault: Fault) -> bool:
         """Whether it can be now, or must wait until its place is free of another fault.
 
-        A shard is damaged when all else is over, both daemons are there and all ranks under way: with the copy at one daemon gone and
-        the other daemon down nobody has it, and a job that starts is told of the damage instead of going round it.
+        A shard is damaged when all else is over, both daemons are there and all ranks under way: with the copy at one daemon
+        gone and the other daemon down nobody has it, and a job that starts is told of the damage instead of going round it.
         """
         host = self._hosts[fault.host]
         match fault.kind:
@@ -130,6 +130,7 @@ class Injection:
         fault = event.fault
         host = self._hosts[fault.host]
         host.taken.add("daemon")
+        host.expect_end()
         event.begun_ns = event.from_ns = time.monotonic_ns()
         match fault.kind:
             case Kind.DAEMON_DRAIN:
@@ -164,6 +165,8 @@ class Injection:
         self._agenda.aside(host.start, served, refused)
 
     def _end_both(self, event: Injected) -> None:
+        for host in self._hosts:
+            host.expect_end()
         event.begun_ns = event.from_ns = time.monotonic_ns()
         for number, host in enumerate(self._hosts):
             host.taken.add("daemon")
@@ -283,7 +286,6 @@ class Injection:
         fault = event.fault
         both = fault.kind in (Kind.NET_DROP_BOTH, Kind.NET_STALL_BOTH)
         hosts = self._hosts if both else [self._hosts[fault.host]]
-        event.begun_ns = event.from_ns = time.monotonic_ns()
         for host in hosts:
             host.taken.add("network")
             match fault.kind:
@@ -295,6 +297,7 @@ class Injection:
                 case _:
                     host.block("network")
                     host.proxy.stall()
+        event.begun_ns = event.from_ns = time.monotonic_ns()
 
         def heal() -> None:
             for host in hosts:
