@@ -1,0 +1,244 @@
+"""Runs of many epochs, and a daemon that serves one job after another: what they hold does not grow.
+
+Covers: memory, descriptors, threads and ports of both sides, as the kernel counts them. Does not cover: how much memory a side
+may hold at most (emlio-bench memory), many ranks at once (test_many_ranks).
+"""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from emlio.benchmarks.memory import read_resident
+from emlio.example import encode_example
+from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import DaemonProcess, RankProcess, settles
+
+MIB = 1 << 20
+RECORDS, RECORD_BYTES = 10_000, 20_000
+GROWTH = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a process holds.
+
+    Attributes:
+        own_bytes: memory of its own that is in RAM.
+        resident_bytes: that, and pages of mapped files.
+        threads: how many.
+        descriptors: how many.
+        ports: how many it listens on.
+    """
+
+    own_bytes: int
+    resident_bytes: int
+    threads: int
+    descriptors: int
+    ports: int
+
+    @property
+    def things(self) -> tuple[int, int, int]:
+        """What can be counted exactly."""
+        return self.threads, self.descriptors, self.ports
+
+
+def held(pid: int) -> Held:
+    process, memory = psutil.Process(pid), read_resident(pid)
+    return Held(
+        own_bytes=memory.own_bytes,
+        resident_bytes=memory.own_bytes + memory.file_bytes,
+        threads=process.num_threads(),
+        descriptors=process.num_fds(),
+        ports=sum(connection.status == psutil.CONN_LISTEN for connection in process.net_connections("tcp")),
+    )
+
+
+# ---- many epochs --------------------------------------------------------------------------------------------------------
+
+# It stands still after the epochs it is told, with its window full: what it holds then does not depend on who was faster.
+EPOCHS = """
+import json, signal, sys
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, NumPy's too: all of them block it then
+
+from emlio import EmlioLoader
+
+address, way, prefetch, *stops = sys.argv[1:]
+options = {"raw": True} if way == "plain" else {"fields": ["number", "vector"]}
+with EmlioLoader(address, batch_size=64, ids=True, to="numpy", prefetch=prefetch, timeout="30s", **options) as loader:
+    for epoch in range(1, 1 + int(stops[-1])):
+        seen = [number for batch in loader for number in batch["__id__"].tolist()]
+        assert sorted(seen) == list(range(loader.records)), epoch
+        if str(epoch) in stops:
+            print(json.dumps(epoch))
+            signal.sigwait({signal.SIGUSR1})
+"""
+
+
+def columns(record: int) -> bytes:
+    vector = np.full(RECORD_BYTES // 4, record, np.float32)
+    return encode_example({"number": record, "vector": vector, "text": b"x" * (record % 50)})
+
+
+@pytest.fixture(scope="module", params=["plain", "columns"])
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """200 MB of raw records, or of Examples with a vector of numbers; how to load them."""
+    way = str(request.param)
+    directory = tmp_path_factory.mktemp("datasets") / way
+    payload: Callable[[int], bytes] | int = columns if way == "columns" else RECORD_BYTES
+    make_dataset(directory, records=RECORDS, shards=4, payload=payload)
+    return way, directory
+
+
+def holdings_after(
+    daemon: DaemonProcess, address: str, way: str, prefetch: str, stops: Sequence[int]
+) -> list[tuple[Held, Held]]:
+    """What rank and daemon hold after these epochs."""
+    found: list[tuple[Held, Held]] = []
+    with RankProcess(EPOCHS, address, way, prefetch, *map(str, stops)) as rank:
+        for number, epoch in enumerate(stops):
+            assert rank.line(number, 200.0) == epoch
+            assert rank.calms_down()
+            assert daemon.calms_down()
+            found.append((held(rank.pid), held(daemon.pid)))
+            rank.send_signal(signal.SIGUSR1)
+        assert rank.finish() == 0, rank.log
+        assert rank.log == "", "nothing must have gone wrong on the way"
+    return found
+
+
+def assert_like(before: Held, after: Held, who: str) -> None:
+    assert after.things == before.things, who
+    assert after.own_bytes <= (1 + GROWTH) * before.own_bytes, who
+    assert after.resident_bytes <= (1 + GROWTH) * before.resident_bytes, who
+
+
+def test_after_ten_epochs_both_sides_hold_what_they_held_after_two(large: tuple[str, Path], tmp_path: Path) -> None:
+    way, directory = large
+    # Memory comes and goes by whole messages: with small ones a twentieth of it is more than a few of them.
+    with DaemonProcess({"large": directory}, "--message-size", "1MiB", folder=tmp_path) as daemon:
+        (rank, store), (rank_at_end, store_at_end) = holdings_after(
+            daemon, daemon.address("large"), way, "64MiB", (2, 10)
+        )
+        assert rank.own_bytes > 64 * MIB, "the window must be full, or a fuller one looks like a leak"
+        assert_like(rank, rank_at_end, "the rank")
+        assert_like(store, store_at_end, "the daemon")
+
+
+@pytest.mark.slow
+def test_with_sizes_as_they_are_by_default_fifty_epochs_hold_what_ten_did(
+    large: tuple[str, Path], tmp_path: Path
+) -> None:
+    way, directory = large
+    with DaemonProcess({"large": directory}, folder=tmp_path) as daemon:
+        stops = (10, 50)
+        (rank, store), (rank_at_end, store_at_end) = holdings_after(
+            daemon, daemon.address("large"), way, "256MiB", stops
+        )
+        assert_like(rank, rank_at_end, "the rank")
+        assert_like(store, store_at_end, "the daemon")
+
+
+# ---- many jobs ----------------------------------------------------------------------------------------------------------
+
+JOBS_A_PROCESS = 17
+WAVES = 3  # of four processes: 204 jobs
+
+KEPT_BYTES = 4 * MIB  # a quarter of --memory: buffers for the next messages
+MORE_BYTES = 3 * MIB
+
+# glibc keeps what is freed, as much as there ever was at a time. That is no leak and would hide one: so it gives it back here.
+GIVES_BACK = """
+import ctypes, signal
+
+signal.signal(signal.SIGUSR2, lambda *_: ctypes.CDLL(None).malloc_trim(0))
+"""
+
+# Half of its loaders get into the middle of an epoch, the others to its end or nowhere. Then some are closed, some left alone.
+JOBS = """
+import json, os, sys, threading
+from emlio import EmlioLoader
+
+address, count, fate = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+loaders = [EmlioLoader(address, batch_size=20, raw=True, to="numpy", prefetch="1MiB", timeout="30s") for _ in range(count)]
+for number, loader in enumerate(loaders):
+    batches = iter(loader) if number % 4 != 3 else iter(())
+    for taken, batch in enumerate(batches):
+        if number % 2 == 0 and taken == 3:
+            break
+print(json.dumps("began"))
+if fate == "killed":
+    threading.Event().wait()
+elif fate == "closed":
+    for loader in loaders:
+        loader.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def medium(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("datasets") / "medium"
+    make_dataset(directory, records=500, shards=4, payload=2000)
+    return directory
+
+
+def wave(daemon: DaemonProcess, count: int) -> None:
+    """Jobs of four processes at once: two are killed, one closes its loaders, one just ends."""
+    fates = ("killed", "closed", "killed", "left")
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(RankProcess(JOBS, daemon.address("medium"), str(count), fate)) for fate in fates
+        ]
+        for process, fate in zip(processes, fates, strict=True):
+            assert process.line(0, 60.0) == "began"
+            if fate == "killed":
+                process.send_signal(signal.SIGKILL)
+        for process, fate in zip(processes, fates, strict=True):
+            assert process.finish(30.0) == (-signal.SIGKILL if fate == "killed" else 0), process.log
+
+
+def rests(daemon: DaemonProcess) -> bool:
+    """Whether all its sessions end soon, those of killed ranks by its own judgement."""
+    return settles(lambda: daemon.log.count(" begins") == daemon.log.count(" ended: "), 30.0)
+
+
+def at_rest(daemon: DaemonProcess) -> Held:
+    """What it holds once all is given back that it does not need."""
+    assert settles(lambda: held(daemon.pid).ports == 1, 10.0)
+    assert daemon.calms_down()
+    kept = held(daemon.pid).own_bytes
+    daemon.send_signal(signal.SIGUSR2)
+    assert settles(lambda: held(daemon.pid).own_bytes < kept, 5.0)
+    assert daemon.calms_down()
+    return held(daemon.pid)
+
+
+def test_two_hundred_jobs_that_are_closed_left_or_killed_leave_the_daemon_as_it_was(
+    medium: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(GIVES_BACK, encoding="ascii")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    options = ("--heartbeat-timeout", "3s", "--memory", str(4 * KEPT_BYTES), "--message-size", "64KiB")
+    with DaemonProcess({"medium": medium}, *options, folder=tmp_path, environment={"PYTHONPATH": path}) as daemon:
+        wave(daemon, 1)  # opens what is opened once, such as the shards' files
+        assert rests(daemon)
+        before = at_rest(daemon)
+        for _ in range(WAVES):
+            wave(daemon, JOBS_A_PROCESS)
+        assert rests(daemon), daemon.log[-2000:]
+        jobs = 4 + WAVES * 4 * JOBS_A_PROCESS
+        assert daemon.log.count(" begins") >= jobs
+        assert daemon.log.count("nothing heard for") >= jobs // 2, "the killed ones"
+        assert daemon.log.count("goodbye") >= jobs // 2
+        after = at_rest(daemon)
+        assert after.things == before.things
+        assert after.own_bytes - before.own_bytes <= KEPT_BYTES + MORE_BYTES
+        assert after.resident_bytes - before.resident_bytes <= KEPT_BYTES + MORE_BYTES
+        assert "Traceback" not in daemon.log
