@@ -23,7 +23,7 @@ from emlio.errors import TransportError
 
 __all__ = ["Store", "WatchedRank", "address_of"]
 
-_PORTS: Final = (20_000, 30_000)
+_PORTS: Final = (10_000, 20_000)
 """Outside the range of which the system gives some away: a daemon must get its port again."""
 
 _ANSWER_S: Final = 60.0
