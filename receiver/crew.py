@@ -114,9 +114,11 @@ class Crew:
         )
 
     def _call(self, number: int, peer: Peer) -> Source:
-        source = Source(number, peer, RankSession(peer=str(peer), timeout_ns=self._config.timeout_ns), self._network)
+        now_ns = self._clock.monotonic_ns()
+        source = Source(number, peer, RankSession(peer=str(peer), timeout_ns=self._config.heartbeat_ns), self._network)
+        source.called_ns = now_ns
         self.sources.add(source)
-        self._carry_out(source, source.machine.greet(self._hello(), self._clock.monotonic_ns()))
+        self._carry_out(source, source.machine.greet(self._hello(), now_ns))
         return source
 
     def _hello(self) -> Hello:
@@ -270,7 +272,8 @@ class Crew:
     def lose(self, source: Source, error: EmlioError) -> None:
         """A daemon failed: hang up, have others send its part, and call again."""
         known = source.agreed or source.retry is not None or source.late
-        if not known and not (isinstance(error, RefusedError) and error.code in _PASSING_SOON):
+        passes_soon = isinstance(error, RefusedError) and error.code in _PASSING_SOON
+        if not known and not passes_soon and not isinstance(error, PeerLostError):
             raise error  # it never was here: whoever starts the job should hear of it at once
         was_here = source.is_here or source.farewell is not None
         is_news = was_here or source.retry is None
@@ -290,7 +293,7 @@ class Crew:
             is_news = is_news or source.unfit is None
             source.unfit, source.retry = error, Retry(error, now_ns, self._chances, slow=True)
         elif retry is None:
-            source.retry = Retry(error, now_ns, self._chances)
+            source.retry = Retry(error, now_ns, self._chances, lost_ns=None if was_here else source.called_ns)
         else:
             retry.failed(error, now_ns)
             source.retry = retry
@@ -306,23 +309,38 @@ class Crew:
             _LOG.debug("the daemon at %s is still lost: %s", source.machine.peer, error)
 
     def _what_follows(self, source: Source) -> str:
+        timeout = format_duration(self._config.timeout_ns)
+        if self.flow.agreement is None:
+            return f"it is called again, for {timeout} in all"
         if not self.flow.needs(source):
             return "others send its part" if source.holding is not None else "it is not needed"
-        timeout = format_duration(self._config.timeout_ns)
         return f"nobody else holds {self.flow.shards_of(source)}, so it must be back within {timeout}"
 
     def _try_again(self, source: Source, retry: Retry, now_ns: int) -> None:
+        timeout_ns = self._config.timeout_ns
         if retry.due_ns is not None and now_ns >= retry.due_ns:
+            answer_ns = retry.answer_within_ns(self._config.heartbeat_ns, timeout_ns)
             retry.try_now(now_ns)
-            source.call_again(RankSession(peer=source.machine.peer, timeout_ns=self._config.heartbeat_ns))
+            source.call_again(RankSession(peer=source.machine.peer, timeout_ns=answer_ns))
             self._carry_out(source, source.machine.greet(self._hello(), now_ns))
         needed = self.flow.agreement is None or self.flow.needs(source)
-        if needed and now_ns - retry.lost_ns >= self._config.timeout_ns:
-            raise PeerLostError(
-                f"{retry.error}; it must come back within {format_duration(self._config.timeout_ns)}, since nobody else sends "
-                f"{self.flow.shards_of(source)}, and did not in {retry.attempts} attempts"
-                + (f", the last: {retry.since}" if retry.since is not None else "")
-            ) from retry.error
+        if needed and now_ns - retry.lost_ns >= timeout_ns:
+            raise PeerLostError(self._farewell(source, retry)) from retry.error
+
+    def _farewell(self, source: Source, retry: Retry) -> str:
+        timeout = format_duration(self._config.timeout_ns)
+        attempts = f"in {retry.attempts} more attempts" + (
+            f", the last: {retry.since}" if retry.since is not None else ""
+        )
+        if source.holding is None:
+            return (
+                f"the daemon at {source.machine.peer} must answer within {timeout}, no answer came; is emlio-daemon running "
+                f"there, and is the port reachable? ({retry.error}; then {attempts})"
+            )
+        return (
+            f"{retry.error}; it must come back within {timeout}, since nobody else sends {self.flow.shards_of(source)}, "
+            f"and did not {attempts}"
+        )
 
     # ---- those that come and go -----------------------------------------------------------------------------------
 

@@ -30,9 +30,25 @@ class Retry:
         attempts: so far.
     """
 
-    def __init__(self, error: EmlioError, now_ns: int, chances: random.Random, *, slow: bool = False) -> None:
-        """See the class; with `slow` it is called seldom, since what is wrong with it must be mended by somebody."""
-        self.lost_ns = now_ns
+    def __init__(
+        self,
+        error: EmlioError,
+        now_ns: int,
+        chances: random.Random,
+        *,
+        slow: bool = False,
+        lost_ns: int | None = None,
+    ) -> None:
+        """See the class.
+
+        Args:
+            error: why it is lost.
+            now_ns: the time.
+            chances: draws the delays.
+            slow: call it seldom, since what is wrong with it must be mended by somebody.
+            lost_ns: since when it is, if not since now.
+        """
+        self.lost_ns = now_ns if lost_ns is None else lost_ns
         self.error = error
         self.since: EmlioError | None = None
         self.attempts = 0
@@ -47,6 +63,10 @@ class Retry:
     def due_ns(self) -> int | None:
         """When to try next; None while an attempt is under way."""
         return self._due_ns
+
+    def answer_within_ns(self, first_ns: int, longest_ns: int) -> int:
+        """How long the next attempt may wait for an answer: twice as long each time, for a daemon that is only slow."""
+        return min(first_ns << min(self.attempts, 20), longest_ns)
 
     def try_now(self, now_ns: int) -> None:
         """An attempt begins."""

@@ -42,6 +42,7 @@ class Source:
         owned: (shards,) which shards it sends.
         taps: its lanes.
         received_bytes: taken from them.
+        called_ns: when it was first.
         moved_ns: when it last sent something, or was asked to.
         furthest: the epoch and place of the message of its stream that lies furthest ahead.
         patience_ns: how long a batch may wait for it, while it says it is well, before its stream is opened anew.
@@ -67,6 +68,7 @@ class Source:
         self.received_bytes = 0
         self.farewell: EmlioError | None = None
         self.farewell_ns = 0
+        self.called_ns = 0
         self.moved_ns = 0
         self.furthest = (0, -1)
         self.patience_ns = 0

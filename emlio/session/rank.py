@@ -48,6 +48,9 @@ __all__ = ["PeerReport", "RankSession"]
 _HEARTBEATS_PER_TIMEOUT = 5
 """A daemon forgets a rank it has not heard for its heartbeat timeout; five pings in it leave room for lost time."""
 
+_LATE_PART = 4
+"""Of the timeout: if the clock is looked at so much too late, this process or its thread had no turn."""
+
 _PROBES = 3
 """Pings sent at once after the welcome, so that the round trip is the best of several and not one unlucky figure."""
 
@@ -174,8 +177,14 @@ class RankSession:
 
     def tick(self, now_ns: int) -> list[RankInstruction]:
         """Time has passed: ping, or give the daemon up."""
-        if self.state in (RankState.OVER, RankState.NEW):
+        due_ns = self.deadline_ns()
+        if due_ns is None:
             return []
+        late_ns = now_ns - due_ns
+        if late_ns > self._timeout_ns // _LATE_PART:
+            # This process stood still: what it did not hear meanwhile is not the daemon's fault.
+            self._heard_ns += late_ns
+            self._asked_ns = None if self._asked_ns is None else self._asked_ns + late_ns
         waited = now_ns - self._since_ns()
         if waited >= self._timeout_ns:
             what, none = ("say anything", "nothing") if self._asked_ns is None else ("answer", "no answer")

@@ -13,7 +13,18 @@ from emlio.errors import (
     RefusedError,
     RemoteProtocolError,
 )
-from emlio.session.instructions import Agreed, DaemonInstruction, Ended, Failed, Judge, Listed, RankInstruction, Send
+from emlio.session.instructions import (
+    Agreed,
+    DaemonInstruction,
+    Ended,
+    Failed,
+    Judge,
+    Listed,
+    RankInstruction,
+    Send,
+    StopStream,
+    StreamOpened,
+)
 from emlio.session.rank import PeerReport, RankSession
 from emlio.session.states import DaemonState, RankState
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
@@ -33,6 +44,7 @@ from emlio.wire.control import (
     ShardsRequest,
     SizesReply,
     SizesRequest,
+    Stop,
 )
 
 _ROWS = example_rows(5)
@@ -316,3 +328,39 @@ def test_pings_without_answers_are_not_kept_for_ever() -> None:
     before = rank.round_trip_ns
     rank.receive(Pong(nonce=nonces[0]), 100 * 10**9)
     assert rank.round_trip_ns == before
+
+
+_S = 1_000_000_000
+
+
+def test_a_rank_that_stood_still_itself_does_not_blame_the_daemon_but_asks_it() -> None:
+    rank = rank_in(RankState.STREAMING)
+    rank.tick(2 * _S)  # the next ping is due two seconds later
+    instructions = rank.tick(60 * _S)
+    assert [type(instruction.message) for instruction in instructions if isinstance(instruction, Send)] == [Ping]
+    assert rank.state is RankState.STREAMING
+    for second in range(61, 66):
+        rank.tick(second * _S)
+        assert rank.state is RankState.STREAMING
+    failed = [instruction for second in range(66, 80) for instruction in rank.tick(second * _S)]
+    assert isinstance(failed[-1], Failed)  # nothing came in ten seconds in which it could have
+
+
+def test_a_stream_that_is_taken_back_can_be_opened_again_and_a_late_answer_to_it_is_nothing() -> None:
+    rank = rank_in(RankState.OPENING)
+    assert [type(instruction) for instruction in rank.stop()] == [Send]
+    assert rank.state is RankState.READY
+    assert rank.stop() == []
+    assert rank.receive(Opened(stream=1, ports=[6001]), 0) == []
+    rank.open(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1, now_ns=0)
+    assert rank.receive(Opened(stream=1, ports=[6001]), 0) == []
+    assert rank.receive(Opened(stream=2, ports=[6002]), 0)[-1] == StreamOpened(stream=2, ports=(6002,))
+
+
+def test_a_daemon_told_to_stop_ends_the_stream_and_takes_another_order() -> None:
+    daemon = daemon_in(DaemonState.STREAMING)
+    assert daemon.receive(Stop(session=daemon.session), 0) == [StopStream()]
+    assert daemon.state is DaemonState.AGREED
+    refused = daemon.receive(Stop(session=daemon.session), 0)
+    assert daemon.state is DaemonState.OVER
+    assert any(isinstance(instruction, Send) and isinstance(instruction.message, Refused) for instruction in refused)

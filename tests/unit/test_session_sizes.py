@@ -159,6 +159,8 @@ def test_sizes_neither_answer_nor_prolong_another_question() -> None:
     order = rank.open(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1, now_ns=0)
     assert isinstance(_sent(order)[0], Open)
     rank.ask_sizes("a", 0, 1)
+    for second in range(1, 9):
+        rank.tick(second * _S)
     rank.receive(_reply(0), 9 * _S)
     failed = rank.tick(10 * _S)[-1]
     assert isinstance(failed, Failed)
