@@ -325,6 +325,9 @@ class Crew:
             self._carry_out(source, source.machine.greet(self._hello(), now_ns))
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
+            last = retry.since or retry.error
+            if source.holding is None and isinstance(last, RefusedError):
+                raise last  # it never was here, and says why
             raise PeerLostError(self._farewell(source, retry)) from retry.error
 
     def _farewell(self, source: Source, retry: Retry) -> str:

@@ -171,7 +171,7 @@ def test_a_draining_daemon_takes_no_new_session_and_no_new_stream(large: Path, t
         daemon.send_signal(signal.SIGTERM)
         daemon.wait_for_log("draining:")
         with pytest.raises(RefusedError, match="this daemon is shutting down") as got:
-            load(daemon, "large")
+            load(daemon, "large", timeout="1s")
         assert got.value.code == "draining"
         loader.set_epoch(5)
         with pytest.raises(PeerLostError, match="this daemon is shutting down"):
