@@ -15,7 +15,7 @@ from pathlib import Path
 
 from emlio.benchmarks.environment import read_environment
 from tests.e2e.chaos.disk import why_no_disk
-from tests.e2e.chaos.faults import Kind
+from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.known import Known, make_known
 from tests.e2e.chaos.report import Sample, as_json, as_markdown
 from tests.e2e.chaos.run import RunResult, run_seed
@@ -56,14 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kinds(asked: Sequence[str] | None) -> list[Kind]:
-    """Those asked for that this machine can do; prints why others are left out."""
-    kinds = [Kind.named(label) for label in asked] if asked else list(Kind)
+def _kinds(asked: Sequence[str] | None) -> Kinds:
+    """Those asked for; prints why some cannot be done here."""
+    kinds = tuple(Kind.named(label) for label in asked) if asked else tuple(Kind)
+    missing: set[Kind] = set()
     for kind, reason in ((Kind.DISK_FULL, why_no_disk()), (Kind.CLOCK_JUMP, why_no_shim())):
         if kind in kinds and reason is not None:
-            print(f"left out: {kind.label}: {reason}", flush=True)
-            kinds.remove(kind)
-    return kinds
+            print(f"not done here, another fault instead: {kind.label}: {reason}", flush=True)
+            missing.add(kind)
+    return Kinds(asked=kinds, missing=frozenset(missing))
 
 
 def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
@@ -78,7 +79,7 @@ def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
         yield from range(arguments.first, arguments.first + arguments.seeds)
 
 
-def _side_by_side(seeds: Iterator[int], jobs: int, known: Known, kinds: list[Kind], logs: Path) -> Iterator[RunResult]:
+def _side_by_side(seeds: Iterator[int], jobs: int, known: Known, kinds: Kinds, logs: Path) -> Iterator[RunResult]:
     if jobs == 1:
         for seed in seeds:
             yield run_seed(seed, known, kinds, logs / f"seed-{seed}")
@@ -94,10 +95,10 @@ def _side_by_side(seeds: Iterator[int], jobs: int, known: Known, kinds: list[Kin
 
 
 def _on_one_stage(
-    seeds: Iterator[int], known: Known, kinds: list[Kind], logs: Path, memory: list[Sample]
+    seeds: Iterator[int], known: Known, kinds: Kinds, logs: Path, memory: list[Sample]
 ) -> Iterator[RunResult]:
     begun = time.monotonic()
-    with Stage.for_kinds(known, logs / "stage", kinds) as stage:
+    with Stage.for_kinds(known, logs / "stage", set(kinds.asked) - kinds.missing) as stage:
         for seed in seeds:
             yield run_seed(seed, known, kinds, logs / f"seed-{seed}", stage)
             minutes = (time.monotonic() - begun) / 60

@@ -4,11 +4,11 @@ Covers: the kinds, what each says of itself, drawing. Pure. Does not cover: carr
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Fault", "Kind", "Service", "draw_schedule"]
+__all__ = ["Fault", "Kind", "Kinds", "Service", "draw_schedule"]
 
 
 class Service(Enum):
@@ -72,6 +72,14 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kinds:
+    """Which kinds may be drawn, and which of them this machine cannot do."""
+
+    asked: tuple[Kind, ...]
+    missing: frozenset[Kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault of a schedule.
 
@@ -107,14 +115,16 @@ _DURATIONS_S = {
     Kind.JOB_RESTART: (0.0, 0.5),
 }
 _USUAL_S = (0.0, 2.0)
+_INSTEAD = {Kind.DISK_FULL: Kind.DAEMON_KILL, Kind.CLOCK_JUMP: Kind.DAEMON_DRAIN}
 _EARLIEST, _LATEST = 0.03, 0.75
 _LATEST_BEFORE_A_SHARD = 0.45
 """A shard is damaged when all else is over."""
 
 
-def draw_schedule(seed: int, kinds: Sequence[Kind]) -> tuple[Fault, ...]:
+def draw_schedule(seed: int, kinds: Sequence[Kind], missing: Collection[Kind] = ()) -> tuple[Fault, ...]:
     """Two to four faults of these kinds, in the order of their places.
 
+    Those that this machine cannot do are drawn and then others done instead, so that all else of a seed is the same everywhere.
     At most one shard is damaged, and last: with the copy at one daemon gone and the other daemon down at once nobody has it.
     """
     draw = random.Random(f"emlio chaos {seed}")
@@ -125,7 +135,7 @@ def draw_schedule(seed: int, kinds: Sequence[Kind]) -> tuple[Fault, ...]:
     latest = _LATEST_BEFORE_A_SHARD if any(kind.of_shard for kind in drawn) else _LATEST
     faults = [
         Fault(
-            kind=kind,
+            kind=_INSTEAD[kind] if kind in missing else kind,
             at=draw.uniform(_EARLIEST, latest),
             rank=draw.randrange(3),
             host=draw.randrange(2),

@@ -67,7 +67,8 @@ class Seat:
     @property
     def is_under_way(self) -> bool:
         """Whether its latest process has taken a batch, or everything."""
-        return self.done or bool(self.begun_ns and self.taken and self.taken[-1].at_ns > self.begun_ns[-1])
+        begun = len(self.begun_ns) == self._processes
+        return self.done or bool(begun and self.taken and self.taken[-1].at_ns > self.begun_ns[-1])
 
     def start(self, told: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         """Put a process there, which goes on from the last state."""

@@ -17,7 +17,7 @@ import psutil
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.testing.processes import settles
 from tests.e2e.chaos.agenda import Agenda
-from tests.e2e.chaos.faults import Fault, Kind, draw_schedule
+from tests.e2e.chaos.faults import Fault, Kind, Kinds, draw_schedule
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.injection import Injected, Injection
 from tests.e2e.chaos.job import BATCH_SIZE, EPOCHS, Job
@@ -75,13 +75,13 @@ def _own() -> tuple[int, int, int]:
     return threading.active_count(), len(os.listdir("/proc/self/fd")), len(psutil.Process().children())
 
 
-def run_seed(seed: int, known: Known, kinds: Sequence[Kind], folder: Path, stage: Stage | None = None) -> RunResult:
+def run_seed(seed: int, known: Known, kinds: Kinds, folder: Path, stage: Stage | None = None) -> RunResult:
     """Do one run.
 
     Args:
         seed: draws its faults and its order.
         known: the dataset.
-        kinds: which faults may be drawn.
+        kinds: which faults may be drawn, and which of them cannot be done here.
         folder: where its logs lie afterwards, instead of those of an earlier one; it is removed if all was well.
         stage: one whose daemons live on; by default the run has its own.
     """
@@ -89,7 +89,7 @@ def run_seed(seed: int, known: Known, kinds: Sequence[Kind], folder: Path, stage
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     before = _own()
-    run = _Run(seed, known, draw_schedule(seed, kinds), folder)
+    run = _Run(seed, known, draw_schedule(seed, kinds.asked, kinds.missing), folder)
     try:
         if stage is not None:
             stage.prepare()

@@ -11,13 +11,14 @@ import pytest
 from emlio.testing.processes import run_python
 
 ROOT = Path(__file__).parents[3]
-SEEDS = (3, 5, 7, 9, 10, 13)
+SEEDS = (14, 22, 25, 27, 30, 33)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_job_gets_every_record_once_in_order_through_faults(seed: int, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)  # they take less than a minute; on a machine whose cores are busy with other things, more
+def test_jobs_get_every_record_once_in_order_through_faults(tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    words = ("-m", "tests.e2e.chaos.cli", "--seed", seed, "--logs", tmp_path)
-    said = run_python(*words, timeout_s=120.0, environment={"PYTHONPATH": path})
-    assert f"seed {seed}: good" in said
-    assert "1 runs of 20,000 records" in said
+    seeds = [word for seed in SEEDS for word in ("--seed", seed)]
+    words = ("-m", "tests.e2e.chaos.cli", *seeds, "--logs", tmp_path)
+    said = run_python(*words, timeout_s=570.0, environment={"PYTHONPATH": path})
+    assert [seed for seed in SEEDS if f"seed {seed}: good" not in said] == []
+    assert f"{len(SEEDS)} runs of 20,000 records" in said

@@ -150,6 +150,17 @@ def test_a_seed_draws_the_same_faults_each_time_and_all_kinds_come_up() -> None:
     assert all(sum(fault.kind.of_shard for fault in schedule) <= 1 for schedule in drawn)
 
 
+def test_what_a_machine_cannot_do_changes_nothing_else_of_a_schedule() -> None:
+    cannot = {Kind.DISK_FULL, Kind.CLOCK_JUMP}
+    for seed in range(100):
+        whole, rest = draw_schedule(seed, list(Kind)), draw_schedule(seed, list(Kind), cannot)
+        assert not cannot & {fault.kind for fault in rest}
+        assert [fault.at for fault in whole] == [fault.at for fault in rest]
+        assert [fault for fault in whole if fault.kind not in cannot] == [
+            kept for fault, kept in zip(whole, rest, strict=True) if fault.kind not in cannot
+        ]
+
+
 def event(kind: Kind, at_ms: int) -> Injected:
     fault = Fault(kind=kind, at=0.5, rank=0, host=0, duration_s=1.0, amount=0)
     return Injected(fault=fault, begun_ns=at_ms * MS, from_ns=at_ms * MS)
