@@ -12,8 +12,9 @@ __all__ = ["Course", "Mark", "Marks", "Pace"]
 _BURST_S = 0.02
 """How much of a rate may be saved up; a thread that came late by that much still keeps the rate."""
 
-_PAUSE_S = 0.002
-"""The least a sender is made to wait, so that a high rate does not mean a wake-up for every few bytes."""
+_PORTION_S = 0.002
+"""How much of a rate goes at once at least: otherwise the first sender would take every few bytes as they are earned, and
+the others would never have their turn."""
 
 
 class Course(Enum):
@@ -94,6 +95,7 @@ class Pace:
         if not bytes_per_s > 0:
             raise ValueError(f"a rate must be above 0 bytes a second, got {bytes_per_s}")
         self._rate = bytes_per_s
+        self._portion = max(bytes_per_s * _PORTION_S, 1.0)
         self._saved = 0.0
         self._now_ns = now_ns
 
@@ -102,7 +104,7 @@ class Pace:
         earned = (now_ns - self._now_ns) / 1e9 * self._rate
         self._now_ns = now_ns
         self._saved = min(self._saved + earned, max(self._rate * _BURST_S, 1.0))
-        return int(self._saved)
+        return int(self._saved) if self._saved >= self._portion else 0
 
     def went(self, count: int) -> None:
         """So many went."""
@@ -111,4 +113,4 @@ class Pace:
     @property
     def pause_s(self) -> float:
         """How long to wait until more may go."""
-        return max(_PAUSE_S, (1.0 - self._saved) / self._rate)
+        return max(self._portion - self._saved, 0.0) / self._rate

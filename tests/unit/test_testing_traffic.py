@@ -76,7 +76,9 @@ def test_a_pace_allows_what_its_rate_earned_and_saves_up_little() -> None:
     assert pace.allowed(0) == 0
     assert pace.allowed(5 * _MS) == 5000
     pace.went(5000)
-    assert pace.allowed(6 * _MS) == 1000
+    assert pace.allowed(6 * _MS) == 0  # too little to be worth a turn
+    assert pace.pause_s == pytest.approx(0.001)
+    assert pace.allowed(7 * _MS) == 2000
     assert pace.allowed(10_000 * _MS) == 20_000  # 20 ms of it, not ten seconds
 
 
