@@ -19,6 +19,7 @@ from emlio.daemon.answers import fault_of, welcome_to
 from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.library import AgreedPlan, Library, ServedDataset
+from emlio.daemon.memory import give_back_freed_memory
 from emlio.daemon.sender import StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
@@ -84,6 +85,7 @@ class Control:
         self._calls: deque[Callable[[], None]] = deque()
         # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
         self._next_session = secrets.randbits(60)
+        self._emptied = False  # the last session has just ended
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
@@ -119,6 +121,9 @@ class Control:
                 for client in list(self._clients.values()):
                     self._carry_out(client, client.machine.tick(now_ns))
                 self._decide(self._claims.tick(now_ns))
+                if self._emptied and not self._clients:
+                    self._emptied = False
+                    give_back_freed_memory()
         finally:
             self._decide(self._claims.dismiss("draining", _LEAVING))
             for client in list(self._clients.values()):
@@ -314,6 +319,7 @@ class Control:
                     self._stop_stream(client)
                 case Ended(reason=reason):
                     if self._clients.pop(client.identity, None) is not None:
+                        self._emptied = not self._clients
                         _LOG.info("%s ended: %s", client.label, reason)
                         self._decide(self._claims.gone(client.identity))
 
