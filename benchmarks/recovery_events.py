@@ -24,6 +24,7 @@ __all__ = [
     "EVENTS",
     "GIVEN_BACK",
     "GONE",
+    "MISSED",
     "MOVING",
     "MOVING_SOON",
     "NOTICED",
@@ -38,6 +39,7 @@ BACK: Final = "killed and started again: from its return to the next batch"
 NOTICED: Final = "killed, with a replica: until it is noticed"
 REPLACED: Final = "killed, with a replica: from then to the next batch"
 GIVEN_BACK: Final = "killed, with a replica: longest wait when it is back"
+MISSED: Final = "stopped for long: until it is noticed"
 MOVING: Final = "stopped for long: from its going on to the next batch"
 MOVING_SOON: Final = "stopped shortly: from its going on to the next batch"
 GONE: Final = "gone for good, timeout 4 s: until the rank's process has ended"
@@ -46,6 +48,9 @@ _HEARTBEAT_S: Final = 3.0
 """The loader's default."""
 
 _PING_S: Final = _HEARTBEAT_S / 5
+_NOTICED_S: Final = _HEARTBEAT_S + 0.05
+"""What was promised, and what it takes to say so."""
+
 _TIMEOUT_S: Final = 4.0
 _PACE_NS: Final = 1_000_000
 _WARM_S: Final = 1.0
@@ -187,7 +192,7 @@ def _replaced(scene: Scene) -> Reading:
             others_lost.append(rank.warnings(killed_ns, f"the daemon at {other.peer} is lost"))
         ended = rank.end()
     figures = (
-        times.figure(NOTICED, _HEARTBEAT_S + _PING_S),
+        times.figure(NOTICED, _NOTICED_S),
         times.figure(REPLACED, 1.0),
         times.figure(longest),
         times.figure(GIVEN_BACK, 1.0),
@@ -204,12 +209,15 @@ def _stopped_long(scene: Scene) -> Reading:
             stopped_ns = store.stop()
             rank.watch(stopped_s)
             moving_ns = store.go_on()
+            missed_ns = rank.hears(f"the daemon at {store.peer} is lost", stopped_ns)
             rank.hears("is back after", stopped_ns)
             wait = rank.recovers(stopped_ns, _SETTLE_S)
+            times.add(MISSED, missed_ns - stopped_ns)
             times.add_end(MOVING, wait, moving_ns)
             times.add_length(longest, wait)
         ended = rank.end()
-    return Reading(figures=(times.figure(MOVING, 2.0), times.figure(longest)), ended=ended)
+    figures = (times.figure(MISSED, _NOTICED_S), times.figure(MOVING, 2.0), times.figure(longest))
+    return Reading(figures=figures, ended=ended)
 
 
 def _stopped_shortly(scene: Scene) -> Reading:

@@ -154,13 +154,16 @@ class Crew:
     # ---- the conversations ----------------------------------------------------------------------------------------
 
     def receive(self, source: Source) -> None:
-        """Read what a daemon said."""
+        """Read what a daemon said, and notice that the connection ended."""
+        broken = source.link.has_broken()  # asked first: what came before the end can still be read
         while not source.link.closed and (data := source.link.receive()) is not None:
             try:
                 message = decode_control(data)
             except RemoteProtocolError as error:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
             self._carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
+        if broken and not source.link.closed:
+            self._carry_out(source, source.machine.cut_off())
 
     def tick(self, *, hungry: bool) -> None:
         """Time has passed: ping, notice silence, call again, give up; with `hungry`, the user waits for a batch."""
@@ -328,13 +331,12 @@ class Crew:
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError):
                 raise last  # it never was here, and says why
-            raise PeerLostError(self._farewell(source, retry)) from retry.error
+            raise PeerLostError(self._farewell(source, retry))
 
     def _farewell(self, source: Source, retry: Retry) -> str:
         timeout = format_duration(self._config.timeout_ns)
-        attempts = f"in {retry.attempts} more attempts" + (
-            f", the last: {retry.since}" if retry.since is not None else ""
-        )
+        last = f", the last: {retry.since}" if retry.since is not None else ""
+        attempts = f"in {retry.attempts} more attempts{last}"
         if source.holding is None:
             return (
                 f"the daemon at {source.machine.peer} must answer within {timeout}, no answer came; is emlio-daemon running "
@@ -342,7 +344,7 @@ class Crew:
             )
         return (
             f"{retry.error}; it must come back within {timeout}, since nobody else sends {self.flow.shards_of(source)}, "
-            f"and did not {attempts}"
+            f"and did not {attempts}; {self.flow.position()}"
         )
 
     # ---- those that come and go -----------------------------------------------------------------------------------

@@ -96,6 +96,12 @@ class Flow:
         shards = self.agreement.plan.catalog.shards
         return few([shards[number].name for number in np.flatnonzero(self.owners == source.number)])
 
+    def position(self) -> str:
+        """What comes next, in words."""
+        if self._reorder is None:
+            return "no batch was asked for yet"
+        return f"batch {self._reorder.next_step} of epoch {self._reorder.next_epoch} is the next"
+
     # ---- opening --------------------------------------------------------------------------------------------------
 
     def go_to(self, reorder: Reorder, epoch: int, origin: int) -> None:

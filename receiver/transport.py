@@ -7,6 +7,7 @@ bytes mean.
 from collections.abc import Iterable
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from emlio.errors import ConfigError
 from emlio.waker import Waker
@@ -19,10 +20,19 @@ LANE_QUEUE = 4
 
 
 class ControlLink:
-    """A DEALER connected to one daemon."""
+    """A DEALER connected to one daemon, and what libzmq tells of its connection."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", events: "zmq.Socket[bytes]") -> None:
         self.socket = socket
+        self.events = events
+
+    def has_broken(self) -> bool:
+        """Whether there was a connection and it ended since this was asked last; what came before can be read first."""
+        broken = False
+        while self.events.poll(0):
+            recv_monitor_message(self.events, zmq.DONTWAIT)
+            broken = True
+        return broken
 
     def send(self, data: bytes) -> None:
         """Queue a message; it leaves once there is a connection."""
@@ -46,6 +56,8 @@ class ControlLink:
 
     def close(self, linger_ms: int = 0) -> None:
         """Disconnect, after giving last words a moment to leave."""
+        self.socket.disable_monitor()
+        self.events.close(linger=0)
         self.socket.close(linger=linger_ms)
 
 
@@ -80,25 +92,43 @@ class Network:
     def __init__(self, waker: Waker) -> None:
         self._context = zmq.Context()
         self._waker = waker
+        self._links = 0
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
     def control(self, endpoint: str) -> ControlLink:
         """Connect to a daemon's control port; it need not be there yet."""
-        socket = self._socket(zmq.DEALER, endpoint, MAX_CONTROL_BYTES, None)
-        self._poller.register(socket, zmq.POLLIN)
-        return ControlLink(socket)
+        socket = self._new(zmq.DEALER, MAX_CONTROL_BYTES)
+        self._links += 1
+        events = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED, f"inproc://link-{self._links}")
+        link = ControlLink(socket, events)
+        try:
+            self._connect(socket, endpoint)
+        except ConfigError:
+            link.close()
+            raise
+        for part in (link.socket, link.events):
+            self._poller.register(part, zmq.POLLIN)
+        return link
 
     def lane(self, endpoint: str) -> Lane:
         """Connect to a lane."""
-        lane = Lane(self._socket(zmq.PULL, endpoint, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES), LANE_QUEUE))
+        lane = Lane(self._new(zmq.PULL, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES)))
+        # Before connecting: on a live pair a mark changes nothing.
+        lane.socket.setsockopt(zmq.RCVHWM, LANE_QUEUE)
+        try:
+            self._connect(lane.socket, endpoint)
+        except ConfigError:
+            lane.close()
+            raise
         self._poller.register(lane.socket, zmq.POLLIN)
         return lane
 
     def forget(self, thing: "ControlLink | Lane") -> None:
         """Wait for it no longer; before closing it, or while it shall not be read."""
-        if thing.socket in self._poller:
-            self._poller.unregister(thing.socket)
+        for part in _parts(thing):
+            if part in self._poller:
+                self._poller.unregister(part)
 
     def remember(self, thing: Lane) -> None:
         """Wait for it again."""
@@ -109,9 +139,9 @@ class Network:
         """Those of `things` that can be read; empty when the waker woke or time is up."""
         ready = {socket for socket, _ in self._poller.poll(timeout_ms)}
         self._waker.rest()
-        return [thing for thing in things if thing.socket in ready]
+        return [thing for thing in things if not ready.isdisjoint(_parts(thing))]
 
-    def _socket(self, kind: int, endpoint: str, largest: int, queue: int | None) -> "zmq.Socket[bytes]":
+    def _new(self, kind: int, largest: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, largest)
@@ -120,21 +150,24 @@ class Network:
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         socket.setsockopt(zmq.IPV6, 1)
-        if queue is not None:
-            # Before connecting: on a live pair a mark changes nothing.
-            socket.setsockopt(zmq.RCVHWM, queue)
+        return socket
+
+    @staticmethod
+    def _connect(socket: "zmq.Socket[bytes]", endpoint: str) -> None:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
-            socket.close(linger=0)
             raise ConfigError(
                 f"a daemon's address must be one that can be connected to, got {endpoint}: {error.strerror}"
             ) from error
-        return socket
 
     def close(self) -> None:
         """Free the context; every socket must be closed before."""
         self._context.term()
+
+
+def _parts(thing: "ControlLink | Lane") -> "tuple[zmq.Socket[bytes], ...]":
+    return (thing.socket, thing.events) if isinstance(thing, ControlLink) else (thing.socket,)
 
 
 def receive_buffer_bytes() -> int:

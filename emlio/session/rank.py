@@ -175,6 +175,17 @@ class RankSession:
         except EmlioError as error:
             return self._fail(error)
 
+    def cut_off(self) -> list[RankInstruction]:
+        """The connection ended, and nobody said goodbye."""
+        if self.state in (RankState.OVER, RankState.NEW):
+            return []
+        return self._fail(
+            PeerLostError(
+                f"the connection to the daemon at {self.peer} must last as long as the session, it ended (state: "
+                f"{self.state.value}); does emlio-daemon still run there?"
+            )
+        )
+
     def tick(self, now_ns: int) -> list[RankInstruction]:
         """Time has passed: ping, or give the daemon up."""
         due_ns = self.deadline_ns()
@@ -211,8 +222,8 @@ class RankSession:
         return now_ns - self._heard_ns
 
     def _since_ns(self) -> int:
-        """What the timeout counts from: a question that is open, whatever else is said meanwhile, or the last word."""
-        return self._heard_ns if self._asked_ns is None else self._asked_ns
+        """What the timeout counts from: the last word, or a question that is open since before it."""
+        return self._heard_ns if self._asked_ns is None else min(self._heard_ns, self._asked_ns)
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 

@@ -275,13 +275,26 @@ def test_a_daemon_that_stands_still_for_less_than_a_heartbeat_is_waited_for_and_
     assert log.said() == []
 
 
+def test_a_daemon_that_stands_still_is_missed_within_a_heartbeat_though_it_is_asked_for_less_meanwhile(
+    numbers: Numbers, tmp_path: Path, log: Log
+) -> None:
+    with stores(numbers, tmp_path, 2) as (store, other), reading(numbers, store, other) as rank:
+        stopped = store.stop()
+        lost = log.wait(f"the daemon at {store.peer} is lost", stopped)
+        assert lost - stopped < HEARTBEAT_S + 1.0, log.said()
+        rank.flows()
+        assert rank.gap(stopped)[1] < lost + 1.0 + BUSY_S
+        moving = store.go_on()
+        log.wait(f"the daemon at {store.peer} is back after", moving)
+
+
 def test_another_daemon_with_the_same_shards_takes_over_and_gives_back(
     numbers: Numbers, tmp_path: Path, log: Log
 ) -> None:
     with stores(numbers, tmp_path, 2) as (store, other), reading(numbers, store, other) as rank:
         killed = store.kill()
         lost = log.wait(f"the daemon at {store.peer} is lost", killed)
-        assert lost - killed < HEARTBEAT_S + BUSY_S
+        assert lost - killed < HEARTBEAT_S - 1.0, "its connection ended, which is noticed before its silence"
         rank.flows()
         assert rank.gap(killed)[1] < lost + 1.0 + BUSY_S
         back = store.restart()

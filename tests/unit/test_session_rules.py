@@ -346,6 +346,30 @@ def test_a_rank_that_stood_still_itself_does_not_blame_the_daemon_but_asks_it() 
     assert isinstance(failed[-1], Failed)  # nothing came in ten seconds in which it could have
 
 
+def test_a_question_asked_of_a_daemon_that_is_silent_already_gives_it_no_more_time() -> None:
+    rank = rank_in(RankState.STREAMING)
+    for second in range(1, 7):
+        assert not any(isinstance(instruction, Failed) for instruction in rank.tick(second * _S))
+    rank.open(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1, now_ns=6 * _S)
+    told = [(second, told) for second in range(7, 12) for told in rank.tick(second * _S) if isinstance(told, Failed)]
+    assert [second for second, _ in told] == [10]
+
+
+@pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
+def test_a_connection_that_ends_ends_the_session_at_once(state: RankState) -> None:
+    rank = rank_in(state)
+    failed = rank.cut_off()[-1]
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, PeerLostError)
+    assert "store1:5555 must last as long as the session" in str(failed.error)
+    assert rank.state is RankState.OVER
+
+
+@pytest.mark.parametrize("state", [RankState.NEW, RankState.OVER])
+def test_a_connection_that_ends_without_a_session_is_nothing(state: RankState) -> None:
+    assert rank_in(state).cut_off() == []
+
+
 def test_a_stream_that_is_taken_back_can_be_opened_again_and_a_late_answer_to_it_is_nothing() -> None:
     rank = rank_in(RankState.OPENING)
     assert [type(instruction) for instruction in rank.stop()] == [Send]
