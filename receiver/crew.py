@@ -18,13 +18,13 @@ from uuid import uuid4
 
 from emlio import __version__
 from emlio.clock import Clock
-from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Agreement, Holding, agree
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.flow import Flow
 from emlio.receiver.reorder import Reorder
-from emlio.receiver.retry import Retry
+from emlio.receiver.retry import Retry, is_for_the_user, may_pass
 from emlio.receiver.source import Source, Sources
 from emlio.receiver.transport import Network
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
@@ -37,14 +37,6 @@ __all__ = ["Crew"]
 
 _LOG = logging.getLogger("emlio.receiver")
 _GOODBYE_MS = 200
-_PASSING = frozenset({"no-session", "draining", "rank-claimed", "protocol"})
-"""Refusals after which the same daemon may say yes."""
-
-_PASSING_SOON = frozenset({"no-session", "draining"})
-"""Also at the very beginning: it is being started anew, or was too busy to keep a session."""
-
-_PASSING_LATER = frozenset({"no-lane"})
-"""At the beginning they are a setting that must be changed; while a daemon comes back, others may hold what it lacks."""
 
 
 class Crew:
@@ -274,19 +266,15 @@ class Crew:
 
     def lose(self, source: Source, error: EmlioError) -> None:
         """A daemon failed: hang up, have others send its part, and call again."""
-        known = source.agreed or source.retry is not None or source.late
-        passes_soon = isinstance(error, RefusedError) and error.code in _PASSING_SOON
-        if not known and not passes_soon and not isinstance(error, PeerLostError):
-            raise error  # it never was here: whoever starts the job should hear of it at once
+        knew_it = source.agreed or source.late or (source.retry is not None and source.holding is not None)
+        if not knew_it and is_for_the_user(error, source.retry):
+            raise error
         was_here = source.is_here or source.farewell is not None
         is_news = was_here or source.retry is None
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
         retry = source.retry or source.trouble
-        codes = _PASSING if retry is None else _PASSING | _PASSING_LATER
-        passing = isinstance(error, TransportError | RemoteProtocolError) or (
-            isinstance(error, RefusedError) and error.code in codes
-        )
+        passing = may_pass(error, retry)
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))

@@ -138,8 +138,13 @@ class Flow:
         reorder.reassign(owners, self._names())
         self._impatience.forget()
         for source in self._sources:
-            if source.is_here and (source.number in affected or source is also):
+            if source.number not in affected and source is not also:
+                continue
+            if source.is_here:
                 self._guard(source, partial(self._reopen, source, reorder))
+            else:
+                source.close_lanes()  # what one that leaves has still under way was dealt otherwise
+                self._guard(source, source.part)
 
     def mend(self, source: Source, error: RemoteProtocolError) -> None:
         """Messages of a stream were lost or changed: open it where something is missing. Raises `error` if that does not help."""

@@ -1,14 +1,14 @@
 """When a daemon that was lost is tried again, and when that is given up.
 
-Covers: the delays, which grow and are drawn so that the ranks of a job do not all come at once; the deadline. Pure. Does
-not cover: trying (emlio.receiver.crew).
+Covers: the delays, which grow and are drawn so that the ranks of a job do not all come at once; the deadline; which errors may
+pass. Pure. Does not cover: trying (emlio.receiver.crew).
 """
 
 import random
 
-from emlio.errors import EmlioError
+from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 
-__all__ = ["Retry"]
+__all__ = ["Retry", "is_for_the_user", "may_pass"]
 
 _FIRST_NS = 50_000_000
 """A daemon that restarts is back after half a second; one that is gone costs little to be asked that often at first."""
@@ -18,6 +18,18 @@ _LONGEST_NS = 1_000_000_000
 
 _SLOW_NS = 10_000_000_000
 """Between looks at a daemon whose files are not what they were: somebody may mend them."""
+
+_PASSING = frozenset({"no-session", "draining", "rank-claimed", "protocol"})
+"""Refusals after which the same daemon may say yes."""
+
+_PASSING_SOON = frozenset({"no-session", "draining"})
+"""Also at the very beginning: it is being started anew, or was too busy to keep a session."""
+
+_PASSING_LATER = frozenset({"no-lane"})
+"""At the beginning they are a setting that must be changed; while a daemon comes back, others may hold what it lacks."""
+
+_MISUNDERSTANDINGS = 3
+"""So many times what is said may have been changed on its way; after that the two sides really do not understand each other."""
 
 
 class Retry:
@@ -81,3 +93,19 @@ class Retry:
         # Between half and all of it: ranks that lost the daemon at one moment come back one by one. It counts from the beginning
         # of the attempt: after one that waited long for an answer the next may begin at once.
         self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))
+
+
+def may_pass(error: EmlioError, before: Retry | None) -> bool:
+    """Whether a daemon that was lost for this reason, maybe after others, is called again soon."""
+    codes = _PASSING if before is None else _PASSING | _PASSING_LATER
+    return isinstance(error, TransportError | RemoteProtocolError) or (
+        isinstance(error, RefusedError) and error.code in codes
+    )
+
+
+def is_for_the_user(error: EmlioError, before: Retry | None) -> bool:
+    """Whether calling a daemon that never was here again is no use: whoever starts the job should hear of it at once."""
+    code = error.code if isinstance(error, RefusedError) else ""
+    if isinstance(error, RemoteProtocolError) or code == "protocol":
+        return before is not None and before.attempts >= _MISUNDERSTANDINGS
+    return before is None and code not in _PASSING_SOON and not isinstance(error, PeerLostError)

@@ -29,7 +29,7 @@ class ControlLink:
     def has_broken(self) -> bool:
         """Whether there was a connection and it ended since this was asked last; what came before can be read first."""
         broken = False
-        while self.events.poll(0):
+        while not self.closed and self.events.poll(0):
             recv_monitor_message(self.events, zmq.DONTWAIT)
             broken = True
         return broken

@@ -97,8 +97,9 @@ class Store:
         return self._bind.removeprefix("tcp://")
 
     def kill(self) -> float:
+        now = time.monotonic()  # before: the loss is noticed sooner than the death
         self.daemon.kill()
-        return time.monotonic()
+        return now
 
     def restart(self) -> float:
         self.daemon = self._start()

@@ -205,7 +205,7 @@ class SimulatedJob:
                 daemon.die()
                 daemon.frozen_until = step + fault.steps
                 for control in controls:
-                    control.connect_again()
+                    control.connect_again(told=draw.random() < 0.5)
                 for lane in full:
                     if fault.what == "crash, and lose":
                         lane.queue.clear()
@@ -216,7 +216,7 @@ class SimulatedJob:
                 daemon.frozen_until = max(daemon.frozen_until, step + fault.steps)
             case "cut control":
                 for control in controls:
-                    control.connect_again()
+                    control.connect_again(told=draw.random() < 0.5)
             case "cut lane":
                 for lane in lanes:
                     lane.cut_until = step + fault.steps
@@ -225,7 +225,7 @@ class SimulatedJob:
             case "bad links":
                 network.faults = LinkFaults(delay_ns=10_000_000, jitter_ns=200_000_000, loss=0.05, repetition=0.05)
                 for control in controls:
-                    control.connect_again()
+                    control.connect_again(told=draw.random() < 0.5)
             case "lose" if full:
                 del draw.choice(full).queue[-1]
             case "repeat" if full:

@@ -27,10 +27,15 @@ class SimulatedControl:
         self.closed = False
         self._network = network
         self._inbox: deque[bytes] = deque()
-        self.connect_again()
+        self._broken = False
+        self._connect()
 
-    def connect_again(self) -> None:
-        """Lose what is under way; the daemon takes what comes for another peer's."""
+    def connect_again(self, *, told: bool) -> None:
+        """Lose what is under way; the daemon takes what comes for another peer's. The rank may be told, or not."""
+        self._broken = self._broken or told
+        self._connect()
+
+    def _connect(self) -> None:
         network = self._network
         self.identity = network.next_number()
         self.up = Link(network.clock, network.faults, seed=2 * self.identity)
@@ -43,7 +48,12 @@ class SimulatedControl:
     @property
     def readable(self) -> bool:
         """Whether something is waiting."""
-        return bool(self._inbox)
+        return bool(self._inbox) or self._broken
+
+    def has_broken(self) -> bool:
+        """See `emlio.receiver.transport.ControlLink`."""
+        broken, self._broken = self._broken and not self.closed, False
+        return broken
 
     def send(self, data: bytes) -> None:
         """See `emlio.receiver.transport.ControlLink`."""

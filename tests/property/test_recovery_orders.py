@@ -22,7 +22,6 @@ from emlio.receiver.reorder import LaneOrder, Reorder, WholeBatch
 
 _SHUFFLES = st.sampled_from(["global", "block:3:2", "shard", "none"]).map(Shuffle.parse)
 
-
 _FAULTS = st.lists(
     st.builds(
         Fault,
@@ -110,6 +109,23 @@ def test_where_nothing_goes_wrong_nobody_is_taken_for_lost(planned: tuple[Plan, 
     came = job.run(epoch=0, origin=0, batches=len(due), faults=[])
     assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
     assert job.lost == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_daemon_that_leaves_while_the_other_is_away_is_not_taken_for_one_that_breaks_the_plan(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its last messages are on their way when the shards are shared out among those that will come back."""
+    shards = tuple(ShardEntry(name=f"s{n}", records=30, size_bytes=720, digest=f"{n:032x}") for n in range(4))
+    plan = Plan(Catalog(shards=shards), PlanSpec(seed=1, batch_size=2))
+    due = _planned(plan, 0, 0, 0, 2)
+    job = SimulatedJob(plan=plan, rank=0, holders=[[0, 1]] * 4, size=80_000, seed=seed)
+    crash = Fault(step=5, what="crash", daemon=1, steps=200)
+    came = job.run(
+        epoch=0, origin=0, batches=len(due), faults=[crash, Fault(step=37, what="leave", daemon=0, steps=60)]
+    )
+    assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
+    assert [line for line in caplog.messages if "of the plan" in line or "must be owed" in line] == []
 
 
 @given(

@@ -2,8 +2,10 @@
 
 import random
 
-from emlio.errors import PeerLostError
-from emlio.receiver.retry import Retry
+import pytest
+
+from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
+from emlio.receiver.retry import Retry, is_for_the_user
 
 MS = 1_000_000
 LOST = PeerLostError("lost")
@@ -54,3 +56,32 @@ def test_an_attempt_that_waited_long_for_an_answer_is_followed_by_the_next_at_on
     retry.try_now(0)
     retry.failed(LOST, 3_000 * MS)
     assert retry.due_ns == 3_000 * MS
+
+
+def tried(times: int) -> Retry:
+    """What was lost and called again so often."""
+    retry = Retry(LOST, 0, random.Random(1))
+    for _ in range(times):
+        retry.try_now(0)
+        retry.failed(LOST, 0)
+    return retry
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (DatasetError("other files"), 0),
+        (RefusedError("no such dataset", code="unknown-dataset"), 0),
+        (RemoteProtocolError("changed on its way"), 3),
+        (RefusedError("changed on its way", code="protocol"), 3),
+        (LOST, None),
+        (RefusedError("not now", code="draining"), None),
+    ],
+)
+def test_what_is_wrong_at_the_start_is_said_when_calling_again_is_no_use(
+    error: EmlioError, attempts: int | None
+) -> None:
+    told = [is_for_the_user(error, None), *(is_for_the_user(error, tried(times)) for times in range(4))]
+    # What comes after something that may pass is left to the deadline, unless the two do not understand each other.
+    once_only = attempts == 0
+    assert told == [once_only, *(not once_only and attempts is not None and times >= attempts for times in range(4))]
