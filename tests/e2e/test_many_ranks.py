@@ -86,9 +86,9 @@ def fills_up(daemon: DaemonProcess) -> bool:
 
     def probe() -> bool:
         seen.append(own_bytes(daemon))
-        return len(seen) > 20 and seen[-1] == max(seen) == seen[-20]
+        return len(seen) > 40 and max(seen[-40:]) - max(seen[:-40]) < 256 << 10
 
-    return settles(probe, 30.0)
+    return settles(probe, 60.0)
 
 
 def warm_up(daemon: DaemonProcess) -> None:
