@@ -59,10 +59,14 @@ class _Outlet:
         else:
             self.totals.starved_ns += waited
         while (outgoing := self.stream.first()) is not None:
+            size_bytes = outgoing.message.size_bytes
+            self.totals.sent_bytes += (
+                size_bytes  # before: what has left already must not be missing where the sum is told
+            )
             if not self._offer(outgoing):
+                self.totals.sent_bytes -= size_bytes
                 self.blocked = True
                 return
-            self.totals.sent_bytes += outgoing.message.size_bytes
             self.stream.sent()
         self.blocked = False
         # Nothing is ready because reading may not go on before the network has taken what is under way.

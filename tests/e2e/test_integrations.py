@@ -25,7 +25,10 @@ EPOCHS = 2
 SEED = 42  # the examples'
 TWO = 2
 STEPS = 7  # of an epoch on two ranks
-STOPS = [(3, 3 * BATCH * TWO), (STEPS, RECORDS)]  # in the middle of an epoch, and at its end
+STOPS = [
+    pytest.param(3, 3 * BATCH * TWO, id="in the middle of an epoch"),
+    pytest.param(STEPS, RECORDS, id="at its end", marks=pytest.mark.slow),
+]
 END_S = 120.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")

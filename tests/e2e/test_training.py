@@ -171,7 +171,7 @@ def test_four_ranks_train_on_each_picture_once_an_epoch_in_equal_numbers_of_step
     assert all(re.search(r"evaluation top-1 [0-9.]+% of 33$", line) for line in job.lines), job.lines
 
 
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
 def test_after_kill_9_fewer_ranks_go_on_from_the_checkpoint_and_no_picture_is_lost_or_doubled(
     served: DaemonProcess, tmp_path: Path, seed: int
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_run_that_was_interrupted_learns_bit_for_bit_what_an_uninterrupted_one
     assert torch.equal(ends[0]["random"][0]["cpu"], ends[1]["random"][0]["cpu"])
 
 
-@pytest.mark.parametrize("ranks", [0, 2])
+@pytest.mark.parametrize("ranks", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_sigterm_saves_where_all_ranks_stopped_and_the_next_run_goes_on_there(
     served: DaemonProcess, tmp_path: Path, ranks: int
 ) -> None:
