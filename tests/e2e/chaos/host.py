@@ -76,6 +76,8 @@ class Host:
         Raises:
             TimeoutError: it ended instead.
         """
+        for left in self.state_folder.glob("ready-*"):  # by those that were killed; a small disk is soon full of them
+            left.unlink()
         data_ports = f"{self._ports[1]}-{self._ports[-1]}"
         self.process = DaemonProcess(
             {"data": self.data},
