@@ -22,13 +22,13 @@ class Knock:
     Attributes:
         door: CONTROL_DOOR, or a lane's.
         address: the host it comes from, as the network says.
-        key: the public key it proved to have, in libzmq's text form; "" where it showed none.
+        key: the public key it proved to have, 32 bytes; none where it showed none.
         token: what it showed instead.
     """
 
     door: str
     address: str
-    key: str = ""
+    key: bytes = b""
     token: bytes = b""
 
 
@@ -38,12 +38,12 @@ class Guest:
 
     Attributes:
         token: drawn for this lane; b"" where the key counts.
-        key: the public key of the rank whose session opened the lane; "" where the token counts.
+        key: the public key of the rank whose session opened the lane; b"" where the token counts.
         until_ns: no later.
     """
 
     token: bytes = b""
-    key: str = ""
+    key: bytes = b""
     until_ns: int
 
 
@@ -53,7 +53,7 @@ class Verdict:
 
     Attributes:
         admitted: whether it may come in.
-        user: the name by which messages of this connection are known; the key's.
+        user: the name by which messages of this connection are known: the key in hexadecimal digits.
         reason: for the log; never told to who knocks.
     """
 
@@ -65,7 +65,7 @@ class Verdict:
 class Gate:
     """See the module. May be used by any thread."""
 
-    def __init__(self, knows: Callable[[str], bool] | None) -> None:
+    def __init__(self, knows: Callable[[bytes], bool] | None) -> None:
         """See the class; `knows` says whether a client's key may come in now. None: nobody is asked for a key."""
         self._knows = knows
         self._guests: dict[str, Guest] = {}
@@ -90,7 +90,7 @@ class Gate:
             return Verdict(admitted=True)
         if not self._knows(knock.key):
             return Verdict(admitted=False, reason="its key is not among the clients")
-        return Verdict(admitted=True, user=knock.key)
+        return Verdict(admitted=True, user=knock.key.hex())
 
     def _judge_lane(self, knock: Knock, now_ns: int) -> Verdict:
         guest = self._guests.get(knock.door)
@@ -98,8 +98,8 @@ class Gate:
             return Verdict(admitted=False, reason="the lane's rank has come already, or the lane is closed")
         if now_ns > guest.until_ns:
             return Verdict(admitted=False, reason="the lane waited for its rank, and no longer does")
-        expected, shown = (guest.token, knock.token) if guest.token else (guest.key.encode(), knock.key.encode())
+        expected, shown = (guest.token, knock.token) if guest.token else (guest.key, knock.key)
         if not expected or not hmac.compare_digest(expected, shown):
             return Verdict(admitted=False, reason="it is not the rank the lane is for")
         del self._guests[knock.door]
-        return Verdict(admitted=True, user=knock.key)
+        return Verdict(admitted=True, user=knock.key.hex())

@@ -4,8 +4,11 @@ Covers: sockets with the options they need, and foreign errors mapped to ours. T
 Does not cover: threads, what is sent.
 """
 
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -14,11 +17,13 @@ import numpy.typing as npt
 import zmq
 
 from emlio.daemon.config import Endpoint, PortRange
+from emlio.daemon.gate import CONTROL_DOOR, Gate, Guest, Knock, Verdict
 from emlio.errors import ConfigError, TransportError
+from emlio.keys.curve import KeyPair
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES
 
-__all__ = ["ControlSocket", "Lane", "Network", "Waiter", "send_buffer_bytes"]
+__all__ = ["ControlSocket", "Doorbell", "Lane", "Network", "Received", "Waiter", "send_buffer_bytes"]
 
 _MOST_SOCKETS = 16_384
 """For 1,000 ranks with 16 lanes each."""
@@ -31,13 +36,22 @@ _PORT_FREED_S = 0.25
 
 _PORT_LOOK_S = 0.002
 
+_CONTROL_THREAD, _LANE_THREAD = 1, 2
+"""libzmq's threads, as bits. Strangers who knock at the control port, and every handshake there, must not slow down data."""
+
+_CURVE_KEY_BYTES = 32
+
+_HANDSHAKE_MS = 5_000
+"""A connection that has not said who it is by then is closed: three round trips of 300 ms take a second."""
+
 
 class Lane:
     """One bound PUSH socket: one rank connects to it. Used by one thread only."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]", port: int) -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", port: int, on_closed: Callable[[], None]) -> None:
         self.socket = socket
         self.port = port
+        self._on_closed = on_closed
 
     def send(self, header: bytes, payload: npt.NDArray[np.uint8]) -> bool:
         """Hand over a message, or return False when the lane is full.
@@ -54,6 +68,55 @@ class Lane:
     def close(self) -> None:
         """Free the port; what is queued is dropped."""
         self.socket.close(linger=0)
+        self._on_closed()
+
+
+class Doorbell:
+    """Where libzmq asks whether a peer may connect (ZeroMQ's RFC 27). Used by one thread only."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self.socket = socket
+        self._request = b""
+
+    def receive(self) -> Knock | None:
+        """The next question, which must be answered before another is asked; None when nobody asks."""
+        try:
+            frames = self.socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+        _, self._request, door, address, _, mechanism, *credentials = frames
+        knock = Knock(door=door.decode("ascii", "replace"), address=address.decode("ascii", "replace"))
+        if mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == _CURVE_KEY_BYTES:
+            return replace(knock, key=credentials[0])
+        if mechanism == b"PLAIN" and len(credentials) == 2:
+            return replace(knock, token=credentials[1])
+        return knock
+
+    def answer(self, verdict: Verdict) -> None:
+        """Say whether it may."""
+        code, text = (b"200", b"OK") if verdict.admitted else (b"400", b"not admitted")
+        self.socket.send_multipart((b"1.0", self._request, code, text, verdict.user.encode("ascii"), b""))
+
+    def close(self) -> None:
+        """Answer no more."""
+        self.socket.close(linger=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A control message as it came.
+
+    Attributes:
+        connection: the peer's name here; one that connects again has another.
+        data: the message.
+        address: the host it comes from.
+        key: the public key the peer proved to have; none where nobody is asked for one.
+    """
+
+    connection: bytes
+    data: bytes
+    address: str
+    key: bytes
 
 
 class ControlSocket:
@@ -63,16 +126,21 @@ class ControlSocket:
         self.socket = socket
         self.endpoint = endpoint
 
-    def receive(self) -> tuple[bytes, bytes, str] | None:
-        """A peer's identity, its message, and the host it comes from; None when nothing is waiting.
+    def receive(self) -> Received | None:
+        """A message, or None when nothing is waiting.
 
-        Messages of another shape come out empty. The identity is that of one connection: a peer that connects again has another.
+        Messages of another shape come out empty.
         """
         try:
             identity, *frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
-        return identity.bytes, frames[0].bytes if len(frames) == 1 else b"", _host_of(identity)
+        return Received(
+            connection=identity.bytes,
+            data=frames[0].bytes if len(frames) == 1 else b"",
+            address=_told(identity, "Peer-Address"),
+            key=bytes.fromhex(_told(identity, "User-Id")),
+        )
 
     def send(self, identity: bytes, data: bytes) -> bool:
         """Send to a peer; dropped when it does not read, or is gone: then False is returned."""
@@ -95,11 +163,19 @@ class Waiter:
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
-    def wait(self, timeout_ms: int | None, *, control: ControlSocket | None = None, lanes: Sequence[Lane] = ()) -> None:
-        """Return when `control` can be read, a lane can be written, the waker woke, or time is up."""
+    def wait(
+        self,
+        timeout_ms: int | None,
+        *,
+        control: ControlSocket | None = None,
+        doorbell: Doorbell | None = None,
+        lanes: Sequence[Lane] = (),
+    ) -> None:
+        """Return when `control` or `doorbell` can be read, a lane can be written, the waker woke, or time is up."""
         poller = self._poller
-        if control is not None:
-            poller.register(control.socket, zmq.POLLIN)
+        for asked in (control, doorbell):
+            if asked is not None:
+                poller.register(asked.socket, zmq.POLLIN)
         for lane in lanes:
             poller.register(lane.socket, zmq.POLLOUT)
         try:
@@ -113,8 +189,19 @@ class Waiter:
 class Network:
     """The ZeroMQ context and everything bound from it."""
 
-    def __init__(self, bind: Endpoint, data_ports: PortRange) -> None:
-        self._context = zmq.Context()
+    def __init__(self, bind: Endpoint, data_ports: PortRange, gate: Gate, pair: KeyPair | None = None) -> None:
+        """See the class.
+
+        Args:
+            bind: where the control port is, and the host of the lanes.
+            data_ports: of the lanes.
+            gate: is told which rank each lane waits for.
+            pair: this daemon's keys; without them nobody is asked for a key.
+        """
+        self._context = zmq.Context(io_threads=2)
+        self._gate = gate
+        self._pair = pair
+        self._doors = itertools.count(1)
         # libzmq's own limit is 1,023 sockets, fewer than 64 ranks with 16 lanes each have.
         self._context.set(zmq.MAX_SOCKETS, min(_MOST_SOCKETS, int(self._context.get(zmq.SOCKET_LIMIT))))
         self._bind = bind
@@ -127,27 +214,54 @@ class Network:
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
         socket.setsockopt(zmq.SNDHWM, _CONTROL_QUEUE)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say it when a peer is gone
+        socket.setsockopt(zmq.AFFINITY, _CONTROL_THREAD)
         self._common(socket)
+        if self._pair is not None:
+            self._ask_for_keys(socket, CONTROL_DOOR, self._pair)
         port = self._bind_one(socket, [self._bind.port])
         return ControlSocket(socket, Endpoint(host=self._bind.host, port=port))
 
-    def lane(self, high_water_mark: int) -> Lane:
-        """Bind a lane on the next free data port."""
+    def doorbell(self) -> Doorbell:
+        """Where libzmq asks about those who knock; before anything else is bound."""
+        socket = self._socket(zmq.REP)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.bind("inproc://zeromq.zap.01")
+        return Doorbell(socket)
+
+    def lane(self, high_water_mark: int, guest: Guest) -> Lane:
+        """Bind a lane on the next free data port, for this rank alone."""
+        door = f"lane {next(self._doors)}"
+        self._gate.expect(door, guest)
         deadline = time.monotonic() + _PORT_FREED_S
-        while True:
-            socket = self._socket(zmq.PUSH)
-            # The mark must be set before the socket is bound: on a live pair it changes nothing.
-            socket.setsockopt(zmq.SNDHWM, high_water_mark)
-            self._common(socket)
-            try:
-                return Lane(socket, self._bind_one(socket, self._candidates()))
-            except TransportError as error:
-                if not self._ports.first:
-                    raise
-                if time.monotonic() >= deadline:
-                    raise self._exhausted() from error
-            # libzmq frees the port of a closed lane in a thread of its own and tells nobody when it has.
-            time.sleep(_PORT_LOOK_S)
+        try:
+            while True:
+                socket = self._lane_socket(high_water_mark, guest, door)
+                try:
+                    port = self._bind_one(socket, self._candidates())
+                    return Lane(socket, port, partial(self._gate.forget, door))
+                except TransportError as error:
+                    if not self._ports.first:
+                        raise
+                    if time.monotonic() >= deadline:
+                        raise self._exhausted() from error
+                # libzmq frees the port of a closed lane in a thread of its own and tells nobody when it has.
+                time.sleep(_PORT_LOOK_S)
+        except TransportError:
+            self._gate.forget(door)
+            raise
+
+    def _lane_socket(self, high_water_mark: int, guest: Guest, door: str) -> "zmq.Socket[bytes]":
+        socket = self._socket(zmq.PUSH)
+        # The mark must be set before the socket is bound: on a live pair it changes nothing.
+        socket.setsockopt(zmq.SNDHWM, high_water_mark)
+        socket.setsockopt(zmq.AFFINITY, _LANE_THREAD)
+        self._common(socket)
+        if guest.token:
+            socket.setsockopt(zmq.PLAIN_SERVER, 1)
+            socket.setsockopt_string(zmq.ZAP_DOMAIN, door)
+        elif self._pair is not None:
+            self._ask_for_keys(socket, door, self._pair)
+        return socket
 
     def _socket(self, kind: int) -> "zmq.Socket[bytes]":
         try:
@@ -174,8 +288,15 @@ class Network:
             self._next = port + 1 if port < last else first
             yield port
 
+    @staticmethod
+    def _ask_for_keys(socket: "zmq.Socket[bytes]", door: str, pair: KeyPair) -> None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.z85)
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, door)
+
     def _common(self, socket: "zmq.Socket[bytes]") -> None:
         socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         if ":" in self._bind.host:
@@ -210,10 +331,10 @@ class Network:
         self.close()
 
 
-def _host_of(frame: zmq.Frame) -> str:
-    """The host a message came from, as the network says."""
+def _told(frame: zmq.Frame, what: str) -> str:
+    """What libzmq knows of the connection a message came by; "" where that is nothing."""
     try:
-        return str(frame.get("Peer-Address"))
+        return str(frame.get(what))
     except zmq.ZMQError:
         return ""
 

@@ -131,9 +131,9 @@ class DaemonSession:
         self._parts = []
         return [Send(message=PlanReply(need_catalog=True))]
 
-    def opened(self, stream: int, ports: Sequence[int]) -> list[DaemonInstruction]:
+    def opened(self, stream: int, ports: Sequence[int], secret: bytes = b"") -> list[DaemonInstruction]:
         """The lanes are bound."""
-        return [Send(message=Opened(stream=stream, ports=list(ports)))]
+        return [Send(message=Opened(stream=stream, ports=list(ports), secret=secret))]
 
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
         """End the session and say why."""

@@ -3,7 +3,7 @@
 Covers: the values both sides' machines return. Does not cover: doing it (emlio.daemon.control, emlio.receiver.engine).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emlio.errors import EmlioError
 from emlio.wire.control import ControlMessage, Open, PlanOffer, ShardRow
@@ -47,10 +47,17 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOpened:
-    """Connect to these ports."""
+    """Connect to these ports.
+
+    Attributes:
+        stream: which opening it is.
+        ports: the lanes'.
+        secret: what admission and keys follow from; empty where lanes ask for the rank's own key.
+    """
 
     stream: int
     ports: tuple[int, ...]
+    secret: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

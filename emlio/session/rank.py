@@ -245,7 +245,7 @@ class RankSession:
                     return []  # the answer to an order that a later one replaced
                 self._answered(now_ns)
                 self._move("current", RemoteProtocolError)
-                return [StreamOpened(stream=message.stream, ports=tuple(message.ports))]
+                return [StreamOpened(stream=message.stream, ports=tuple(message.ports), secret=message.secret)]
             case Pong():
                 sent = self._pings.pop(message.nonce, None)
                 if sent is not None:

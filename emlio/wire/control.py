@@ -58,6 +58,7 @@ Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, msgspec.Meta(max_length=16384)]
 Digest = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -82,7 +83,7 @@ Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """Rank: who I am and which dataset I want. Opens a session."""
+    """Rank: who I am and which dataset I want, and how it may be protected on its way, best first. Opens a session."""
 
     job: Name
     client: Name
@@ -92,10 +93,11 @@ class Hello(_Message, frozen=True, kw_only=True):
     host: Name
     pid: Count
     software: Name
+    protections: Protections = ("clear",)
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """Daemon: the session, what is held here, and this side's limits."""
+    """Daemon: the session, what is held here, this side's limits, and how data will be protected."""
 
     session: Count
     daemon: Name
@@ -107,6 +109,7 @@ class Welcome(_Message, frozen=True, kw_only=True):
     heartbeat_timeout_ns: Count
     send_buffer_bytes: Count
     max_lanes: Count
+    protection: Name = "clear"
 
 
 class ShardsRequest(_Message, frozen=True, kw_only=True):
@@ -200,10 +203,14 @@ class Stop(_Message, frozen=True, kw_only=True):
 
 
 class Opened(_Message, frozen=True, kw_only=True):
-    """Daemon: connect a PULL to each of these ports."""
+    """Daemon: connect a PULL to each of these ports. What admits you there, and the lanes' keys, follow from the secret.
+
+    It is empty where lanes ask for the rank's own key.
+    """
 
     stream: Count
     ports: Annotated[list[Port], msgspec.Meta(min_length=1, max_length=MAX_LANES)]
+    secret: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
 
 
 class Ping(_Message, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ import pytest
 
 from emlio.daemon.gate import CONTROL_DOOR, Gate, Guest, Knock
 
-ALICE, MALLORY = "A" * 40, "M" * 40
+ALICE, MALLORY = b"A" * 32, b"M" * 32
 TOKEN, OTHER = b"t" * 64, b"o" * 64
 
 
-def knock(door: str = CONTROL_DOOR, *, key: str = "", token: bytes = b"") -> Knock:
+def knock(door: str = CONTROL_DOOR, *, key: bytes = b"", token: bytes = b"") -> Knock:
     return Knock(door=door, address="10.0.0.9", key=key, token=token)
 
 
@@ -20,8 +20,8 @@ def test_without_a_list_of_clients_everybody_may_say_hello() -> None:
 def test_with_one_only_its_keys_may_and_are_known_by_them() -> None:
     gate = Gate({ALICE}.__contains__)
     verdict = gate.judge(knock(key=ALICE), 0)
-    assert (verdict.admitted, verdict.user) == (True, ALICE)
-    for key in (MALLORY, ""):
+    assert (verdict.admitted, verdict.user) == (True, ALICE.hex())
+    for key in (MALLORY, b""):
         assert gate.judge(knock(key=key), 0).reason == "its key is not among the clients"
 
 
@@ -42,7 +42,7 @@ def test_the_list_is_asked_each_time() -> None:
         (Guest(key=ALICE, until_ns=10), {"key": ALICE}, {"token": TOKEN}),
     ],
 )
-def test_a_lane_lets_its_rank_in_once(guest: Guest, right: dict[str, str], wrong: dict[str, str]) -> None:
+def test_a_lane_lets_its_rank_in_once(guest: Guest, right: dict[str, bytes], wrong: dict[str, bytes]) -> None:
     gate = Gate({ALICE, MALLORY}.__contains__)
     gate.expect("lane 1", guest)
     assert gate.judge(knock("lane 1", **wrong), 5).reason == "it is not the rank the lane is for"
