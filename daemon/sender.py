@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
+from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Lane, Network, Waiter
 from emlio.errors import EmlioError
 from emlio.waker import Waker
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header
+from emlio.wire.seal import TAG_BYTES
 
 __all__ = ["Sender", "StreamTotals"]
 
@@ -41,9 +43,10 @@ class StreamTotals:
 class _Outlet:
     """A stream and its lanes, as its worker sees them."""
 
-    def __init__(self, stream: Stream, lanes: Sequence[Lane], now_ns: int) -> None:
+    def __init__(self, stream: Stream, lanes: Sequence[Lane], guard: LaneGuard, now_ns: int) -> None:
         self.stream = stream
         self.lanes = lanes
+        self._seals = [guard.seal(number) for number in range(len(lanes))]
         self.totals = StreamTotals()
         self.blocked = False
         self._full = False
@@ -77,6 +80,9 @@ class _Outlet:
         message = outgoing.message
         for step in range(len(self.lanes)):
             number = (self._turn + step) % len(self.lanes)
+            seal = self._seals[number]
+            if seal is not None and not self.lanes[number].has_room:
+                continue  # sealing is work, and a number is sealed once only
             header = DataHeader(
                 version=DATA_VERSION,
                 session=self.stream.session,
@@ -89,8 +95,15 @@ class _Outlet:
                 ids_crc=message.ids_crc,
                 sizes=outgoing.sizes,
             )
-            if self.lanes[number].send(encode_data_header(header), outgoing.payload):
+            head, payload = encode_data_header(header), outgoing.payload
+            if seal is not None:
+                payload = self.stream.take_memory(len(payload) + TAG_BYTES)
+                seal.seal(header.lane_sequence, head, outgoing.payload.data, payload.data)
+            sent = self.lanes[number].send(head, payload)
+            if sent or seal is not None:
+                # A sealed number is used up, even if the lane lost its rank just now; that one then opens its stream anew.
                 self._sequences[number] += 1
+            if sent:
                 self._turn = number + 1
                 return True
         return False
@@ -135,16 +148,18 @@ class _Worker:
         if first:
             self._waker.wake()
 
-    def attach(self, stream: Stream, lanes: int) -> list[int]:
+    def attach(self, stream: Stream, lanes: int, guard: LaneGuard) -> list[int]:
         made: list[Lane] = []
+        now_ns = time.monotonic_ns()
         try:
-            for _ in range(lanes):
-                made.append(self._network.lane(self._high_water_mark))  # noqa: PERF401  # what was made must be known when one fails
+            for number in range(lanes):
+                # One by one: what was made must be known when one fails.
+                made.append(self._network.lane(self._high_water_mark, guard.guest(number, now_ns)))  # noqa: PERF401
         except EmlioError:
             for lane in made:
                 lane.close()
             raise
-        self._outlets[stream] = _Outlet(stream, made, time.monotonic_ns())
+        self._outlets[stream] = _Outlet(stream, made, guard, now_ns)
         return [lane.port for lane in made]
 
     def detach(self, stream: Stream) -> None:
@@ -216,6 +231,7 @@ class Sender:
         self,
         stream: Stream,
         lanes: int,
+        guard: LaneGuard,
         on_bound: Callable[[Sequence[int]], None],
         on_failure: Callable[[EmlioError], None],
     ) -> None:
@@ -225,7 +241,7 @@ class Sender:
 
         def bind() -> None:
             try:
-                ports = worker.attach(stream, lanes)
+                ports = worker.attach(stream, lanes, guard)
             except EmlioError as error:
                 on_failure(error)
             else:

@@ -119,6 +119,12 @@ class Stream:
         if wake is not None:
             wake(self)
 
+    def take_memory(self, size_bytes: int) -> npt.NDArray[np.uint8]:
+        """For another form of a message that was read; it counts as in flight until nobody refers to it any more."""
+        with self._lock:
+            self._in_flight_bytes += size_bytes
+        return self._pool.take(size_bytes, self.released)
+
     def first(self) -> Outgoing | None:
         """The next message to send; it stays until `sent`."""
         ready = self._ready  # `close` may put another one in its place at any moment

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
+from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.library import AgreedPlan, ServedDataset
 from emlio.daemon.readers import Readers
 from emlio.daemon.sender import Sender, StreamTotals
@@ -71,6 +72,7 @@ class Streams:
         agreed: AgreedPlan,
         machine: DaemonSession,
         order: Open,
+        guard: LaneGuard,
         label: str,
         on_bound: Callable[[Stream, Sequence[int]], None],
         on_failure: Callable[[EmlioError], None],
@@ -82,6 +84,7 @@ class Streams:
             agreed: the plan.
             machine: the session.
             order: from where on, which shards, how many lanes.
+            guard: of its lanes.
             label: whose it is, for the log.
             on_bound: called from a sending thread with the lanes' ports.
             on_failure: called from it instead, where no lanes can be had.
@@ -108,7 +111,7 @@ class Streams:
             limit_bytes=max(_READY_BYTES + _READY_BYTES_PER_LANE * lanes, _MESSAGES_READY * message_bytes),
             label=label,
         )
-        self._sender.attach(stream, lanes, lambda ports: on_bound(stream, ports), on_failure)
+        self._sender.attach(stream, lanes, guard, lambda ports: on_bound(stream, ports), on_failure)
         self._readers.add(stream)
         return stream
 

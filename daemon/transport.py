@@ -53,6 +53,11 @@ class Lane:
         self.port = port
         self._on_closed = on_closed
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a message would be taken now."""
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+
     def send(self, header: bytes, payload: npt.NDArray[np.uint8]) -> bool:
         """Hand over a message, or return False when the lane is full.
 

@@ -1,4 +1,4 @@
-"""Where the data is: emlio://host:port[,host:port...]/name, or a directory of this host.
+"""Where the data is: emlio://[KEY@]host:port[,[KEY@]host:port...]/name, or a directory of this host.
 
 Covers: parsing and printing. Does not cover: names that stand for several addresses.
 """
@@ -11,6 +11,7 @@ from typing import cast
 from urllib.parse import unquote
 
 from emlio.errors import ConfigError
+from emlio.keys.key import PublicKey
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 
@@ -20,15 +21,21 @@ _FILE_SCHEME = "file://"
 _HERE = ("/", "./", "../", "~")
 """What a directory begins with; a bare name could be a slip of the pen for an address."""
 
-_PEER = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s]+)(?::(\d{1,5}))?")
+_PEER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s@]+)(?::(\d{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A daemon's control address."""
+    """A daemon's control address.
+
+    Attributes:
+        host, port: where it is.
+        key: what it must prove to have; None where it is not asked for one.
+    """
 
     host: str
     port: int
+    key: PublicKey | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
@@ -77,7 +84,8 @@ class Address:
             match = _PEER.fullmatch(part.strip())
             if match is None:
                 raise ConfigError(f"an address {form}, got {part!r} as a daemon")
-            peers.append(Peer(host=match[1].strip("[]"), port=int(match[2]) if match[2] else DEFAULT_PORT))
+            key = PublicKey.parse(match[1]) if match[1] is not None else None
+            peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
         if len(set(peers)) != len(peers):
             raise ConfigError(f"each daemon must be named once, got {hosts!r}")
         directory = None if local is None else _directory(_text(local))

@@ -4,11 +4,12 @@ Covers: the frozen options, checked, with the reasons for their defaults. Does n
 (emlio.receiver.world), the plan's own limits (emlio.planner).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
 from emlio.receiver.address import Address
+from emlio.receiver.trust import Trust
 
 __all__ = ["ON_ERROR", "VERIFY", "LoaderConfig", "is_whole"]
 
@@ -43,6 +44,7 @@ class LoaderConfig:
         heartbeat_ns: how long it may say nothing before it is taken for lost, and its part asked of others.
         on_error: what follows from a record that fails its check.
         verify: which records are checked against their CRC32C.
+        trust: this host's keys, and how data may be protected.
     """
 
     address: Address
@@ -61,6 +63,7 @@ class LoaderConfig:
     heartbeat_ns: int
     on_error: str
     verify: str
+    trust: Trust = field(default_factory=Trust)
 
     def __post_init__(self) -> None:
         if not is_whole(self.batch_size) or self.batch_size < 1:

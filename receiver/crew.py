@@ -107,13 +107,14 @@ class Crew:
 
     def _call(self, number: int, peer: Peer) -> Source:
         now_ns = self._clock.monotonic_ns()
-        source = Source(number, peer, RankSession(peer=str(peer), timeout_ns=self._config.heartbeat_ns), self._network)
+        machine = RankSession(peer=str(peer), timeout_ns=self._config.heartbeat_ns)
+        source = Source(number, peer, machine, self._network, self._config.trust.credentials(peer))
         source.called_ns = now_ns
         self.sources.add(source)
-        self._carry_out(source, source.machine.greet(self._hello(), now_ns))
+        self._carry_out(source, source.machine.greet(self._hello(peer), now_ns))
         return source
 
-    def _hello(self) -> Hello:
+    def _hello(self, peer: Peer) -> Hello:
         config = self._config
         return Hello(
             job=config.job,
@@ -124,6 +125,7 @@ class Crew:
             host=socket.gethostname(),
             pid=os.getpid(),
             software=__version__,
+            protections=config.trust.protections(peer),
         )
 
     def _propose(self) -> None:
@@ -147,14 +149,17 @@ class Crew:
 
     def receive(self, source: Source) -> None:
         """Read what a daemon said, and notice that the connection ended."""
-        broken = source.link.has_broken()  # asked first: what came before the end can still be read
+        news = source.link.news()  # asked first: what came before the end can still be read
         while not source.link.closed and (data := source.link.receive()) is not None:
             try:
                 message = decode_control(data)
             except RemoteProtocolError as error:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
             self._carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
-        if broken and not source.link.closed:
+        if news is not None and not source.link.closed:
+            reason = self._config.trust.reason(news, source.peer)
+            if reason is not None:
+                raise reason
             self._carry_out(source, source.machine.cut_off())
 
     def tick(self, *, hungry: bool) -> None:
@@ -201,8 +206,8 @@ class Crew:
                     self._agreed(source)
                 case SizesCame():
                     self._on_sizes(source.number, instruction)
-                case StreamOpened(stream=stream, ports=ports):
-                    source.connect(stream, ports)
+                case StreamOpened():
+                    source.connect(instruction)
                 case Failed(error=error):
                     if not source.machine.dismissed:
                         raise error
@@ -313,7 +318,7 @@ class Crew:
             answer_ns = retry.answer_within_ns(self._config.heartbeat_ns, timeout_ns)
             retry.try_now(now_ns)
             source.call_again(RankSession(peer=source.machine.peer, timeout_ns=answer_ns))
-            self._carry_out(source, source.machine.greet(self._hello(), now_ns))
+            self._carry_out(source, source.machine.greet(self._hello(source.peer), now_ns))
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
             last = retry.since or retry.error

@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Condition, Thread
 
 from emlio.receiver.address import Peer
@@ -42,7 +43,7 @@ def daemons_at(peers: Sequence[Peer], look_up: Callable[[str], Sequence[str]] = 
     found: dict[Peer, None] = {}
     for peer in peers:
         addresses = look_up(peer.host) if _is_name(peer.host) else ()
-        meant = [Peer(host=address, port=peer.port) for address in addresses] if len(addresses) > 1 else [peer]
+        meant = [replace(peer, host=address) for address in addresses] if len(addresses) > 1 else [peer]
         found.update(dict.fromkeys(meant))
     return tuple(found)
 

@@ -14,21 +14,40 @@ from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
 from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.retry import Retry
-from emlio.receiver.transport import ControlLink, Lane, Network
+from emlio.receiver.transport import ControlLink, Credentials, Lane, Network
+from emlio.session.instructions import StreamOpened
 from emlio.session.rank import RankSession
 from emlio.units import format_duration
 from emlio.wire.data import decode_data_header
+from emlio.wire.protection import CLEAR
+from emlio.wire.seal import CIPHERS, TAG_BYTES, LaneSeal, admission_token
 
 __all__ = ["Source", "Sources", "Tap"]
 
 
 class Tap:
-    """A lane, the order its messages must have, and one that may be held back."""
+    """A lane, the order its messages must have, what opens them, and one that may be held back."""
 
-    def __init__(self, lane: Lane, order: LaneOrder) -> None:
+    def __init__(self, lane: Lane, order: LaneOrder, seal: LaneSeal | None) -> None:
         self.lane = lane
         self.order = order
         self.held: Message | None = None
+        self._seal = seal
+
+    def open(self, head: bytes, payload: memoryview) -> Message:
+        """The message in these frames, which must be the lane's next.
+
+        Raises:
+            RemoteProtocolError: it is not, or it was changed.
+        """
+        seal = self._seal
+        header = decode_data_header(head, len(payload) - (TAG_BYTES if seal is not None else 0))
+        self.order.check(header)
+        if seal is not None:
+            opened = np.empty(len(payload) - TAG_BYTES, np.uint8).data
+            seal.open(header.lane_sequence, head, payload, opened)
+            payload = opened
+        return Message(header=header, payload=payload, sizes=header.record_sizes())
 
 
 class Source:
@@ -55,10 +74,12 @@ class Source:
         leaving: it was taken off the list.
     """
 
-    def __init__(self, number: int, peer: Peer, machine: RankSession, network: Network) -> None:
+    def __init__(
+        self, number: int, peer: Peer, machine: RankSession, network: Network, credentials: Credentials | None
+    ) -> None:
         self.number = number
         self.machine = machine
-        self.link: ControlLink = network.control(peer.endpoint())
+        self.link: ControlLink = network.control(peer.endpoint(), credentials)
         self.retry: Retry | None = None
         self.unfit: EmlioError | None = None
         self.holding: Holding | None = None
@@ -78,6 +99,7 @@ class Source:
         self.leaving = False
         self.peer = peer
         self._network = network
+        self._credentials = credentials
 
     @property
     def peer_name(self) -> str:
@@ -99,21 +121,28 @@ class Source:
         self.machine = machine
         self.agreed = False
         self.farewell = None
-        self.link = self._network.control(self.peer.endpoint())
+        self.link = self._network.control(self.peer.endpoint(), self._credentials)
 
     def hang_up(self) -> None:
         """The conversation is over: disconnect."""
         self.agreed = False
         self.close(0)
 
-    def connect(self, stream: int, ports: tuple[int, ...]) -> None:
+    def connect(self, opened: StreamOpened) -> None:
         """Connect to the lanes of a stream; those of the one before are closed."""
         self.close_lanes()
         self.received_bytes, self.furthest = 0, (0, -1)
-        for number, port in enumerate(ports):
+        protection = self.machine.welcome.protection if self.machine.welcome is not None else CLEAR
+        for number, port in enumerate(opened.ports):
             label = f"daemon {self.peer} lane {number}"
-            order = LaneOrder(session=self.machine.session, stream=stream, lane=number, label=label)
-            self.taps.append(Tap(self._network.lane(self.peer.endpoint(port)), order))
+            order = LaneOrder(session=self.machine.session, stream=opened.stream, lane=number, label=label)
+            seal, token = None, b""
+            if opened.secret:
+                token = admission_token(opened.secret, number)
+            if protection in CIPHERS:
+                seal = LaneSeal(cipher=protection, secret=opened.secret, lane=number)
+            lane = self._network.lane(self.peer.endpoint(port), token, self._credentials)
+            self.taps.append(Tap(lane, order, seal))
 
     def read(self, tap: Tap) -> Message | None:
         """The lane's next message, or None when nothing is waiting."""
@@ -123,9 +152,7 @@ class Source:
         head, others = received
         if len(others) != 1:
             raise RemoteProtocolError(f"daemon {self.peer}: a data message must have 2 frames, got {1 + len(others)}")
-        header = decode_data_header(head, len(others[0]))
-        tap.order.check(header)
-        return Message(header=header, payload=others[0], sizes=header.record_sizes())
+        return tap.open(head, others[0])
 
     def hold(self, tap: Tap, message: Message) -> None:
         """There is no room for it: keep it, and read no more from this lane."""

@@ -5,18 +5,59 @@ bytes mean.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from emlio.errors import ConfigError
+from emlio.keys.curve import KeyPair
+from emlio.keys.key import PublicKey
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_HEADER_BYTES, MAX_PAYLOAD_BYTES
 
-__all__ = ["LANE_QUEUE", "ControlLink", "Lane", "Network", "receive_buffer_bytes"]
+__all__ = ["LANE_QUEUE", "ControlLink", "Credentials", "Lane", "LinkEvent", "Network", "receive_buffer_bytes"]
 
 LANE_QUEUE = 4
 """Messages libzmq may hold per lane besides those in the window: enough that its thread and ours never wait for each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What a rank shows to one daemon, and what it wants to be shown.
+
+    Attributes:
+        pair: this host's keys.
+        daemon: the key the daemon must prove to have.
+    """
+
+    pair: KeyPair
+    daemon: PublicKey
+
+
+class LinkEvent(Enum):
+    """What became of a control connection.
+
+    Attributes:
+        BROKEN: there was one, and it ended.
+        DROPPED: it ended before both ends knew each other, as it does where the daemon has another key.
+        FOREIGN: one end asks for keys and the other does not.
+        REFUSED: the daemon does not admit this host's key.
+    """
+
+    BROKEN = auto()
+    DROPPED = auto()
+    FOREIGN = auto()
+    REFUSED = auto()
+
+
+_LINK_EVENTS = {
+    zmq.EVENT_DISCONNECTED: LinkEvent.BROKEN,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: LinkEvent.REFUSED,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: LinkEvent.FOREIGN,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: LinkEvent.DROPPED,
+}
 
 
 class ControlLink:
@@ -26,13 +67,12 @@ class ControlLink:
         self.socket = socket
         self.events = events
 
-    def has_broken(self) -> bool:
-        """Whether there was a connection and it ended since this was asked last; what came before can be read first."""
-        broken = False
+    def news(self) -> LinkEvent | None:
+        """What became of the connection since this was asked last, what says most; what came before can still be read."""
+        found: list[LinkEvent] = []
         while not self.closed and self.events.poll(0):
-            recv_monitor_message(self.events, zmq.DONTWAIT)
-            broken = True
-        return broken
+            found.append(_LINK_EVENTS[recv_monitor_message(self.events, zmq.DONTWAIT)["event"]])
+        return max(found, key=lambda event: event.value, default=None)
 
     def send(self, data: bytes) -> None:
         """Queue a message; it leaves once there is a connection."""
@@ -96,11 +136,13 @@ class Network:
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
-    def control(self, endpoint: str) -> ControlLink:
+    def control(self, endpoint: str, credentials: Credentials | None) -> ControlLink:
         """Connect to a daemon's control port; it need not be there yet."""
         socket = self._new(zmq.DEALER, MAX_CONTROL_BYTES)
+        if credentials is not None:
+            _show(socket, credentials)
         self._links += 1
-        events = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED, f"inproc://link-{self._links}")
+        events = socket.get_monitor_socket(sum(_LINK_EVENTS), f"inproc://link-{self._links}")
         link = ControlLink(socket, events)
         try:
             self._connect(socket, endpoint)
@@ -111,11 +153,16 @@ class Network:
             self._poller.register(part, zmq.POLLIN)
         return link
 
-    def lane(self, endpoint: str) -> Lane:
-        """Connect to a lane."""
+    def lane(self, endpoint: str, token: bytes, credentials: Credentials | None) -> Lane:
+        """Connect to a lane, which admits whoever has the token, or, where there is none, this host's key."""
         lane = Lane(self._new(zmq.PULL, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES)))
         # Before connecting: on a live pair a mark changes nothing.
         lane.socket.setsockopt(zmq.RCVHWM, LANE_QUEUE)
+        if token:
+            lane.socket.setsockopt(zmq.PLAIN_USERNAME, b"rank")
+            lane.socket.setsockopt(zmq.PLAIN_PASSWORD, token)
+        elif credentials is not None:
+            _show(lane.socket, credentials)
         try:
             self._connect(lane.socket, endpoint)
         except ConfigError:
@@ -164,6 +211,12 @@ class Network:
     def close(self) -> None:
         """Free the context; every socket must be closed before."""
         self._context.term()
+
+
+def _show(socket: "zmq.Socket[bytes]", credentials: Credentials) -> None:
+    socket.setsockopt(zmq.CURVE_SERVERKEY, credentials.daemon.z85)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, credentials.pair.public.z85)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, credentials.pair.secret.z85)
 
 
 def _parts(thing: "ControlLink | Lane") -> "tuple[zmq.Socket[bytes], ...]":
