@@ -17,7 +17,7 @@ __all__ = ["fault_of", "welcome_to"]
 _MISSING_NAMED = 16
 
 
-def welcome_to(served: ServedDataset, config: DaemonConfig, *, session: int, daemon: str) -> Welcome:
+def welcome_to(served: ServedDataset, config: DaemonConfig, *, session: int, daemon: str, protection: str) -> Welcome:
     """The first answer of a session."""
     missing = served.dataset.missing
     return Welcome(
@@ -31,6 +31,7 @@ def welcome_to(served: ServedDataset, config: DaemonConfig, *, session: int, dae
         heartbeat_timeout_ns=config.heartbeat_timeout,
         send_buffer_bytes=send_buffer_bytes(),
         max_lanes=MAX_LANES,
+        protection=protection,
     )
 
 

@@ -34,11 +34,13 @@ class Caller:
         connection: over which it did.
         hello: what it said.
         address: the host it came from, as the network says; "" where that is not known.
+        key: the public key it proved to have; none where nobody is asked for one.
     """
 
     connection: bytes
     hello: Hello
     address: str = ""
+    key: bytes = b""
 
     @property
     def claim(self) -> tuple[str, str, int]:
@@ -46,12 +48,12 @@ class Caller:
         return self.hello.job, self.hello.dataset, self.hello.rank
 
     @property
-    def process(self) -> tuple[str, int]:
+    def process(self) -> tuple[bytes, str, int]:
         """Whose it is."""
-        return self.hello.host, self.hello.pid
+        return self.key, self.hello.host, self.hello.pid
 
     @property
-    def loader(self) -> tuple[str, int, str]:
+    def loader(self) -> tuple[bytes, str, int, str]:
         """Which one it is."""
         return *self.process, self.hello.client
 

@@ -14,6 +14,7 @@ from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
+from emlio.wire.protection import SETTINGS
 
 __all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange"]
 
@@ -132,6 +133,12 @@ def _log(value: Any) -> str:
     return str(value)
 
 
+def _encryption(value: Any) -> str:
+    if value not in SETTINGS:
+        raise ConfigError(f"must be one of {', '.join(SETTINGS)}, got {value!r}")
+    return str(value)
+
+
 def _path(value: Any) -> Path:
     return Path(str(value)).expanduser()
 
@@ -143,7 +150,7 @@ class DaemonConfig:
     data: tuple[DatasetSource, ...]
     bind: Endpoint = option(
         Endpoint(host="127.0.0.1", port=5555),
-        "where ranks say hello; only this machine unless --insecure is given (default tcp://127.0.0.1:5555)",
+        "where ranks say hello; an address that other machines can reach needs keys (default tcp://127.0.0.1:5555)",
         parse=Endpoint.parse,
         metavar="tcp://HOST:PORT",
     )
@@ -152,6 +159,20 @@ class DaemonConfig:
         "allow an address other machines can reach although nobody is asked for a key",
         parse=_switch,
         switch=True,
+    )
+    keys: Path | None = option(
+        None,
+        "the folder that emlio keygen made: only clients allowed there may come in (default: none is asked for a key at an "
+        "address of this machine; elsewhere the folder where emlio keygen puts keys)",
+        parse=_path,
+        metavar="DIR",
+    )
+    encryption: str = option(
+        "auto",
+        "of data: aead (AES-GCM or ChaCha20-Poly1305, whichever is fast), curve (ZeroMQ's own, slow), off; auto is aead where "
+        "clients have keys (default auto)",
+        parse=_encryption,
+        metavar="auto|aead|curve|off",
     )
     data_ports: PortRange = option(
         PortRange(),
@@ -221,11 +242,8 @@ class DaemonConfig:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")
-        if not self.bind.is_loopback and not self.insecure:
-            raise ConfigError(
-                f"{self.bind} can be reached from other machines and no keys are set up: "
-                "bind to 127.0.0.1, or say --insecure if everyone on that network may read the data"
-            )
+        if self.insecure and self.keys is not None:
+            raise ConfigError("clients are asked for keys, or anybody may come in: --keys and --insecure exclude each other")
         if self.message_size and not 4096 <= self.message_size <= 64 << 20:
             raise ConfigError(f"--message-size must be auto or in [4 KiB, 64 MiB], got {self.message_size}")
         largest = self.message_bytes(1)
@@ -235,6 +253,11 @@ class DaemonConfig:
             raise ConfigError(
                 f"--heartbeat-timeout must be at least 100ms, got {format_duration(self.heartbeat_timeout)}"
             )
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether clients must show a key."""
+        return self.keys is not None or not (self.bind.is_loopback or self.insecure)
 
     def message_bytes(self, lanes: int) -> int:
         """What a stream over so many lanes fills its messages to."""

@@ -17,14 +17,18 @@ from pathlib import Path
 from emlio.clock import Clock
 from emlio.daemon.answers import fault_of, welcome_to
 from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
+from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
+from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.library import AgreedPlan, Library, ServedDataset
 from emlio.daemon.memory import give_back_freed_memory
+from emlio.daemon.permissions import LOOK_EVERY_NS, Permissions
 from emlio.daemon.sender import StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
-from emlio.daemon.transport import ControlSocket, Network, Waiter
+from emlio.daemon.transport import ControlSocket, Network, Received, Waiter
 from emlio.errors import DatasetError, EmlioError, RefusedError, RemoteProtocolError
+from emlio.processor import has_aes
 from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
@@ -39,6 +43,7 @@ from emlio.wire.control import (
     decode_control,
     encode_control,
 )
+from emlio.wire.protection import accepted, choose
 
 __all__ = ["Control"]
 
@@ -48,9 +53,6 @@ _LEAVING = "this daemon is shutting down"
 _MESSAGES_A_TURN = 256
 """Messages taken before deadlines and other threads have their turn, however many a peer sends."""
 
-_COMPLAIN_EVERY_NS = 1_000_000_000
-"""A peer that talks nonsense must not fill the log."""
-
 
 @dataclass(slots=True, kw_only=True)
 class _Client:
@@ -59,6 +61,8 @@ class _Client:
     identity: bytes
     machine: DaemonSession
     served: ServedDataset
+    key: bytes
+    protection: str
     agreed: AgreedPlan | None = None
     stream: Stream | None = None
     label: str = field(default="")
@@ -68,8 +72,12 @@ class _Client:
 class Control:
     """Owns the control socket, the sessions and, through them, all streams. `run` is the control thread's body."""
 
-    def __init__(self, config: DaemonConfig, library: Library, network: Network, clock: Clock) -> None:
+    def __init__(
+        self, config: DaemonConfig, library: Library, permissions: Permissions, network: Network, clock: Clock
+    ) -> None:
         self._config = config
+        self._permissions = permissions
+        self._protections = accepted(config.encryption, keyed=permissions.are_asked, has_aes=has_aes())
         self._library = library
         self._clock = clock
         self._socket: ControlSocket = network.control()
@@ -89,8 +97,8 @@ class Control:
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
-        self._nonsense = 0
-        self._complained_ns: int | None = None
+        self._complaints = Complaints(_LOG)
+        self._looked_ns = 0
         self._name = f"{socket.gethostname()}-{os.getpid()}"
 
     @property
@@ -116,8 +124,9 @@ class Control:
                     received = self._socket.receive()
                     if received is None:
                         break
-                    self._on_message(*received)
+                    self._on_message(received)
                 now_ns = self._clock.monotonic_ns()
+                self._look_at_permissions(now_ns)
                 for client in list(self._clients.values()):
                     self._carry_out(client, client.machine.tick(now_ns))
                 self._decide(self._claims.tick(now_ns))
@@ -156,6 +165,8 @@ class Control:
 
     def _timeout_ms(self) -> int | None:
         deadlines = [client.machine.deadline_ns() for client in self._clients.values()]
+        if self._permissions.are_asked:
+            deadlines.append(self._looked_ns + LOOK_EVERY_NS)
         decides = self._claims.deadline_ns()
         if decides is not None:
             deadlines.append(decides)
@@ -170,19 +181,23 @@ class Control:
             return None
         return max(0, (min(deadlines) - self._clock.monotonic_ns()) // 1_000_000 + 1)
 
-    def _on_message(self, identity: bytes, data: bytes, address: str) -> None:
+    def _on_message(self, received: Received) -> None:
+        identity = received.connection
         client = self._clients.get(identity)
         try:
-            message = decode_control(data)
+            message = decode_control(received.data)
         except RemoteProtocolError as error:
-            self._complain(client.label if client else "a stranger", error)
+            who = client.label if client else f"a stranger at {received.address}"
+            self._complaints.add(
+                f"a control message from {who} was not understood: {error}", self._clock.monotonic_ns()
+            )
             self._refuse(identity, "protocol", str(error))
             return
         match message:
             case Hello() if client is not None or self._claims.waits(identity):
                 self._refuse(identity, "protocol", "a connection must say hello once")
             case Hello():
-                self._greet(Caller(connection=identity, hello=message, address=address))
+                self._greet(Caller(connection=identity, hello=message, address=received.address, key=received.key))
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, self._clock.monotonic_ns())
                 self._report(client, message.nonce)
@@ -212,14 +227,17 @@ class Control:
         )
         self._carry_out(client, [Send(message=pong)])
 
-    def _complain(self, who: str, error: RemoteProtocolError) -> None:
-        now_ns = self._clock.monotonic_ns()
-        if self._complained_ns is not None and now_ns - self._complained_ns < _COMPLAIN_EVERY_NS:
-            self._nonsense += 1
+    def _look_at_permissions(self, now_ns: int) -> None:
+        """Those who lost theirs lose their sessions."""
+        if not self._permissions.are_asked or now_ns - self._looked_ns < LOOK_EVERY_NS:
             return
-        more = f" ({self._nonsense} more since the last such line)" if self._nonsense else ""
-        self._nonsense, self._complained_ns = 0, now_ns
-        _LOG.warning("a control message from %s was not understood: %s%s", who, error, more)
+        self._looked_ns = now_ns
+        if not self._permissions.look():
+            return
+        for client in list(self._clients.values()):
+            dataset = client.machine.hello.dataset
+            if not self._permissions.may_read(client.key, dataset):
+                self._carry_out(client, client.machine.refuse("revoked", f"this key may not read {dataset} any more"))
 
     # ---- who has which rank ---------------------------------------------------------------------------------------
 
@@ -237,7 +255,8 @@ class Control:
                 raise RefusedError(
                     f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range"
                 )
-            return self._library.find(hello.dataset)
+            choose(self._protections, hello.protections)
+            return self._library.find(hello.dataset, self._permissions.readable(caller.key, self._library.names))
         except RefusedError as error:
             self._send(caller.connection, Refused(code=error.code, text=str(error)))
         except DatasetError as error:
@@ -268,7 +287,8 @@ class Control:
         if served is None:
             self._decide(self._claims.gone(identity))
             return
-        welcome = welcome_to(served, self._config, session=self._next_session, daemon=self._name)
+        protection = choose(self._protections, hello.protections)
+        welcome = welcome_to(served, self._config, session=self._next_session, daemon=self._name, protection=protection)
         self._next_session += 1
         machine = DaemonSession(
             hello=hello,
@@ -278,7 +298,9 @@ class Control:
             now_ns=self._clock.monotonic_ns(),
         )
         label = f"session {welcome.session} (rank {hello.rank}/{hello.world_size} of {hello.dataset}, {hello.host}:{hello.pid})"
-        client = _Client(identity=identity, machine=machine, served=served, label=label)
+        client = _Client(
+            identity=identity, machine=machine, served=served, key=caller.key, protection=protection, label=label
+        )
         self._clients[identity] = client
         _LOG.info("%s begins", label)
         self._carry_out(client, machine.begin())
@@ -342,8 +364,10 @@ class Control:
             self._carry_out(client, machine.refuse("draining", _LEAVING))
             return
 
+        guard = LaneGuard.draw(client.protection, client.key)
+
         def on_bound(stream: Stream, ports: Sequence[int]) -> None:
-            self.call(lambda: self._on_bound(client, stream, ports))
+            self.call(lambda: self._on_bound(client, stream, ports, guard.secret))
 
         def on_failure(error: EmlioError) -> None:
             self.call(lambda: self._carry_out(client, machine.refuse("no-lane", str(error))))
@@ -354,6 +378,7 @@ class Control:
                 agreed=agreed,
                 machine=machine,
                 order=order,
+                guard=guard,
                 label=client.label,
                 on_bound=on_bound,
                 on_failure=on_failure,
@@ -361,9 +386,9 @@ class Control:
         except EmlioError as error:
             self._carry_out(client, machine.refuse("bad-order", str(error)))
 
-    def _on_bound(self, client: _Client, stream: Stream, ports: Sequence[int]) -> None:
+    def _on_bound(self, client: _Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
         if client.stream is stream:
-            self._carry_out(client, client.machine.opened(stream.stream, ports))
+            self._carry_out(client, client.machine.opened(stream.stream, ports, secret))
 
     def _stop_stream(self, client: _Client) -> None:
         stream, client.stream = client.stream, None

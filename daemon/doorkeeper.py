@@ -8,6 +8,7 @@ import logging
 from threading import Thread
 
 from emlio.clock import Clock
+from emlio.daemon.complaints import Complaints
 from emlio.daemon.gate import Gate
 from emlio.daemon.transport import Doorbell, Waiter
 from emlio.waker import Waker
@@ -17,9 +18,6 @@ __all__ = ["Doorkeeper"]
 _LOG = logging.getLogger("emlio.daemon.gate")
 
 _KNOCKS_A_TURN = 64
-
-_COMPLAIN_EVERY_NS = 1_000_000_000
-"""Who tries keys must not fill the log."""
 
 
 class Doorkeeper:
@@ -31,8 +29,7 @@ class Doorkeeper:
         self._clock = clock
         self._waker = Waker()
         self._stop = False
-        self._turned_away = 0
-        self._complained_ns: int | None = None
+        self._complaints = Complaints(_LOG)
         self._thread = Thread(target=self._run, name="emlio-gate", daemon=True)
         self._thread.start()
 
@@ -49,15 +46,10 @@ class Doorkeeper:
                     verdict = self._gate.judge(knock, now_ns)
                     self._doorbell.answer(verdict)
                     if not verdict.admitted:
-                        self._complain(knock.address, knock.door, verdict.reason, now_ns)
+                        text = f"{knock.address} is turned away at the {knock.door} port: {verdict.reason}"
+                        self._complaints.add(text, now_ns)
         finally:
             self._doorbell.close()
-
-    def _complain(self, address: str, door: str, reason: str, now_ns: int) -> None:
-        self._turned_away += 1
-        if self._complained_ns is None or now_ns - self._complained_ns >= _COMPLAIN_EVERY_NS:
-            _LOG.warning("turned away at %s: %s, %s (%d so far)", door, address, reason, self._turned_away)
-            self._complained_ns = now_ns
 
     def close(self) -> None:
         """End the thread. Sockets that ask must be closed before: nobody answers them any more."""

@@ -100,11 +100,20 @@ class Library:
         for served in self._served.values():
             served.files.on_stuck = stop
 
-    def find(self, name: str) -> ServedDataset:
-        """The dataset of that name, whose files must still be those that were indexed."""
-        served = self._served.get(name)
+    @property
+    def names(self) -> list[str]:
+        """Of all datasets."""
+        return sorted(self._served)
+
+    def find(self, name: str, among: Collection[str] | None = None) -> ServedDataset:
+        """The dataset of that name, whose files must still be those that were indexed.
+
+        `among` are those that may be known to whoever asks, by default all.
+        """
+        known = self.names if among is None else sorted(among)
+        served = self._served.get(name) if name in known else None
         if served is None:
-            names = ", ".join(sorted(self._served))
+            names = ", ".join(known) or "none that may be read with this key"
             raise RefusedError(f"there is no dataset {name!r} here; there is: {names}", code="unknown-dataset")
         served.files.check_paths()
         return served

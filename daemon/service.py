@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
 from types import FrameType, TracebackType
@@ -17,7 +18,10 @@ from typing import Any, Self
 from emlio.clock import Clock, SystemClock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control import Control
+from emlio.daemon.doorkeeper import Doorkeeper
+from emlio.daemon.gate import Gate
 from emlio.daemon.library import Library
+from emlio.daemon.permissions import find_keys
 from emlio.daemon.transport import Network
 from emlio.errors import ConfigError
 from emlio.shards.dataset import Dataset, open_dataset
@@ -54,6 +58,7 @@ class Daemon:
                 sent of it; by default see `emlio.reading.leases`.
         """
         self._config = config
+        pair, permissions = find_keys(config, os.environ)
         datasets: list[Dataset] = []
         try:
             for source in config.data:
@@ -76,17 +81,16 @@ class Daemon:
             for dataset in datasets:
                 dataset.close()
             raise
-        try:
-            self._network = Network(config.bind, config.data_ports)
-        except BaseException:
-            self._library.close()
-            raise
-        try:
-            self._control = Control(config, self._library, self._network, clock if clock is not None else SystemClock())
-        except BaseException:
-            self._network.close()
-            self._library.close()
-            raise
+        clock = clock if clock is not None else SystemClock()
+        with ExitStack() as undo:
+            undo.callback(self._library.close)
+            gate = Gate(permissions.knows if permissions.are_asked else None)
+            self._network = Network(config.bind, config.data_ports, gate, pair)
+            undo.callback(self._network.close)
+            self._doorkeeper = Doorkeeper(gate, self._network.doorbell(), clock)
+            undo.callback(self._doorkeeper.close)
+            self._control = Control(config, self._library, permissions, self._network, clock)
+            undo.pop_all()
         self._when_ended: list[Callable[[], None]] = []
         self._thread = Thread(target=self._run, name="emlio-control", daemon=True)
 
@@ -137,6 +141,7 @@ class Daemon:
             self._thread.join()
         else:
             self._control.abandon()
+        self._doorkeeper.close()
         self._network.close()
         self._library.close()
         if self._config.ready_file is not None:

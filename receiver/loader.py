@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ from emlio.receiver.summary import summarise
 from emlio.receiver.tally import Tally
 from emlio.receiver.token_feed import plan_batch_size
 from emlio.receiver.torch_adapter import distributed_world
+from emlio.receiver.trust import find_trust
 from emlio.receiver.workshop import BatchOptions, Workshop
 from emlio.receiver.world import find_world
 from emlio.tokens import TokenBatches
@@ -88,6 +90,9 @@ class EmlioLoader:
         heartbeat: "str | float" = "3s",
         on_error: str = "raise",
         verify: str = "all",
+        keys: str | None = None,
+        daemon_key: str | None = None,
+        encryption: str = "auto",
         progress: bool = False,
     ) -> None:
         """Connect to the daemons and agree on the plan; data flows from the first `iter` on.
@@ -126,6 +131,10 @@ class EmlioLoader:
             on_error: what becomes of a record that fails its check: "raise", "skip" (the batch is shorter) or "replace" (by
                 another of the same batch).
             verify: "all" checks every record's CRC32C, "none" leaves that out.
+            keys: the folder that `emlio keygen` made; by default where it puts keys.
+            daemon_key: the key the daemons must have; by default EMLIO_DAEMON_KEY, or what `emlio trust` wrote for each. A key
+                may stand in the address, too: emlio://KEY@HOST:PORT/DATASET. A daemon without one is asked for none.
+            encryption: "auto", "aead", "curve" or "off"; see docs/security.md.
             progress: show a bar per epoch on a terminal.
         """
         self._pid = os.getpid()
@@ -147,8 +156,16 @@ class EmlioLoader:
             to=to,
             device=None if device is None else str(device),  # a torch.device says itself in words
         )
+        trust, found = find_trust(
+            Address.parse(address, local),
+            encryption=encryption,
+            daemon_key=daemon_key,
+            folder=None if keys is None else Path(keys),
+            environment=os.environ,
+        )
         self._config = LoaderConfig(
-            address=Address.parse(address, local),
+            address=found,
+            trust=trust,
             batch_size=plan_batch_size(batch_size, tokens),
             rows=batch_size,
             shuffle=Shuffle.parse(shuffle),
@@ -274,7 +291,10 @@ class EmlioLoader:
             address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, of the same dataset.
         """
         self._check_usable()
-        self._engine.use(self._config.address.with_daemons_of(Address.parse(address)))
+        meant = self._config.trust.with_keys(Address.parse(address))
+        for peer in meant.peers:
+            self._config.trust.credentials(peer)  # a key that is needed and not there is an error here
+        self._engine.use(self._config.address.with_daemons_of(meant))
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 

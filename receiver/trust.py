@@ -5,13 +5,14 @@ sockets (emlio.receiver.transport), files of keys (emlio.keys).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.keys.curve import KeyPair
 from emlio.keys.folder import KeyFolder, default_key_folder
 from emlio.keys.key import PublicKey
+from emlio.keys.known_daemons import KnownDaemons
 from emlio.processor import has_aes
 from emlio.receiver.address import Address, Peer
 from emlio.receiver.transport import Credentials, LinkEvent
@@ -27,19 +28,35 @@ class Trust:
     Attributes:
         encryption: how data may be protected, one of SETTINGS.
         pair: this host's keys; none where no daemon is to show one either.
+        all_have: the key of all daemons that have none by themselves.
+        known: the keys of those this host knows.
     """
 
     encryption: str = "auto"
     pair: KeyPair | None = None
+    all_have: PublicKey | None = None
+    known: KnownDaemons = field(default_factory=KnownDaemons)
 
     def __post_init__(self) -> None:
         if self.encryption not in SETTINGS:
             raise ConfigError(f"encryption must be one of {', '.join(SETTINGS)}, got {self.encryption!r}")
 
+    def with_keys(self, address: Address) -> Address:
+        """The address with the key that each of its daemons must have."""
+        peers = tuple(
+            replace(peer, key=peer.key or self.all_have or self.known.find(peer.host, peer.port))
+            for peer in address.peers
+        )
+        return replace(address, peers=peers)
+
     def credentials(self, peer: Peer) -> Credentials | None:
         """What to show this daemon; None where it is not to show a key."""
-        if peer.key is None or self.pair is None:
+        if peer.key is None:
             return None
+        if self.pair is None:
+            raise ConfigError(
+                f"the daemon at {peer} is to have a key, so this host must have one, too: make it with emlio keygen, and begin anew"
+            )
         return Credentials(pair=self.pair, daemon=peer.key)
 
     def protections(self, peer: Peer) -> tuple[str, ...]:
@@ -99,13 +116,14 @@ def find_trust(
     """
     keys = KeyFolder(folder if folder is not None else default_key_folder(environment))
     text = daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
-    all_have = PublicKey.parse(text) if text is not None else None
-    known = keys.known_daemons() if address.peers else None
-    peers = tuple(
-        peer
-        if peer.key is not None or known is None
-        else replace(peer, key=all_have or known.find(peer.host, peer.port))
-        for peer in address.peers
+    trust = Trust(
+        encryption=encryption,
+        all_have=PublicKey.parse(text) if text is not None else None,
+        known=keys.known_daemons() if address.peers else KnownDaemons(),
     )
-    pair = keys.pair() if any(peer.key is not None for peer in peers) else None
-    return Trust(encryption=encryption, pair=pair), replace(address, peers=peers)
+    keyed = trust.with_keys(address)
+    if any(peer.key is not None for peer in keyed.peers):
+        trust = replace(trust, pair=keys.pair())
+    for peer in keyed.peers:
+        trust.protections(peer)  # what cannot be had is said before anybody is called
+    return trust, keyed
