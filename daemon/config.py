@@ -243,7 +243,9 @@ class DaemonConfig:
         if twice:
             raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")
         if self.insecure and self.keys is not None:
-            raise ConfigError("clients are asked for keys, or anybody may come in: --keys and --insecure exclude each other")
+            raise ConfigError(
+                "clients are asked for keys, or anybody may come in: --keys and --insecure exclude each other"
+            )
         if self.message_size and not 4096 <= self.message_size <= 64 << 20:
             raise ConfigError(f"--message-size must be auto or in [4 KiB, 64 MiB], got {self.message_size}")
         largest = self.message_bytes(1)

@@ -52,7 +52,7 @@ class LinkEvent(Enum):
     REFUSED = auto()
 
 
-_LINK_EVENTS = {
+_LINK_EVENTS: dict[int, LinkEvent] = {
     zmq.EVENT_DISCONNECTED: LinkEvent.BROKEN,
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: LinkEvent.REFUSED,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: LinkEvent.FOREIGN,

@@ -65,6 +65,7 @@ class Trust:
 
     def reason(self, event: LinkEvent, peer: Peer) -> EmlioError | None:
         """Why a connection failed; None where it merely ended."""
+        wanted = f"the key {peer.key.fingerprint}" if peer.key is not None else "no key"
         match event:
             case LinkEvent.REFUSED:
                 return RefusedError(
@@ -79,13 +80,12 @@ class Trust:
                 )
             case LinkEvent.FOREIGN:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove to have the key {peer.key.fingerprint}, and asks for no keys at all: is it "
-                    "the right one, and does it run with keys?"
+                    f"the daemon at {peer} must prove to have {wanted}, and asks for no keys at all: is it the right one, and does it "
+                    "run with keys?"
                 )
             case LinkEvent.DROPPED if peer.key is not None:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove to have the key {peer.key.fingerprint}, it hung up instead, as one with "
-                    "another key does"
+                    f"the daemon at {peer} must prove to have {wanted}, it hung up instead, as one with another key does"
                 )
             case _:
                 return None
