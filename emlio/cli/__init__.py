@@ -15,17 +15,22 @@ from emlio.errors import EmlioError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "allow": "let a client read from this host",
     "convert": "turn images, tars, manifests or arrays into a dataset",
     "index": "index the shards of a dataset",
     "inspect": "show what a dataset holds, verify it, preview it",
+    "keygen": "make this host's keys",
+    "keys": "list keys, clients and known daemons",
     "plan": "show which record is at which place",
+    "revoke": "let a client in no more",
     "synth": "make a synthetic dataset",
+    "trust": "know a daemon by its key",
 }
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="emlio", description="Datasets for the EMLIO daemon and what becomes of them."
+        prog="emlio", description="Datasets for the EMLIO daemon, what becomes of them, and who may read them."
     )
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

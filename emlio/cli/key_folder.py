@@ -1,0 +1,35 @@
+"""Which key folder a command means, and how it shows its help.
+
+Covers: the flag `--folder`, shared by the commands about keys, and examples below their help. Does not cover: what is done with
+the folder.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from emlio.keys.folder import KeyFolder, default_key_folder
+
+__all__ = ["add_example", "add_folder_flag", "chosen_folder"]
+
+
+def add_folder_flag(parser: argparse.ArgumentParser) -> None:
+    """Declare `--folder`."""
+    parser.add_argument(
+        "--folder",
+        metavar="DIR",
+        type=Path,
+        help="the key folder (default: $EMLIO_HOME, else $XDG_CONFIG_HOME/emlio, else ~/.config/emlio)",
+    )
+
+
+def add_example(parser: argparse.ArgumentParser, text: str) -> None:
+    """Show `text` below the help as it is written."""
+    parser.epilog = text
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def chosen_folder(arguments: argparse.Namespace) -> KeyFolder:
+    """The folder that the flag or the environment names."""
+    named: Path | None = arguments.folder
+    return KeyFolder(default_key_folder(os.environ) if named is None else named.absolute())

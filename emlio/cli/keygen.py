@@ -1,0 +1,51 @@
+"""`emlio keygen`: make this host's keys.
+
+Covers: the command's arguments and what it prints. Does not cover: keys and their files (emlio.keys).
+"""
+
+import argparse
+import socket
+import sys
+
+from emlio.cli.key_folder import add_example, add_folder_flag, chosen_folder
+from emlio.errors import ConfigError
+from emlio.keys.allow_list import check_client_name
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "Make this host's pair of keys, unless it has one, and print the public key."
+
+_EXAMPLE = """\
+example:
+  emlio keygen                                        # on the training host; prints its public key
+  emlio allow train1 "$(ssh train1 emlio keygen)"     # on the storage host
+
+A pair is never replaced. For a new one, remove secret.key and public.key yourself, and have others revoke and trust anew.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--name", metavar="NAME", help="what the files call this host (default: its host name)")
+    add_folder_flag(parser)
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the pair if there is none; the public key is all that goes to standard output."""
+    folder = chosen_folder(arguments)
+    made = folder.make(arguments.name if arguments.name is not None else _host())
+    pair = folder.pair()
+    if made:
+        print(f"wrote {folder.secret_path} (keep it here) and {folder.public_path}", file=sys.stderr)
+    else:
+        print(f"there is a pair already in {folder.path}; its public key:", file=sys.stderr)
+    print(pair.public)
+    return 0
+
+
+def _host() -> str:
+    try:
+        return check_client_name(socket.gethostname())
+    except ConfigError:
+        return "this_host"  # the name is for people only, and nobody shall need one that we like

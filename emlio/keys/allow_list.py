@@ -1,0 +1,147 @@
+"""Which keys may come in, and what each may read.
+
+Covers: a client's rule and its text, names of clients, the list of rules. Does not cover: the files (emlio.keys.allow_folder),
+and asking (the daemon).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Self
+
+from emlio.errors import ConfigError
+from emlio.keys.key import PublicKey, holds_secret
+from emlio.keys.lines import parse_lines
+
+__all__ = ["ALL_DATASETS", "AllowList", "ClientRule", "check_client_name", "parse_patterns", "same_keys"]
+
+ALL_DATASETS = ("*",)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_PATTERN = re.compile(r"[A-Za-z0-9._*?!\[\]-]{1,255}")
+"""What datasets are called, and what fnmatch adds."""
+
+
+def check_client_name(name: str) -> str:
+    """The name, which can be a file's.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        shown = "a secret key" if holds_secret(name) else repr(name[:80])
+        raise ConfigError(
+            "a client's name must be 1 to 64 letters, digits, '.', '_' or '-' and not begin with '.' or '-', "
+            f"got {shown}"
+        )
+    return name
+
+
+def parse_patterns(text: str) -> tuple[str, ...]:
+    """The patterns in "imagenet, coco-*".
+
+    Raises:
+        ConfigError: there is none, or one that no dataset's name could match.
+    """
+    patterns = tuple(part.strip() for part in text.split(","))
+    if patterns == ("",):
+        raise ConfigError("datasets must name at least one; a client that may read none is removed: emlio revoke NAME")
+    return _check_patterns(patterns)
+
+
+def _check_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if not patterns:
+        raise ConfigError("a client must be allowed at least one pattern of datasets, got none")
+    for place, pattern in enumerate(patterns, 1):
+        if not _PATTERN.fullmatch(pattern):
+            raise ConfigError(
+                "datasets must be names or patterns of letters, digits, '.', '_', '-', '*', '?' and '[...]', with commas "
+                f"between them; number {place} is not"
+            )
+    return patterns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRule:
+    """A key that may come in.
+
+    Attributes:
+        name: what people call it.
+        key: its public key.
+        datasets: patterns as `fnmatch` has them, upper and lower case differ.
+    """
+
+    name: str
+    key: PublicKey
+    datasets: tuple[str, ...] = ALL_DATASETS
+
+    def __post_init__(self) -> None:
+        check_client_name(self.name)
+        _check_patterns(self.datasets)
+
+    def may_read(self, dataset: str) -> bool:
+        """Whether a pattern matches the dataset's name."""
+        return any(fnmatchcase(dataset, pattern) for pattern in self.datasets)
+
+    @classmethod
+    def parse(cls, name: str, data: bytes, where: str) -> Self:
+        """The rule in a file's bytes.
+
+        Raises:
+            ConfigError: they hold none; names file and line.
+        """
+        key: PublicKey | None = None
+        datasets: tuple[str, ...] | None = None
+        for line in parse_lines(data, where):
+            word, separator, value = line.text.partition("=")
+            if separator and word.strip() == "datasets":
+                if datasets is not None:
+                    raise line.error("datasets must be given once; put all of them on one line")
+                try:
+                    datasets = parse_patterns(value)
+                except ConfigError as error:
+                    raise line.error(error) from error
+            elif separator:
+                # The word is not repeated: it may be a piece of a secret.
+                raise line.error("must be a public key or 'datasets = PATTERN, ...'; there is no other setting")
+            elif key is not None:
+                raise line.error("must not be a second key; each client has a file of its own")
+            else:
+                try:
+                    key = PublicKey.parse(line.text)
+                except ConfigError as error:
+                    raise line.error(error) from error
+        if key is None:
+            raise ConfigError(f"{where}: must hold a public key on a line of its own, holds none")
+        return cls(name=name, key=key, datasets=ALL_DATASETS if datasets is None else datasets)
+
+    def text(self) -> bytes:
+        """The file's bytes, which `parse` reads."""
+        datasets = "" if self.datasets == ALL_DATASETS else f"datasets = {', '.join(self.datasets)}\n"
+        return f"# {self.name} may read from this host.\n{self.key}\n{datasets}".encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowList:
+    """The keys that may come in at one moment; it never changes."""
+
+    rules: tuple[ClientRule, ...] = ()
+    _by_key: MappingProxyType[PublicKey, ClientRule] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for first, second in same_keys(self.rules):
+            raise ConfigError(f"each client must have a key of its own: {first.name} and {second.name} have the same")
+        by_key = MappingProxyType({rule.key: rule for rule in self.rules})
+        object.__setattr__(self, "_by_key", by_key)  # a frozen value is completed at birth
+
+    def find(self, key: PublicKey) -> ClientRule | None:
+        """The rule of a key; without one it may not come in."""
+        return self._by_key.get(key)
+
+
+def same_keys(rules: Iterable[ClientRule]) -> list[tuple[ClientRule, ClientRule]]:
+    """Each rule whose key an earlier one has, behind the first that has it."""
+    first: dict[PublicKey, ClientRule] = {}
+    return [(first[rule.key], rule) for rule in rules if first.setdefault(rule.key, rule) is not rule]

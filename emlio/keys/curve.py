@@ -1,0 +1,50 @@
+"""Key pairs for ZeroMQ's CURVE.
+
+Covers: making a pair, and which public key belongs to a secret one. The only file of the keys that imports zmq. Does not cover:
+how keys are written and kept.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import zmq
+from zmq.utils import z85
+
+from emlio.errors import ConfigError
+from emlio.keys.key import PublicKey, SecretKey
+
+__all__ = ["KeyPair"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """A host's two keys, which belong together."""
+
+    secret: SecretKey
+    public: PublicKey
+
+    def __post_init__(self) -> None:
+        if _public_of(self.secret) != self.public:
+            raise ConfigError(f"the public key {self.public.fingerprint} must belong to the secret key; it does not")
+
+    @classmethod
+    def make(cls) -> Self:
+        """A new pair, drawn from the system's source of randomness."""
+        _check_curve()
+        public, secret = zmq.curve_keypair()
+        return cls(secret=SecretKey(raw=z85.decode(secret)), public=PublicKey(raw=z85.decode(public)))
+
+    @classmethod
+    def of(cls, secret: SecretKey) -> Self:
+        """The pair of a secret key."""
+        return cls(secret=secret, public=_public_of(secret))
+
+
+def _public_of(secret: SecretKey) -> PublicKey:
+    _check_curve()
+    return PublicKey(raw=z85.decode(zmq.curve_public(secret.z85)))
+
+
+def _check_curve() -> None:
+    if not zmq.has("curve"):
+        raise ConfigError("keys need a libzmq that was built with CURVE; that of this pyzmq was not")

@@ -1,0 +1,214 @@
+"""The key folder: this host's pair, the clients it lets in, the daemons it knows.
+
+Covers: where the folder is, reading and changing what is in it. Does not cover: noticing changes while a daemon runs
+(emlio.keys.allow_folder).
+
+    secret.key        this host's secret key; nobody else may read it
+    public.key        its public part, which is given to others
+    clients/NAME.key  a public key that may come in, and what it may read
+    daemons           HOST[:PORT] KEY on each line
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from emlio.errors import ConfigError
+from emlio.keys.allow_folder import MAX_CLIENTS, AllowFolder
+from emlio.keys.allow_list import ALL_DATASETS, ClientRule, check_client_name
+from emlio.keys.curve import KeyPair
+from emlio.keys.guarded_files import (
+    check_folder,
+    make_folder,
+    put_file,
+    put_new_file,
+    read_file,
+    remove_file,
+    sole_writer,
+)
+from emlio.keys.key import PublicKey, SecretKey
+from emlio.keys.known_daemons import DaemonPlace, KnownDaemon, KnownDaemons, add_daemon
+from emlio.keys.lines import parse_lines
+
+__all__ = ["KeyFolder", "default_key_folder"]
+
+_Key = TypeVar("_Key")
+
+
+def default_key_folder(environment: Mapping[str, str]) -> Path:
+    """EMLIO_HOME, else emlio in XDG_CONFIG_HOME, else ~/.config/emlio."""
+    if environment.get("EMLIO_HOME"):
+        return Path(environment["EMLIO_HOME"]).absolute()
+    settings = environment.get("XDG_CONFIG_HOME", "")
+    if settings.startswith("/"):  # a relative one does not count, says its specification
+        return Path(settings) / "emlio"
+    try:
+        home = Path(environment["HOME"]) if environment.get("HOME") else Path.home()
+    except RuntimeError as error:
+        raise ConfigError(
+            "a key folder must be named by EMLIO_HOME where the user has no home; both are missing"
+        ) from error
+    return home / ".config" / "emlio"
+
+
+class KeyFolder:
+    """A folder with keys. Nothing is kept in memory; each call looks at the files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.secret_path = path / "secret.key"
+        self.public_path = path / "public.key"
+        self.clients_path = path / "clients"
+        self.daemons_path = path / "daemons"
+
+    def make(self, name: str) -> bool:
+        """Write a new pair and return True; False where there is one, which is kept.
+
+        Args:
+            name: of this host, for people who read the files.
+
+        Raises:
+            ConfigError: the folder cannot be used, or holds a pair that is not whole.
+        """
+        check_client_name(name)
+        make_folder(self.path)
+        with sole_writer(self.path):
+            if os.path.lexists(self.secret_path):
+                # A crash may have come between the two files.
+                if not os.path.lexists(self.public_path):
+                    self._put_public(self.pair().public, name)
+                return False
+            if os.path.lexists(self.public_path):
+                raise ConfigError(
+                    f"{self.public_path}: is there without its secret key, {self.secret_path}. "
+                    "Bring that back, or remove the public key and make a new pair: emlio keygen"
+                )
+            pair = KeyPair.make()
+            text = f"# The secret key of {name}: nobody else may read it, and it never leaves this host.\n"
+            made = put_new_file(self.secret_path, f"{text}{pair.secret.reveal()}\n".encode(), 0o600)
+            if made:
+                self._put_public(pair.public, name)
+            return made
+
+    def _put_public(self, key: PublicKey, name: str) -> None:
+        put_file(self.public_path, f"# The public key of {name}: it may be given to anybody.\n{key}\n".encode(), 0o644)
+
+    def pair(self) -> KeyPair:
+        """This host's pair.
+
+        Raises:
+            ConfigError: there is none, or its files cannot be believed.
+        """
+        try:
+            check_folder(self.path)
+            data = read_file(self.secret_path, secret=True)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{self.secret_path}: there must be a key of this host, is none. Make one: emlio keygen"
+            ) from error
+        pair = KeyPair.of(_only_key(data, str(self.secret_path), SecretKey.parse))
+        try:
+            written = _only_key(read_file(self.public_path), str(self.public_path), PublicKey.parse)
+        except FileNotFoundError:
+            return pair  # the secret key is all that is needed
+        if written != pair.public:
+            raise ConfigError(
+                f"{self.public_path}: must hold the public part of secret.key, {pair.public.fingerprint}, holds "
+                f"{written.fingerprint}. If secret.key is the right one, remove public.key and type: emlio keygen"
+            )
+        return pair
+
+    def allow(self, name: str, key: PublicKey, datasets: tuple[str, ...] = ALL_DATASETS) -> None:
+        """Let a client in, or change what it may read.
+
+        Raises:
+            ConfigError: the name is another key's, the key has another name, or the folder cannot be written.
+        """
+        rule = ClientRule(name=name, key=key, datasets=datasets)
+        make_folder(self.path)
+        make_folder(self.clients_path)
+        with sole_writer(self.path):
+            there = AllowFolder(self.clients_path).look().rules
+            path = self._client_path(name)
+            known = {other.name: other for other in there}.get(name)
+            if known is not None and known.key != key:
+                raise ConfigError(
+                    f"{path}: {name} has the key {known.key.fingerprint}, not {key.fingerprint}. "
+                    f"If that is to end, first type: emlio revoke {name}"
+                )
+            if known is None and os.path.lexists(path):
+                raise ConfigError(
+                    f"{path}: is there and cannot be used; emlio keys says why. To remove it: emlio revoke {name}"
+                )
+            other = next((other for other in there if other.key == key and other.name != name), None)
+            if other is not None:
+                raise ConfigError(
+                    f"{self._client_path(other.name)}: holds this key already, under the name {other.name}"
+                )
+            if known is None and len(list(self.clients_path.glob("*.key"))) >= MAX_CLIENTS:
+                raise ConfigError(f"{self.clients_path}: must hold at most {MAX_CLIENTS} clients and holds as many")
+            put_file(path, rule.text(), 0o644)
+
+    def revoke(self, name: str) -> None:
+        """Let a client in no more.
+
+        Raises:
+            ConfigError: there is none of that name, or it cannot be removed.
+        """
+        path = self._client_path(check_client_name(name))
+        try:
+            remove_file(path)
+        except FileNotFoundError as error:
+            raise ConfigError(f"{path}: there is no client of that name; emlio keys lists them") from error
+
+    def _client_path(self, name: str) -> Path:
+        return self.clients_path / f"{name}.key"
+
+    def known_daemons(self) -> KnownDaemons:
+        """The daemons this host knows; none where there is no file.
+
+        Raises:
+            ConfigError: the file cannot be read or believed, or a line of it is wrong.
+        """
+        return KnownDaemons.parse(self._daemons(), str(self.daemons_path))
+
+    def trust(self, place: DaemonPlace, key: PublicKey, *, replace: bool = False) -> bool:
+        """Know a daemon by its key; returns whether that is new.
+
+        Args:
+            place: a daemon, or all of a host.
+            key: what must answer there.
+            replace: put it in the place of another key.
+
+        Raises:
+            ConfigError: the daemon is known with another key, or the file cannot be used.
+        """
+        make_folder(self.path)
+        with sole_writer(self.path):
+            before, where = self._daemons(), str(self.daemons_path)
+            after = add_daemon(before, KnownDaemon(place=place, key=key), where=where, replace=replace)
+            if after == before:
+                return False
+            KnownDaemons.parse(after, where)  # what could not be read again is not written
+            put_file(self.daemons_path, after, 0o644)
+            return True
+
+    def _daemons(self) -> bytes:
+        try:
+            check_folder(self.path)
+            return read_file(self.daemons_path)
+        except FileNotFoundError:
+            return b""
+
+
+def _only_key(data: bytes, where: str, parse: Callable[[str], _Key]) -> _Key:
+    lines = parse_lines(data, where)
+    if len(lines) != 1:
+        raise ConfigError(
+            f"{where}: must hold one key on a line of its own, holds {len(lines)} lines that are no comments"
+        )
+    try:
+        return parse(lines[0].text)
+    except ConfigError as error:
+        raise lines[0].error(error) from error

@@ -1,0 +1,245 @@
+"""Files that decide who may come in: read only if nobody else can have written them, written whole or not at all.
+
+Covers: owners and modes, links, size limits, new files that replace nothing, one writer at a time. Does not cover: what the files
+say (emlio.keys.key, allow_list, known_daemons).
+
+Every error says what to type. The rules are those of sshd: a file, or a folder, that group or others may write to is not
+believed; what is secret they must not read either.
+"""
+
+import errno
+import fcntl
+import os
+import pwd
+import secrets
+import shlex
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from emlio.errors import ConfigError
+from emlio.keys.lines import MAX_TEXT_BYTES
+
+__all__ = [
+    "check_folder",
+    "failed",
+    "make_folder",
+    "put_file",
+    "put_new_file",
+    "read_file",
+    "remove_file",
+    "sole_writer",
+]
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_LOCK = ".lock"
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def failed(path: Path, what: str, error: OSError) -> ConfigError:
+    """The error for a file or folder that the system did not let us `what`."""
+    return ConfigError(f"{path}: cannot be {what}: {error.strerror or error}")
+
+
+def check_folder(path: Path) -> None:
+    """Make sure that nobody else can add files to the folder.
+
+    Raises:
+        ConfigError: somebody can, or it is no folder.
+        FileNotFoundError: there is none.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failed(path, "looked at", error) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{path}: must be a folder, is something else")
+    _check_writers(path, found)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for this user alone, or check the one that is there.
+
+    Raises:
+        ConfigError: it cannot be made, or others can write to it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        check_folder(path)
+    except OSError as error:
+        raise failed(path, "made", error) from error
+
+
+def read_file(path: Path, *, secret: bool = False) -> bytes:
+    """The file's bytes; one byte more than files may have where it is too long.
+
+    Args:
+        path: the file. A link to what is not secret is followed.
+        secret: others must not be able to read it, and it must not be a link.
+
+    Raises:
+        ConfigError: it cannot be read, or must not be believed.
+        FileNotFoundError: there is none.
+    """
+    # Without O_NONBLOCK a pipe in the file's place would hold us up until somebody writes to it.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if secret else 0)
+    try:
+        fd = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if secret and error.errno == errno.ELOOP:
+            raise ConfigError(f"{path}: must be a file of its own, is a link; put the file itself there") from error
+        raise failed(path, "read", error) from error
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{path}: must be a regular file, is something else")
+        _check_owner(path, found)
+        if secret and found.st_mode & _OTHERS:
+            raise ConfigError(
+                f"{path}: nobody but its owner may read a secret key, its mode is {found.st_mode & 0o777:04o}. "
+                f"Type: chmod 600 {shlex.quote(str(path))}. If others may have read it, remove it and make a new one with: "
+                "emlio keygen"
+            )
+        _check_writers(path, found)
+        return _read_all(fd)
+    except OSError as error:
+        raise failed(path, "read", error) from error
+    finally:
+        os.close(fd)
+
+
+def _read_all(fd: int) -> bytes:
+    data = b""
+    while len(data) <= MAX_TEXT_BYTES:
+        piece = os.read(fd, MAX_TEXT_BYTES + 1 - len(data))
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    user = os.geteuid()
+    if found.st_uid not in (user, 0):
+        raise ConfigError(
+            f"{path}: must belong to {'' if user == 0 else f'{_user(user)} or '}root, belongs to {_user(found.st_uid)}. "
+            f"Run this as {_user(found.st_uid)}, or type: chown {_user(user)} {shlex.quote(str(path))}"
+        )
+
+
+def _check_writers(path: Path, found: os.stat_result) -> None:
+    if found.st_mode & _OTHERS_WRITE:
+        raise ConfigError(
+            f"{path}: nobody but its owner may write to it, its mode is {found.st_mode & 0o777:04o}. "
+            f"Type: chmod go-w {shlex.quote(str(path))}"
+        )
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def put_file(path: Path, data: bytes, mode: int) -> None:
+    """Replace the file. Readers see the old bytes or the new ones, even after a crash.
+
+    Raises:
+        ConfigError: it cannot be written; no trace is left.
+    """
+    try:
+        with _written(path, data, mode) as temporary:
+            temporary.replace(path)
+    except OSError as error:
+        raise failed(path, "written", error) from error
+
+
+def put_new_file(path: Path, data: bytes, mode: int) -> bool:
+    """Make the file, whole from the moment it can be seen, and return True; False where there is one, which is left as it is.
+
+    Raises:
+        ConfigError: it cannot be written; no trace is left.
+    """
+    try:
+        with _written(path, data, mode) as temporary:
+            # A link refuses an existing name as O_EXCL does, and does not leave half a file behind when the machine stops.
+            os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise failed(path, "written", error) from error
+    return True
+
+
+@contextmanager
+def _written(path: Path, data: bytes, mode: int) -> Generator[Path, None, None]:
+    """A temporary file beside `path` that holds the bytes on the disk; gone afterwards."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)  # the umask may have taken away what others need
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+    _keep_names(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Remove the file, or the link.
+
+    Raises:
+        ConfigError: it cannot be removed.
+        FileNotFoundError: there is none.
+    """
+    try:
+        path.unlink()
+        _keep_names(path.parent)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failed(path, "removed", error) from error
+
+
+def _keep_names(folder: Path) -> None:
+    """Make sure that the names in a folder outlive a crash."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Generator[None, None, None]:
+    """Keep other commands from writing to the folder meanwhile.
+
+    They hold the lock for milliseconds, and the system lets go of it when a process ends; so there is no deadline.
+
+    Raises:
+        ConfigError: the lock cannot be had.
+    """
+    path = folder / _LOCK
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise failed(path, "opened", error) from error
+    with os.fdopen(fd, "rb"):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as error:
+            # Some network file systems know no locks. Files are still whole there; of two changes at once one may be lost.
+            if error.errno not in _NO_LOCKS:
+                raise failed(path, "locked", error) from error
+        yield

@@ -1,0 +1,175 @@
+"""A public and a secret key as values, and how they are written.
+
+Covers: the text of a key, its checksum, what libzmq takes, what may be shown. Does not cover: making keys and which public key
+belongs to a secret one (emlio.keys.curve), files.
+
+A key is 32 bytes. libzmq writes them in Z85, whose characters mean something to shells, URLs and grep: `$ & # * ? { } < >`.
+Here they are
+
+    emlio1 + 58 characters          a public key, 64 characters in all
+    emliosecret1 + 58 characters    a secret key, 70 characters in all
+
+The 58 are lower-case base32 (RFC 4648, a-z and 2-7, without padding) of the key and four bytes of checksum. Why so:
+
+* Letters and digits alone need no quotes in a shell and no escapes in a URL, so a key can stand in
+  `emlio://KEY@host:5555/name`. A double click selects all of it. There is one way to write a key, so that grep finds it.
+* The word before the `1` says which kind it is, and base32 has no `1`: a prefix ends where it seems to end.
+  `grep -r emliosecret1` finds secret keys and nothing else, `grep -r emlio1` public ones and nothing else.
+* The checksum is CRC32C of prefix and key. Up to four neighbouring characters that were changed or swapped are always
+  found, other slips but for one in four billion. A secret key that was given the prefix of a public one is found too. It
+  guards against slips, not against people; whoever can change a public key can also write another one.
+* A text that is no key is never repeated in the error: it may be a secret key in the wrong place.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import Self
+
+from emlio.checksum import crc32c
+from emlio.errors import ConfigError
+
+__all__ = ["PublicKey", "SecretKey", "holds_secret"]
+
+_PUBLIC = "emlio1"
+_SECRET = "emliosecret1"
+_SECRET_WORD = "emliosecret"
+"""Without the `1`: a secret key of a later version is secret too."""
+
+_KEY_BYTES = 32
+_SUM_BYTES = 4
+_TAIL = 58
+"""Characters of base32 for 36 bytes; the last two bits are zero."""
+
+_PADDING = "======"
+_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyz234567")
+_FINGERPRINT = 16
+"""80 bits: nobody makes another key with the same ones."""
+
+_TO_Z85 = bytes.maketrans(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+)
+"""From the digits of `base64.b85encode` to those of ZeroMQ's RFC 32; the arithmetic is the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicKey:
+    """What others may know of a host.
+
+    Attributes:
+        raw: the 32 bytes, as libzmq hands them to whoever decides about a connection.
+    """
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        _check_length(self.raw, "public")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The key that `str` wrote.
+
+        Raises:
+            ConfigError: it is no public key; the text is not repeated.
+        """
+        if holds_secret(text):
+            raise ConfigError(
+                "a public key must be given, got a secret key. It must never leave its host: if others may have seen it, "
+                "remove it there and make a new one with: emlio keygen"
+            )
+        return cls(raw=_decode(text, _PUBLIC, "public"))
+
+    @property
+    def z85(self) -> bytes:
+        """The 40 characters that libzmq's options take."""
+        return _z85(self.raw)
+
+    @property
+    def fingerprint(self) -> str:
+        """The key's beginning, for logs: short, and grep finds it in the files."""
+        return str(self)[: len(_PUBLIC) + _FINGERPRINT]
+
+    def __str__(self) -> str:
+        return _encode(self.raw, _PUBLIC)
+
+    def __repr__(self) -> str:
+        return f"PublicKey({self})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretKey:
+    """What only its own host knows. Neither `repr` nor `str` shows it.
+
+    Attributes:
+        raw: the 32 bytes.
+    """
+
+    raw: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _check_length(self.raw, "secret")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The key that `reveal` wrote.
+
+        Raises:
+            ConfigError: it is no secret key; the text is not repeated.
+        """
+        return cls(raw=_decode(text, _SECRET, "secret"))
+
+    @property
+    def z85(self) -> bytes:
+        """The 40 characters that libzmq's options take. Secret."""
+        return _z85(self.raw)
+
+    def reveal(self) -> str:
+        """The text for the one file that holds it."""
+        return _encode(self.raw, _SECRET)
+
+    def __repr__(self) -> str:
+        return "SecretKey(hidden)"
+
+
+def holds_secret(text: str) -> bool:
+    """Whether the text holds a secret key, or a piece of one, and must not be shown."""
+    return _SECRET_WORD in text.lower()
+
+
+def _check_length(raw: bytes, kind: str) -> None:
+    if len(raw) != _KEY_BYTES:
+        raise ConfigError(f"a {kind} key must be {_KEY_BYTES} bytes, got {len(raw)}")
+
+
+def _sum(raw: bytes, prefix: str) -> bytes:
+    return crc32c(raw, crc32c(prefix.encode())).to_bytes(_SUM_BYTES, "little")
+
+
+def _encode(raw: bytes, prefix: str) -> str:
+    return prefix + base64.b32encode(raw + _sum(raw, prefix)).decode().rstrip("=").lower()
+
+
+def _decode(text: str, prefix: str, kind: str) -> bytes:
+    form = f"a {kind} key must be {prefix} and {_TAIL} characters of a-z and 2-7"
+    if not text.startswith(prefix):
+        raise ConfigError(f"{form}; what came does not begin with {prefix}")
+    tail = text[len(prefix) :]
+    odd = next((place for place, letter in enumerate(tail[:_TAIL], len(prefix) + 1) if letter not in _ALPHABET), None)
+    if odd is not None:
+        raise ConfigError(f"{form}; what came has another character at place {odd}")
+    if len(tail) != _TAIL:
+        raise ConfigError(f"{form}, {len(prefix) + _TAIL} in all; what came has {len(text)}")
+    try:
+        data = base64.b32decode(tail.upper() + _PADDING)
+    except binascii.Error as error:
+        raise ConfigError(f"{form}; what came is no base32") from error
+    raw = data[:_KEY_BYTES]
+    # Compared as text, so that the two bits at the end count too: a key is written in one way only.
+    if _encode(raw, prefix) != text:
+        raise ConfigError(f"{form} whose checksum holds; in what came a character is wrong: copy the {kind} key again")
+    return raw
+
+
+def _z85(raw: bytes) -> bytes:
+    return base64.b85encode(raw).translate(_TO_Z85)

@@ -1,0 +1,151 @@
+"""The daemons this host knows, and the keys they must have.
+
+Covers: a daemon's place as people write it, the list, its text, adding to the text. Does not cover: the file (emlio.keys.folder),
+and connecting (the loader).
+
+A line is `HOST KEY` for every daemon of a host, or `HOST:PORT KEY` for one; the one with the port goes before.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from emlio.errors import ConfigError
+from emlio.keys.key import PublicKey, holds_secret
+from emlio.keys.lines import Line, parse_lines
+
+__all__ = ["DaemonPlace", "KnownDaemon", "KnownDaemons", "add_daemon"]
+
+_PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[0-9A-Za-z._-]+)?\]|[^:/\[\],\s#*?@=]{1,255})(?::([0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonPlace:
+    """Where a daemon, or all daemons of a host, are.
+
+    Attributes:
+        host: a name in lower case, or an address in its shortest form, without brackets.
+        port: of the control connection; None means any.
+    """
+
+    host: str
+    port: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.host or self.host != _normal(self.host):
+            raise ConfigError("a daemon's host must be a name in lower case or an address in its shortest form")
+        if self.port is not None and not 1 <= self.port <= 65535:
+            raise ConfigError(f"a daemon's port must be in [1, 65535], got {self.port}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT.
+
+        Raises:
+            ConfigError: it is none of them.
+        """
+        match = None if holds_secret(text) else _PLACE.fullmatch(text)
+        if match is None:
+            shown = "a secret key" if holds_secret(text) else repr(text[:80])
+            raise ConfigError(f"a daemon must be HOST or HOST:PORT, an IPv6 address in [brackets], got {shown}")
+        return cls(host=_normal(match[1].strip("[]")), port=int(match[2]) if match[2] else None)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+
+def _normal(host: str) -> str:
+    """One form for all that mean the same without asking anybody."""
+    try:
+        return ipaddress.ip_address(host).compressed
+    except ValueError:
+        return host.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDaemon:
+    """A place and the key that must answer there."""
+
+    place: DaemonPlace
+    key: PublicKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDaemons:
+    """All that are known at one moment."""
+
+    daemons: tuple[KnownDaemon, ...] = ()
+
+    def __post_init__(self) -> None:
+        seen: set[DaemonPlace] = set()
+        for daemon in self.daemons:
+            if daemon.place in seen:
+                raise ConfigError(f"each daemon must be known once, {daemon.place} is named twice")
+            seen.add(daemon.place)
+
+    def find(self, host: str, port: int) -> PublicKey | None:
+        """The key that must answer at this host, given as a name or an address without brackets, and port."""
+        keys = {daemon.place: daemon.key for daemon in self.daemons}
+        host = _normal(host)
+        return keys.get(DaemonPlace(host=host, port=port)) or keys.get(DaemonPlace(host=host))
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Self:
+        """The list in a file's bytes.
+
+        Raises:
+            ConfigError: a line is something else, or names a daemon a second time; says file and line.
+        """
+        return cls(daemons=tuple(_parse(data, where).values()))
+
+
+def _parse(data: bytes, where: str) -> dict[Line, KnownDaemon]:
+    found: dict[Line, KnownDaemon] = {}
+    lines: dict[DaemonPlace, Line] = {}
+    for line in parse_lines(data, where):
+        words = line.text.split()
+        if len(words) != 2:
+            raise line.error(f"must be HOST[:PORT] KEY, two words, has {len(words)}")
+        try:
+            daemon = KnownDaemon(place=DaemonPlace.parse(words[0]), key=PublicKey.parse(words[1]))
+        except ConfigError as error:
+            raise line.error(error) from error
+        first = lines.setdefault(daemon.place, line)
+        if first is not line:
+            raise line.error(f"each daemon must be known once, {daemon.place} is also on line {first.number}")
+        found[line] = daemon
+    return found
+
+
+def add_daemon(data: bytes, daemon: KnownDaemon, *, where: str, replace: bool = False) -> bytes:
+    """The file's bytes with this daemon in them; everything else stays as people wrote it.
+
+    Args:
+        data: what the file holds.
+        daemon: the one to know.
+        where: the file's name, for errors.
+        replace: put this key in the place of another.
+
+    Raises:
+        ConfigError: the file is no list of daemons, or the daemon is known with another key.
+    """
+    entry = f"{daemon.place} {daemon.key}"
+    for line, known in _parse(data, where).items():
+        if known.place != daemon.place:
+            continue
+        if known.key == daemon.key:
+            return data
+        if not replace:
+            raise line.error(
+                f"{daemon.place} is known with the key {known.key.fingerprint}, not {daemon.key.fingerprint}. Either it got a "
+                "new key, or something else answers in its place. Ask whoever runs it; if the new key is right: "
+                f"emlio trust --replace {daemon.place} KEY"
+            )
+        texts = data.decode().split("\n")
+        _, mark, comment = texts[line.number - 1].partition("#")
+        texts[line.number - 1] = f"{entry}  {mark}{comment}".rstrip()
+        return "\n".join(texts).encode()
+    gap = b"" if not data or data.endswith(b"\n") else b"\n"
+    return data + gap + f"{entry}\n".encode()
