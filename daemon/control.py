@@ -11,18 +11,18 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from emlio.clock import Clock
 from emlio.daemon.answers import fault_of, welcome_to
 from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
+from emlio.daemon.client import Client
 from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.lane_guard import LaneGuard
-from emlio.daemon.library import AgreedPlan, Library, ServedDataset
+from emlio.daemon.library import Library, ServedDataset
 from emlio.daemon.memory import give_back_freed_memory
-from emlio.daemon.permissions import LOOK_EVERY_NS, Permissions
+from emlio.daemon.permissions import Permissions
 from emlio.daemon.sender import StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.streams import Streams
@@ -54,21 +54,6 @@ _MESSAGES_A_TURN = 256
 """Messages taken before deadlines and other threads have their turn, however many a peer sends."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Client:
-    """A session and what belongs to it."""
-
-    identity: bytes
-    machine: DaemonSession
-    served: ServedDataset
-    key: bytes
-    protection: str
-    agreed: AgreedPlan | None = None
-    stream: Stream | None = None
-    label: str = field(default="")
-    reached: bool = field(default=True)
-
-
 class Control:
     """Owns the control socket, the sessions and, through them, all streams. `run` is the control thread's body."""
 
@@ -89,7 +74,7 @@ class Control:
             raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         self._claims = Claims(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._clients: dict[bytes, _Client] = {}
+        self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
         # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
         self._next_session = secrets.randbits(60)
@@ -98,7 +83,6 @@ class Control:
         self._drain_until_ns = 0
         self._stop = False
         self._complaints = Complaints(_LOG)
-        self._looked_ns = 0
         self._name = f"{socket.gethostname()}-{os.getpid()}"
 
     @property
@@ -165,11 +149,8 @@ class Control:
 
     def _timeout_ms(self) -> int | None:
         deadlines = [client.machine.deadline_ns() for client in self._clients.values()]
-        if self._permissions.are_asked:
-            deadlines.append(self._looked_ns + LOOK_EVERY_NS)
-        decides = self._claims.deadline_ns()
-        if decides is not None:
-            deadlines.append(decides)
+        others = (self._claims.deadline_ns(), self._permissions.deadline_ns())
+        deadlines += [at for at in others if at is not None]
         if self._draining:
             now_ns = self._clock.monotonic_ns()
             streams = [client.stream for client in self._clients.values() if client.stream is not None]
@@ -219,7 +200,7 @@ class Control:
             self._claims.gone(identity)
             self._send(identity, Refused(code=code, text=text))
 
-    def _report(self, client: _Client, nonce: int) -> None:
+    def _report(self, client: Client, nonce: int) -> None:
         """Say how the client's stream is doing, if it has one."""
         totals = self._streams.totals(client.stream) if client.stream is not None else StreamTotals()
         pong = Pong(
@@ -229,14 +210,9 @@ class Control:
 
     def _look_at_permissions(self, now_ns: int) -> None:
         """Those who lost theirs lose their sessions."""
-        if not self._permissions.are_asked or now_ns - self._looked_ns < LOOK_EVERY_NS:
-            return
-        self._looked_ns = now_ns
-        if not self._permissions.look():
-            return
-        for client in list(self._clients.values()):
+        for client in list(self._clients.values()) if self._permissions.look(now_ns) else ():
             dataset = client.machine.hello.dataset
-            if not self._permissions.may_read(client.key, dataset):
+            if not self._permissions.may_read_on(client.key, dataset):
                 self._carry_out(client, client.machine.refuse("revoked", f"this key may not read {dataset} any more"))
 
     # ---- who has which rank ---------------------------------------------------------------------------------------
@@ -298,7 +274,7 @@ class Control:
             now_ns=self._clock.monotonic_ns(),
         )
         label = f"session {welcome.session} (rank {hello.rank}/{hello.world_size} of {hello.dataset}, {hello.host}:{hello.pid})"
-        client = _Client(
+        client = Client(
             identity=identity, machine=machine, served=served, key=caller.key, protection=protection, label=label
         )
         self._clients[identity] = client
@@ -313,7 +289,7 @@ class Control:
         """Whether the peer is there."""
         return self._socket.send(identity, encode_control(message))
 
-    def _say_what_left(self, client: _Client) -> None:
+    def _say_what_left(self, client: Client) -> None:
         """The last word before goodbye: how much is still on its way, so that the rank can wait for it."""
         stream = client.stream
         if stream is None:
@@ -326,7 +302,7 @@ class Control:
             _LOG.info("%s drained: %s bytes sent", client.label, f"{sent:,}")
         self._send(client.identity, Pong(nonce=0, sent_bytes=sent))
 
-    def _carry_out(self, client: _Client, instructions: Sequence[DaemonInstruction]) -> None:
+    def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Send(message=message):
@@ -345,7 +321,7 @@ class Control:
                         _LOG.info("%s ended: %s", client.label, reason)
                         self._decide(self._claims.gone(client.identity))
 
-    def _judge(self, client: _Client, judge: Judge) -> None:
+    def _judge(self, client: Client, judge: Judge) -> None:
         machine = client.machine
         name, world_size = machine.hello.dataset, machine.hello.world_size
         try:
@@ -355,7 +331,7 @@ class Control:
             return
         self._carry_out(client, machine.agree() if client.agreed is not None else machine.ask_catalog())
 
-    def _start(self, client: _Client, order: Open) -> None:
+    def _start(self, client: Client, order: Open) -> None:
         agreed, machine = client.agreed, client.machine
         if agreed is None:
             self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
@@ -386,11 +362,11 @@ class Control:
         except EmlioError as error:
             self._carry_out(client, machine.refuse("bad-order", str(error)))
 
-    def _on_bound(self, client: _Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
+    def _on_bound(self, client: Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
         if client.stream is stream:
             self._carry_out(client, client.machine.opened(stream.stream, ports, secret))
 
-    def _stop_stream(self, client: _Client) -> None:
+    def _stop_stream(self, client: Client) -> None:
         stream, client.stream = client.stream, None
         if stream is not None:
             self._streams.stop(stream)

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping
 from emlio.daemon.config import DaemonConfig
 from emlio.errors import ConfigError
 from emlio.keys.allow_folder import AllowFolder
-from emlio.keys.allow_list import AllowList, ClientRule
+from emlio.keys.allow_list import AllowList
 from emlio.keys.curve import KeyPair
 from emlio.keys.folder import KeyFolder, default_key_folder
 from emlio.keys.key import PublicKey
 
-__all__ = ["LOOK_EVERY_NS", "Permissions", "find_keys"]
+__all__ = ["Permissions", "find_keys"]
 
 _LOG = logging.getLogger("emlio.daemon.gate")
 
-LOOK_EVERY_NS = 1_000_000_000
-"""Somebody who loses his permission loses it within a second."""
+_LOOK_EVERY_NS = 1_000_000_000
 
 
 class Permissions:
@@ -29,47 +28,52 @@ class Permissions:
     def __init__(self, folder: AllowFolder | None) -> None:
         """See the class; without a folder nobody is asked for a key, and everybody may read everything."""
         self._folder = folder
-        self._list: AllowList | None = folder.load() if folder is not None else None
-        self._tell_problems()
+        self._list = folder.load() if folder is not None else AllowList()
+        self._before = self._list
+        self._look_at_ns: int | None = None
 
     @property
     def are_asked(self) -> bool:
         """Whether clients must show a key."""
         return self._folder is not None
 
-    def look(self) -> bool:
-        """Whether the folder says something else now."""
-        changed = self._folder.changed() if self._folder is not None else None
-        self._tell_problems()
-        if changed is None:
+    def deadline_ns(self) -> int | None:
+        """When `look` must be called at the latest."""
+        return self._look_at_ns
+
+    def look(self, now_ns: int) -> bool:
+        """Look into the folder if it is time; whether somebody in a session may have lost what he had."""
+        if self._folder is None or (self._look_at_ns is not None and now_ns < self._look_at_ns):
             return False
-        self._list = changed
-        _LOG.info("%d clients may come in now", len(changed.rules))
-        return True
+        self._look_at_ns = now_ns + _LOOK_EVERY_NS
+        changed = self._folder.changed()
+        for problem in self._folder.take_problems():
+            _LOG.error("%s", problem)
+        if changed is not None:
+            _LOG.info("%d clients may come in now", len(changed.rules))
+        former, self._before, self._list = self._before, self._list, changed or self._list
+        return former is not self._before or self._before is not self._list
 
     def knows(self, key: bytes) -> bool:
         """Whether this key may come in."""
-        return self._rule(key) is not None
+        return bool(key) and self._list.find(PublicKey(raw=key)) is not None
 
     def may_read(self, key: bytes, dataset: str) -> bool:
-        """Whether this key may read the dataset of that name."""
-        if self._list is None:
-            return True
-        rule = self._rule(key)
-        return rule is not None and rule.may_read(dataset)
+        """Whether this key may begin to read the dataset of that name."""
+        return self._folder is None or _allows(self._list, key, dataset)
+
+    def may_read_on(self, key: bytes, dataset: str) -> bool:
+        """Whether a session may go on. A file that is just being written is no reason to end it: the next look decides."""
+        return self.may_read(key, dataset) or _allows(self._before, key, dataset)
 
     def readable(self, key: bytes, datasets: Iterable[str]) -> list[str]:
         """Those that it may read: it is told of no others."""
         return [dataset for dataset in datasets if self.may_read(key, dataset)]
 
-    def _rule(self, key: bytes) -> ClientRule | None:
-        if self._list is None or not key:
-            return None
-        return self._list.find(PublicKey(raw=key))
 
-    def _tell_problems(self) -> None:
-        for problem in self._folder.take_problems() if self._folder is not None else ():
-            _LOG.error("%s", problem)
+def _allows(clients: AllowList, key: bytes, dataset: str) -> bool:
+    rule = clients.find(PublicKey(raw=key)) if key else None
+    return rule is not None and rule.may_read(dataset)
 
 
 def find_keys(config: DaemonConfig, environment: Mapping[str, str]) -> tuple[KeyPair | None, Permissions]:

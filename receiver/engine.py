@@ -159,6 +159,11 @@ class Engine:
         """Nanoseconds that the daemons' streams were blocked by full lanes, and starved by slow reading."""
         return self._crew.sources.reports()
 
+    @property
+    def protection(self) -> str:
+        """What keeps records from being read on their way."""
+        return self._crew.sources.protection()
+
     def round_trip_ns(self) -> int | None:
         """The longest of the shortest round trips to each daemon."""
         return self._crew.sources.round_trip_ns()

@@ -244,6 +244,11 @@ class Sources:
         found = [source.machine.round_trip_ns for source in self._all]
         return max((value for value in found if value is not None), default=None)
 
+    def protection(self) -> str:
+        """What the daemons protect data by, each way once."""
+        welcomes = [source.machine.welcome for source in self._all]
+        return ", ".join(dict.fromkeys(welcome.protection for welcome in welcomes if welcome is not None))
+
     def describe(self, now_ns: int) -> str:
         """How each is doing, in words."""
         return ", ".join(source.describe(now_ns) for source in self._all)

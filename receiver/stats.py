@@ -39,6 +39,7 @@ class LoaderStats:
         lost_daemons: how often a daemon fell silent, left or failed while its part was wanted.
         reopened_streams: how often messages were asked for again from the first missing place on, for whatever reason.
         moved_shards: taken from a daemon that was waited for and given to others that hold them.
+        protection: what keeps records from being read on their way, daemon by daemon where they differ; "clear" is nothing.
     """
 
     batches: int
@@ -63,6 +64,7 @@ class LoaderStats:
     lost_daemons: int = 0
     reopened_streams: int = 0
     moved_shards: int = 0
+    protection: str = ""
 
     @property
     def wait_share(self) -> float:

@@ -43,4 +43,5 @@ def summarise(
         lost_daemons=lost,
         reopened_streams=reopened,
         moved_shards=moved,
+        protection=engine.protection,
     )

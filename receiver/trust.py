@@ -55,7 +55,8 @@ class Trust:
             return None
         if self.pair is None:
             raise ConfigError(
-                f"the daemon at {peer} is to have a key, so this host must have one, too: make it with emlio keygen, and begin anew"
+                f"the daemon at {peer} is to have a key, so this host must have one, too: make it with "
+                "emlio keygen, and begin anew"
             )
         return Credentials(pair=self.pair, daemon=peer.key)
 
@@ -80,8 +81,8 @@ class Trust:
                 )
             case LinkEvent.FOREIGN:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove to have {wanted}, and asks for no keys at all: is it the right one, and does it "
-                    "run with keys?"
+                    f"the daemon at {peer} must prove to have {wanted}, and asks for no keys at all: is it the right one, "
+                    "and does it run with keys?"
                 )
             case LinkEvent.DROPPED if peer.key is not None:
                 return RemoteProtocolError(
