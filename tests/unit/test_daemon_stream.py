@@ -65,6 +65,7 @@ def _streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Ite
         for stream in made:
             stream.close()
         shards.close()
+        shards.dataset.close()
 
 
 def _records(outgoing: Outgoing) -> list[int]:
@@ -229,9 +230,8 @@ def test_a_failing_stream_is_reported_once_and_the_others_go_on(
 @contextmanager
 def _bad_stream(folder: Path) -> Iterator[Stream]:
     shards = OpenShards(open_dataset("bad", folder))
-    plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10))
     feed = Feed(
-        plan=plan,
+        plan=Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10)),
         rank=0,
         position=StreamPosition(epoch=0, origin=0, slot=0),
         owned=np.ones(1, np.bool_),
@@ -240,13 +240,15 @@ def _bad_stream(folder: Path) -> Iterator[Stream]:
         message_bytes=_MESSAGE,
         clock=SystemClock(),
     )
-    pool = BufferPool(_MESSAGE, 0)
-    stream = Stream(session=8, stream=1, feed=feed, pool=pool, limit_bytes=1 << 20, label="session 8")
+    stream = Stream(
+        session=8, stream=1, feed=feed, pool=BufferPool(_MESSAGE, 0), limit_bytes=1 << 20, label="session 8"
+    )
     try:
         yield stream
     finally:
         stream.close()
         shards.close()
+        shards.dataset.close()
 
 
 # ---- sending ------------------------------------------------------------------------------------------------------
