@@ -31,8 +31,7 @@ from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import decode_data_header
 
 _RECORD = 1000 - FRAME_BYTES
-_MESSAGE = 2000
-_FOR_EVER_S = 20
+_MESSAGE, _FOR_EVER_S = 2000, 20
 
 
 @pytest.fixture
@@ -240,9 +239,8 @@ def _bad_stream(folder: Path) -> Iterator[Stream]:
         message_bytes=_MESSAGE,
         clock=SystemClock(),
     )
-    stream = Stream(
-        session=8, stream=1, feed=feed, pool=BufferPool(_MESSAGE, 0), limit_bytes=1 << 20, label="session 8"
-    )
+    pool = BufferPool(_MESSAGE, 0)
+    stream = Stream(session=8, stream=1, feed=feed, pool=pool, limit_bytes=1 << 20, label="session 8")
     try:
         yield stream
     finally:
