@@ -71,6 +71,7 @@ class Folder:
         # Whoever forgets a dataset must not keep a descriptor of it.
         self._close = weakref.finalize(self, os.close, opened)
         self._close.atexit = False
+        self._status = os.fstat(opened)
 
     @property
     def descriptor(self) -> int:
@@ -186,7 +187,7 @@ class Folder:
             raise DatasetError(
                 f"a dataset's folder must stay while it is served: {self.path} is gone ({error.strerror})"
             ) from error
-        if not os.path.samestat(now, os.fstat(self.descriptor)):
+        if not os.path.samestat(now, self._status):
             raise DatasetError(
                 f"a dataset's folder must stay while it is served: {self.path} leads to another folder than it did; what is "
                 "there now is served after a restart"
