@@ -70,14 +70,15 @@ def warm_cache(directory: Path) -> int:
 
 
 def link_copies(directory: Path, copies: int) -> Path:
-    """A dataset that names each of the shards `copies` times, by symbolic links: large, and yet no larger in memory."""
+    """A dataset that names each of the shards `copies` times, by hard links: large, and yet no larger in memory."""
     shards = shard_paths(directory)
     linked = directory.with_name(f"{directory.name}-times{copies}")
     linked.mkdir(exist_ok=True)
     count = copies * len(shards)
     for number in range(count):
         link = linked / f"linked-{number:05d}-of-{count:05d}.tfrecord"
-        if not link.is_symlink():
-            link.symlink_to(shards[number % len(shards)].resolve())
+        if link.is_symlink() or not link.exists():
+            link.unlink(missing_ok=True)
+            link.hardlink_to(shards[number % len(shards)].resolve())  # links to files elsewhere are not served
     shard_paths(linked)
     return linked

@@ -30,6 +30,10 @@ from emlio.units import format_size
 __all__ = ["Daemon", "serve"]
 
 _LOG = logging.getLogger("emlio.daemon")
+_AS_ROOT = (
+    "this daemon runs as root, whom no file's permissions hold back: a mistake in it would lay open the whole host. It needs to "
+    "read its datasets and nothing more: run it as a user of its own, as the unit in deploy/systemd does, or a container's --user"
+)
 _ENDED = b"\0"
 """What the pipe carries at the end; a signal writes its number, which is never 0."""
 
@@ -159,6 +163,8 @@ class Daemon:
 
 def serve(config: DaemonConfig, *, progress: bool = False) -> None:
     """Run a daemon until SIGTERM or SIGINT; the first drains, the second stops."""
+    if os.geteuid() == 0:
+        _LOG.warning("%s", _AS_ROOT)
     daemon = Daemon(config, progress=progress)
     # Before the ready file is there: who sees it may send a signal at once.
     with _Signals(daemon) as signals, daemon:

@@ -93,6 +93,7 @@ class OpenShards:
         due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
         if not due.size:
             return
+        self.dataset.folder.check_in_place()
         numbers_due: list[int] = np.unique(due).tolist()
         for number in numbers_due:
             shard = self.dataset.shards[number]
@@ -103,9 +104,11 @@ class OpenShards:
 
     def check_paths(self) -> None:
         """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not."""
+        folder = self.dataset.folder
+        folder.check_in_place()
         for shard in self.dataset.shards:
             try:
-                found = os.stat(shard.path)
+                found = folder.stat(shard.name)
             except OSError as error:
                 raise DatasetError(f"a shard must stay while it is served: {shard.path}: {error.strerror}") from error
             if found.st_size != shard.size_bytes or found.st_mtime_ns != shard.mtime_ns:
@@ -114,10 +117,9 @@ class OpenShards:
                     f"indexed, has {found.st_size} and another time of change; restart the daemon to serve it as it is"
                 )
 
-    @staticmethod
-    def _check_not_replaced(shard: Shard, inode: int) -> None:
+    def _check_not_replaced(self, shard: Shard, inode: int) -> None:
         try:
-            found = os.stat(shard.path).st_ino
+            found = self.dataset.folder.stat(shard.name).st_ino
         except OSError as error:
             raise DatasetError(
                 f"a shard must stay while it is served: {shard.path} is gone ({error.strerror})"
@@ -131,7 +133,7 @@ class OpenShards:
             descriptor = self._descriptors[number]
             if descriptor is None:
                 try:
-                    descriptor = os.open(shard.path, os.O_RDONLY | os.O_CLOEXEC)
+                    descriptor = self.dataset.folder.open(shard.name)
                 except OSError as error:
                     raise DatasetError(f"a shard must be readable: {shard.path}: {error.strerror}") from error
                 self._inodes[number] = os.fstat(descriptor).st_ino

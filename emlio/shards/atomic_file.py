@@ -6,6 +6,7 @@ Covers: writing under a temporary name in the same folder, then renaming. Does n
 import os
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from typing_extensions import Buffer
@@ -13,21 +14,27 @@ from typing_extensions import Buffer
 __all__ = ["write_atomically"]
 
 
-def write_atomically(path: Path, parts: Iterable[Buffer]) -> None:
+def write_atomically(path: Path, parts: Iterable[Buffer], *, dir_fd: int | None = None) -> None:
     """Replace `path` by these bytes. Readers see the old file or the new one, never a piece, even after a crash.
+
+    Args:
+        path: the file; a link there is replaced, not followed.
+        parts: its bytes.
+        dir_fd: an open folder that a relative path begins at; by default the current one.
 
     Raises:
         OSError: the folder cannot be written; no trace is left.
     """
     # Hidden, so that nobody takes it for a shard; random, so that two processes may write the same file at once.
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
     try:
         with os.fdopen(fd, "wb") as file:
             file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        os.replace(temporary, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=dir_fd)
         raise

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.planner.catalog import ShardEntry
-from emlio.shards.discover import discover
+from emlio.shards.discover import Discovery, discover, open_folder
+from emlio.shards.folder import Folder
 from emlio.shards.mapping import ShardMapping, content_digest
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.store import IndexStore
@@ -31,7 +32,7 @@ class Shard:
 
     Attributes:
         name: the file's name.
-        path: where it lies.
+        path: where it lies, for people; it is opened by its name in the dataset's folder.
         size_bytes: its size.
         mtime_ns: when it was last changed.
         records: how many records it holds.
@@ -66,23 +67,28 @@ class Shard:
 class Dataset:
     """The opened shards of one directory. Immutable until `close`, so it may be shared by threads."""
 
-    def __init__(self, *, name: str, directory: Path, shards: tuple[Shard, ...], missing: tuple[str, ...]) -> None:
+    def __init__(self, *, name: str, folder: Folder, shards: tuple[Shard, ...], missing: tuple[str, ...]) -> None:
         """See the class.
 
         Args:
             name: how sessions call it.
-            directory: where it lies.
+            folder: where it lies; closed with the dataset.
             shards: those that are here, sorted by name.
             missing: names of those that belong to it and are not here.
         """
         self.name = name
-        self.directory = directory
+        self.folder = folder
         self.missing = missing
         self._shards: tuple[Shard, ...] | None = shards
         self._entries = tuple(
             ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
             for shard in shards
         )
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies, or lay when it was opened."""
+        return self.folder.path
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -109,6 +115,7 @@ class Dataset:
     def close(self) -> None:
         """Let the indexes go; their mappings end with the last array that uses them. Closing again does nothing."""
         self._shards = None
+        self.folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -144,14 +151,29 @@ def open_dataset(
     Raises:
         DatasetError: there is no dataset, or a file of it is not what it must be.
     """
-    found = discover(directory, use_mappings=use_mappings)
-    store = IndexStore(directory, cache_dir)
+    folder = open_folder(directory)
+    try:
+        found = discover(folder, use_mappings=use_mappings)
+        with IndexStore(folder, cache_dir) as store:
+            shards = _open_shards(name, folder, found, store, progress=progress, rebuild=rebuild)
+        if not any(shard.records for shard in shards):
+            raise DatasetError(f"dataset directory {directory}: its {len(shards)} shards must hold records, hold none")
+    except BaseException:
+        folder.close()
+        raise
+    return Dataset(name=name, folder=folder, shards=shards, missing=found.missing)
+
+
+def _open_shards(
+    name: str, folder: Folder, found: Discovery, store: IndexStore, *, progress: bool, rebuild: bool
+) -> tuple[Shard, ...]:
+    """The shards that are here, by their indexes where there are, else scanned."""
     known: dict[str, Shard] = {}
     unknown: list[_Unscanned] = []
     for file in found.present:
-        path = directory / file
+        path = folder.path / file
         mapping = found.mappings.get(file)
-        status = _stat(path)
+        status = _stat(folder, file)
         if mapping is not None and mapping.size_bytes != status.st_size:
             raise _changed(path, f"has {status.st_size} bytes, its mapping says {mapping.size_bytes}")
         kept = None
@@ -163,8 +185,8 @@ def open_dataset(
             known[file] = _shard(path, status, kept.offsets, kept.digest, mapping)
 
     def scan_one(shard: _Unscanned, advance: Callable[[int], None]) -> Shard:
-        framing = scan(shard.path, advance)
-        now = _stat(shard.path)
+        framing = scan(shard.path, advance, folder.opener)
+        now = _stat(folder, shard.path.name)
         if (now.st_size, now.st_mtime_ns) != (shard.status.st_size, shard.status.st_mtime_ns):
             raise DatasetError(
                 f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it"
@@ -177,10 +199,7 @@ def open_dataset(
     total = sum(shard.status.st_size for shard in unknown)
     scanned = for_each_shard(unknown, scan_one, label=f"indexing {name}", total_bytes=total, progress=progress)
     known.update((shard.name, shard) for shard in scanned)
-    shards = tuple(known[file] for file in found.present)
-    if not any(shard.records for shard in shards):
-        raise DatasetError(f"dataset directory {directory}: its {len(shards)} shards must hold records, hold none")
-    return Dataset(name=name, directory=directory, shards=shards, missing=found.missing)
+    return tuple(known[file] for file in found.present)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +211,11 @@ class _Unscanned:
     mapping: ShardMapping | None
 
 
-def _stat(path: Path) -> os.stat_result:
+def _stat(folder: Folder, name: str) -> os.stat_result:
     try:
-        return path.stat()
+        return folder.stat(name)
     except OSError as error:
-        raise DatasetError(f"shard {path}: cannot be read: {error.strerror or error}") from error
+        raise DatasetError(f"shard {folder.path / name}: cannot be read: {error.strerror or error}") from error
 
 
 def _shard(

@@ -4,16 +4,16 @@ Covers: mappings where there are any, file names as TensorFlow's tools write the
 shards must be elsewhere. Does not cover: opening them (emlio.shards.dataset).
 """
 
-import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emlio.errors import DatasetError
+from emlio.shards.folder import Folder, Kind, must_be_file
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 
-__all__ = ["Discovery", "discover", "numbered_shard"]
+__all__ = ["Discovery", "discover", "numbered_shard", "open_folder"]
 
 _EXTENSION = re.compile(r"\.(?:tfrecords?|tfrec|tfr)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzip|zlib|zst)$", re.IGNORECASE)
@@ -44,29 +44,42 @@ class Discovery:
     mappings: dict[str, ShardMapping]
 
 
-def discover(directory: Path, *, use_mappings: bool = True) -> Discovery:
-    """Look a directory through.
-
-    Args:
-        directory: the dataset's; folders in it are not entered.
-        use_mappings: otherwise go by file names even where there are mappings.
+def open_folder(directory: Path) -> Folder:
+    """Open a dataset's directory.
 
     Raises:
-        DatasetError: there is no such directory, no shard in it, or the mappings contradict each other or the files.
+        DatasetError: there is no such directory.
     """
     try:
-        with os.scandir(directory) as entries:
-            files = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+        return Folder(directory)
     except FileNotFoundError as error:
         raise DatasetError(f"dataset directory {directory}: there is no such directory") from error
     except NotADirectoryError as error:
         raise DatasetError(f"dataset directory {directory}: must be a directory, is a file") from error
     except OSError as error:
-        raise DatasetError(f"dataset directory {directory}: cannot be read: {error.strerror or error}") from error
-    mapped = [name for name in files if _MAPPING.fullmatch(name)]
-    found = _by_mappings(directory, mapped, files) if mapped and use_mappings else _by_names(files)
+        raise _unreadable(directory, error) from error
+
+
+def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
+    """Look a directory through.
+
+    Args:
+        folder: the dataset's; folders in it are not entered.
+        use_mappings: otherwise go by file names even where there are mappings.
+
+    Raises:
+        DatasetError: there is no shard in it, the mappings contradict each other or the files, or in the place of a shard or a
+            mapping lies what is no file, or a link that leaves the folder.
+    """
+    directory = folder.path
+    try:
+        files = _Files(folder)
+        mapped = [name for name in files.names if use_mappings and _MAPPING.fullmatch(name) and name in files]
+        found = _by_mappings(folder, mapped, files) if mapped else _by_names(files)
+    except OSError as error:
+        raise _unreadable(directory, error) from error
     if not found.present:
-        raise DatasetError(f"dataset directory {directory}: {_nothing(files, found.missing)}")
+        raise DatasetError(f"dataset directory {directory}: {_nothing(files.names, found.missing)}")
     for name in found.present:
         if not name.isprintable():
             raise DatasetError(f"dataset directory {directory}: a shard's name must be printable text, is {name!r}")
@@ -81,7 +94,31 @@ def numbered_shard(name: str) -> tuple[int, int] | None:
     return int(match["index"]), int(match["count"])
 
 
-def _nothing(files: list[str], missing: tuple[str, ...]) -> str:
+def _unreadable(directory: Path, error: OSError) -> DatasetError:
+    return DatasetError(f"dataset directory {directory}: cannot be read: {error.strerror or error}")
+
+
+class _Files:
+    """The files of a folder. Links are looked at only where somebody asks for them: those of other names harm nobody."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._kinds: Mapping[str, Kind] = folder.kinds()
+        self.names = [name for name, kind in self._kinds.items() if kind is not Kind.FOLDER]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it is a file. A link that leads nowhere or to a folder is none; what no shard can be is an error."""
+        kind = self._kinds.get(name, Kind.FOLDER)
+        if kind is Kind.FILE or kind is Kind.FOLDER:
+            return kind is Kind.FILE
+        try:
+            must_be_file(self._folder.path / name, self._folder.stat(name))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+        return True
+
+
+def _nothing(files: Sequence[str], missing: tuple[str, ...]) -> str:
     compressed = next((name for name in files if _COMPRESSED.search(name)), None)
     if compressed is not None:
         return (
@@ -102,8 +139,8 @@ def _is_shard(name: str) -> bool:
     return not match["extension"] and not _OTHERS.search(match["stem"])
 
 
-def _by_names(files: list[str]) -> Discovery:
-    present = tuple(name for name in files if _is_shard(name))
+def _by_names(files: _Files) -> Discovery:
+    present = tuple(name for name in files.names if _is_shard(name) and name in files)
     return Discovery(present=present, missing=tuple(sorted(_implied(present) - set(present))), mappings={})
 
 
@@ -127,8 +164,9 @@ def _member(family: tuple[str, str, str], index: int) -> str:
     return f"{stem}-{index:0{len(count)}d}-of-{count}{extension}"
 
 
-def _by_mappings(directory: Path, names: list[str], files: list[str]) -> Discovery:
-    mappings = [read_mapping(directory / name) for name in names]
+def _by_mappings(folder: Folder, names: Sequence[str], files: _Files) -> Discovery:
+    directory = folder.path
+    mappings = [read_mapping(directory / name, folder.opener) for name in names]
     by_index = {mapping.shard_index: mapping for mapping in mappings}
     by_file = {mapping.file: mapping for mapping in mappings}
     for name, mapping in zip(names, mappings, strict=True):
@@ -142,25 +180,24 @@ def _by_mappings(directory: Path, names: list[str], files: list[str]) -> Discove
                 f"mapping {directory / name}: shard_count must be the same in all, is {mapping.shard_count}, "
                 f"{names[0]} says {mappings[0].shard_count}"
             )
-    here = set(files)
-    present = tuple(sorted(by_file.keys() & here))
-    missing = by_file.keys() - here
+    present = tuple(sorted(name for name in by_file if name in files))
+    missing = by_file.keys() - set(present)
     for index in range(mappings[0].shard_count):
         if index not in by_index:
-            missing.add(_unmapped(directory, index, mappings, here))
+            missing.add(_unmapped(directory, index, mappings, files))
     return Discovery(
         present=present, missing=tuple(sorted(missing)), mappings={name: by_file[name] for name in present}
     )
 
 
-def _unmapped(directory: Path, index: int, mappings: list[ShardMapping], here: set[str]) -> str:
+def _unmapped(directory: Path, index: int, mappings: list[ShardMapping], files: _Files) -> str:
     """The name of a shard whose mapping is not here: by the others' numbering, else its mapping's."""
     sibling = mappings[0]
     match = _NUMBERED.fullmatch(sibling.file)
     if match is None or numbered_shard(sibling.file) != (sibling.shard_index, sibling.shard_count):
         return mapping_name(index)
     name = _member((match["stem"], match["count"], match["extension"]), index)
-    if name in here:
+    if name in files:
         raise DatasetError(
             f"dataset directory {directory}: {name} is here without {mapping_name(index)}, though other shards have "
             f"mappings. Describe them all again: emlio index --force --mapping {directory}"

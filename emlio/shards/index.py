@@ -6,6 +6,7 @@ Covers: the index file `<shard>.index.npy` and its validation; DALI's text index
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,8 +49,13 @@ def index_name(shard: str) -> str:
     return f"{shard}.index.npy"
 
 
-def write_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:
+def write_index(path: Path, offsets: npt.NDArray[np.int64], *, dir_fd: int | None = None) -> None:
     """Write an index, whole or not at all.
+
+    Args:
+        path: the index file.
+        offsets: start of each record's frame, and last the file's size.
+        dir_fd: an open folder that a relative path begins at.
 
     Raises:
         OSError: the folder cannot be written.
@@ -57,22 +63,25 @@ def write_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:
     header = io.BytesIO()
     array = np.ascontiguousarray(offsets, dtype="<i8")
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    write_atomically(path, (header.getvalue(), array.data))
+    write_atomically(path, (header.getvalue(), array.data), dir_fd=dir_fd)
 
 
-def open_index(path: Path, size_bytes: int, repair: str | None = None) -> npt.NDArray[np.int64]:
+def open_index(
+    path: Path, size_bytes: int, repair: str | None = None, opener: Callable[[str, int], int] | None = None
+) -> npt.NDArray[np.int64]:
     """The offsets in an index file, checked; large ones stay on disk.
 
     Args:
         path: the index file.
         size_bytes: the size of the shard's file, which must be the last offset.
         repair: the command that rebuilds it, for errors; by default that for an index beside its shard.
+        opener: opens it; see `open`.
 
     Raises:
         DatasetError: the file is not an index of a file of this size.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=opener) as file:
             offsets = _load(file)
         reason = offsets if isinstance(offsets, str) else _fault(offsets, size_bytes)
     except OSError as error:

@@ -10,6 +10,7 @@ against somebody who means to deceive.
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -147,14 +148,18 @@ def format_mapping(mapping: ShardMapping) -> bytes:
     return msgspec.json.format(msgspec.json.encode(mapping, order="deterministic"), indent=1) + b"\n"
 
 
-def read_mapping(path: Path) -> ShardMapping:
+def read_mapping(path: Path, opener: Callable[[str, int], int] | None = None) -> ShardMapping:
     """Read a mapping's file.
+
+    Args:
+        path: the file.
+        opener: opens it; see `open`.
 
     Raises:
         DatasetError: it cannot be read, or is no mapping.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=opener) as file:
             text = file.read(_TEXT_BYTES + 1)
     except OSError as error:
         raise DatasetError(f"mapping {path}: cannot be read: {error.strerror or error}") from error

@@ -15,6 +15,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -22,7 +25,7 @@ import numpy.typing as npt
 
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
-from emlio.shards.atomic_file import write_atomically
+from emlio.shards.folder import Folder
 from emlio.shards.index import index_name, open_index, write_index
 
 __all__ = ["IndexStore", "KeptIndex", "default_cache_dir", "stamp_name"]
@@ -67,33 +70,39 @@ def default_cache_dir(environment: Mapping[str, str]) -> Path:
     return Path(given if given.startswith("/") else os.path.expanduser("~/.cache")) / "emlio"
 
 
-def _may_write(directory: Path) -> bool:
-    return os.access(directory, os.W_OK | os.X_OK)
-
-
 class IndexStore:
-    """The kept indexes of one dataset directory. Thread-safe for different shards."""
+    """The kept indexes of one dataset directory. Thread-safe for different shards; to be closed."""
 
     def __init__(
-        self, directory: Path, cache_dir: Path | None = None, may_write: Callable[[Path], bool] = _may_write
+        self,
+        folder: Folder,
+        cache_dir: Path | None = None,
+        may_write: Callable[[Folder], bool] = Folder.may_write,
     ) -> None:
         """See the class.
 
         Args:
-            directory: the dataset's.
+            folder: the dataset's; whoever opened it closes it, after this.
             cache_dir: keep new indexes under this folder, not beside the shards; by default beside them where that
             can be
                 written, else under the user's cache folder.
             may_write: whether a folder can be written.
+
+        Raises:
+            DatasetError: what is kept for this dataset is a link that leaves the cache folder.
         """
-        absolute = os.path.abspath(directory)
+        absolute = os.path.abspath(folder.path)
         key = hashlib.blake2b(os.fsencode(absolute), digest_size=12).hexdigest()
         # The environment is read here, not by the commands: every opening must look in the same place.
-        self._cache = (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key
-        self._beside = Path(absolute)
+        self._cache_path = (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key
+        self._beside = folder
+        self._lock = Lock()
+        self._cache: Folder | None = None
+        with suppress(OSError):  # none there yet; or another user's, which is as good as none
+            self._cache = _open_cache(self._cache_path)
         elsewhere = "" if cache_dir is None else f" --cache-dir {cache_dir}"
         self._repair = f"emlio index --force{elsewhere} {absolute}"
-        self._keep_beside = cache_dir is None and may_write(directory)
+        self._keep_beside = cache_dir is None and may_write(folder)
 
     def load(self, shard: str, *, size_bytes: int, mtime_ns: int, mapped: bool) -> KeptIndex | None:
         """The kept index of a shard with this size and time, or None where there is none.
@@ -104,13 +113,15 @@ class IndexStore:
         # The cache first: where it has an index, the folder could not be written when one was made, or one was asked
         # for.
         for folder in (self._cache, self._beside):
-            stamp = _read_stamp(folder / stamp_name(shard), self._repair)
-            index = folder / index_name(shard)
+            if folder is None:
+                continue
+            stamp = _read_stamp(folder, stamp_name(shard), self._repair)
+            index = folder.path / index_name(shard)
             if stamp is None:
-                if mapped and folder is self._beside and index.exists():
-                    return KeptIndex(offsets=open_index(index, size_bytes, self._repair), digest=None)
-            elif stamp.size_bytes == size_bytes and stamp.mtime_ns == mtime_ns and index.exists():
-                offsets = open_index(index, size_bytes, self._repair)
+                if mapped and folder is self._beside and folder.has(index.name):
+                    return KeptIndex(offsets=open_index(index, size_bytes, self._repair, folder.opener), digest=None)
+            elif stamp.size_bytes == size_bytes and stamp.mtime_ns == mtime_ns and folder.has(index.name):
+                offsets = open_index(index, size_bytes, self._repair, folder.opener)
                 records, crc = len(offsets) - 1, _index_crc(offsets)
                 if (records, crc) != (stamp.records, stamp.index_crc):
                     raise DatasetError(
@@ -134,16 +145,16 @@ class IndexStore:
             index_crc=_index_crc(offsets),
         )
         refusal: OSError | None = None
-        if self._keep_beside:
-            with suppress(OSError):  # a cache that cannot be written, or is none, is not found first either
-                (self._cache / stamp_name(shard)).unlink()
-        for folder in (self._beside, self._cache) if self._keep_beside else (self._cache,):
+        if self._keep_beside and self._cache is not None:
+            with suppress(OSError):  # a cache that cannot be written is not found first either
+                self._cache.remove(stamp_name(shard))
+        for beside in (True, False) if self._keep_beside else (False,):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                folder = self._beside if beside else self._made_cache()
                 # The old stamp goes first: at no moment may a stamp stand beside an index of another file.
-                (folder / stamp_name(shard)).unlink(missing_ok=True)
-                write_index(folder / index_name(shard), offsets)
-                write_atomically(folder / stamp_name(shard), (msgspec.json.encode(stamp),))
+                folder.remove(stamp_name(shard))
+                write_index(Path(index_name(shard)), offsets, dir_fd=folder.descriptor)
+                folder.write(stamp_name(shard), (msgspec.json.encode(stamp),))
             except OSError as error:
                 refusal = error
             else:
@@ -151,15 +162,43 @@ class IndexStore:
         _LOG.warning("the index of %s cannot be kept and is built again at every start: %s", shard, refusal)
         return False
 
+    def _made_cache(self) -> Folder:
+        """The cache's folder, which is made where it is not there."""
+        with self._lock:
+            if self._cache is None:
+                self._cache_path.mkdir(parents=True, exist_ok=True)
+                self._cache = _open_cache(self._cache_path)
+            return self._cache
+
+    def close(self) -> None:
+        """Close what this opened. Closing again does nothing."""
+        if self._cache is not None:
+            self._cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _open_cache(path: Path) -> Folder:
+    """The cache folder was named by the operator, and may be a link; the folder in it that is a dataset's may not leave it."""
+    with Folder(path.parent) as parent:
+        return Folder(path, parent=parent)
+
 
 def _index_crc(offsets: npt.NDArray[np.int64]) -> int:
     """Finds the damage that leaves plausible offsets; at the memory's speed, so it is checked at every opening."""
     return crc32c(np.ascontiguousarray(offsets, dtype="<i8").data)
 
 
-def _read_stamp(path: Path, repair: str) -> _Stamp | None:
+def _read_stamp(folder: Folder, name: str, repair: str) -> _Stamp | None:
+    path = folder.path / name
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=folder.opener) as file:
             text = file.read(_STAMP_BYTES)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None  # another user's cache folder is as good as none

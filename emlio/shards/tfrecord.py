@@ -58,19 +58,22 @@ class Framing:
         return len(self.data_crcs)
 
 
-def scan(path: Path, progress: Callable[[int], None] | None = None) -> Framing:
+def scan(
+    path: Path, progress: Callable[[int], None] | None = None, opener: Callable[[str, int], int] | None = None
+) -> Framing:
     """Find every record of a TFRecord file. An empty file holds none.
 
     Args:
         path: the file.
         progress: called with the number of bytes each step went on by.
+        opener: opens it; see `open`.
 
     Raises:
         CorruptRecordError: a length's checksum is wrong, or the file ends inside a record.
         DatasetError: the file is compressed, or cannot be read.
     """
     try:
-        file = path.open("rb", buffering=0)
+        file = open(path, "rb", buffering=0, opener=opener)  # noqa: SIM115  # closed below
     except OSError as error:
         raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error
     with file:

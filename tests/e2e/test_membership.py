@@ -93,7 +93,7 @@ def test_one_that_alone_holds_a_shard_stays_until_another_does(
     part.mkdir()
     for path in sorted(whole.iterdir()):
         if "-00000-of-" not in path.name:
-            (part / path.name).symlink_to(path)
+            (part / path.name).hardlink_to(path)
     with start(whole, tmp_path) as first, start(part, tmp_path) as second, load(first.address("data")) as loader:
         batches = iter(loader)
         seen = ids_of(batches, 20)

@@ -78,6 +78,7 @@ def test_ranges_are_read_as_they_lie_in_the_files(files: _Files, data: st.DataOb
                 assert out.tobytes() == due
     finally:
         shards.close()
+        shards.dataset.close()
 
 
 def test_thousands_of_ranges_take_several_calls_and_come_in_order(files: _Files) -> None:
@@ -102,6 +103,7 @@ def test_thousands_of_ranges_take_several_calls_and_come_in_order(files: _Files)
         Gatherer(counted).read(shards, shard, starts, sizes, out)
     finally:
         shards.close()
+        shards.dataset.close()
     assert out.tobytes() == due
     assert len(calls) == 5
     assert max(calls) <= 1024
@@ -131,3 +133,4 @@ def test_a_file_that_ends_too_early_names_the_first_range_that_came_short(
         assert raised.value.position == short
     finally:
         shards.close()
+        shards.dataset.close()

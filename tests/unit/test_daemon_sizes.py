@@ -8,6 +8,7 @@ import pytest
 
 from emlio.daemon.library import ServedDataset
 from emlio.shards.dataset import Dataset, Shard
+from emlio.shards.folder import Folder
 from emlio.wire.control import SizesReply
 from emlio.wire.limits import RECORDS_PER_SIZES
 
@@ -25,7 +26,7 @@ def _served(**offsets: Sequence[int] | range) -> ServedDataset:
         )
         for name, starts in offsets.items()
     )
-    return ServedDataset(Dataset(name="x", directory=Path("/nowhere"), shards=shards, missing=()))
+    return ServedDataset(Dataset(name="x", folder=Folder(Path("/")), shards=shards, missing=()))
 
 
 def _packed(*sizes: int) -> bytes:

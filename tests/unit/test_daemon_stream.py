@@ -31,8 +31,7 @@ from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import decode_data_header
 
 _RECORD = 1000 - FRAME_BYTES
-_MESSAGE = 2000
-_FOR_EVER_S = 20
+_MESSAGE, _FOR_EVER_S = 2000, 20
 
 
 @pytest.fixture
@@ -65,6 +64,7 @@ def _streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Ite
         for stream in made:
             stream.close()
         shards.close()
+        shards.dataset.close()
 
 
 def _records(outgoing: Outgoing) -> list[int]:
@@ -229,9 +229,8 @@ def test_a_failing_stream_is_reported_once_and_the_others_go_on(
 @contextmanager
 def _bad_stream(folder: Path) -> Iterator[Stream]:
     shards = OpenShards(open_dataset("bad", folder))
-    plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10))
     feed = Feed(
-        plan=plan,
+        plan=Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10)),
         rank=0,
         position=StreamPosition(epoch=0, origin=0, slot=0),
         owned=np.ones(1, np.bool_),
@@ -247,6 +246,7 @@ def _bad_stream(folder: Path) -> Iterator[Stream]:
     finally:
         stream.close()
         shards.close()
+        shards.dataset.close()
 
 
 # ---- sending ------------------------------------------------------------------------------------------------------

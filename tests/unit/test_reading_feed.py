@@ -41,6 +41,7 @@ def _opened(folder: Path) -> Iterator[OpenShards]:
         yield shards
     finally:
         shards.close()
+        shards.dataset.close()
 
 
 def _feed(

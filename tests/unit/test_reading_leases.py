@@ -11,7 +11,7 @@ import pytest
 
 from emlio.reading.leases import Leases
 from emlio.testing.leases import gives_leases, leases_on
-from emlio.testing.processes import settles
+from emlio.testing.processes import run_python, settles
 
 _FOR_EVER_S = 20.0
 _SIZE = 8192
@@ -252,3 +252,28 @@ def test_opening_and_closing_leaves_the_signals_of_the_thread_as_they_were() -> 
     assert seen[0] == seen[1]
     assert seen[2] == seen[3]
     assert signal.SIGIO not in seen[1] | seen[3]
+
+
+_AS_ANOTHER = """
+import os, sys
+from emlio.reading.leases import Leases
+
+class User:
+    def withdraw(self): return True
+    def hurry(self): pass
+
+theirs, own = (os.open(path, os.O_RDONLY) for path in sys.argv[1:])
+os.fchown(own, 65534, 65534)
+leases = Leases()  # Python itself may lie where the other account cannot read it
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+print(leases.take(theirs, User()), leases.take(own, User()))
+leases.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be another account than a file's owner takes root")
+def test_without_the_capability_one_s_own_files_give_leases_and_those_of_others_do_not(path: Path) -> None:
+    own = _file(path.with_name("own"))
+    assert run_python("-c", _AS_ANOTHER, path, own, timeout_s=_FOR_EVER_S).split() == ["False", "True"]

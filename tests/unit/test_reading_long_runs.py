@@ -23,6 +23,7 @@ from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.leases import Leases
 from emlio.shards.dataset import Dataset, Shard, open_dataset
+from emlio.shards.folder import Folder
 from emlio.testing.clock import ManualClock
 from emlio.testing.datasets import make_dataset
 from emlio.testing.leases import gives_leases, leases_on
@@ -62,7 +63,7 @@ def _dataset_of(sizes: list[list[int]]) -> Dataset:
                 offsets=offsets,
             )
         )
-    return Dataset(name="sizes", directory=Path(), shards=tuple(shards), missing=())
+    return Dataset(name="sizes", folder=Folder(Path("/")), shards=tuple(shards), missing=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +158,7 @@ def _opened(folder: Path, leases: Leases | None) -> Iterator[OpenShards]:
         if leases is not None:
             leases.close()
         shards.close()
+        shards.dataset.close()
 
 
 class _Rank:

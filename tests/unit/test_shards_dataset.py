@@ -9,6 +9,7 @@ import pytest
 
 from emlio.errors import ClosedError, CorruptRecordError, DatasetError
 from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.folder import Folder
 from emlio.shards.index import index_name, open_index, write_index
 from emlio.shards.mapping import mapping_name
 from emlio.shards.parallel import for_each_shard
@@ -275,7 +276,7 @@ def save(store: IndexStore) -> bool:
 
 
 def test_a_folder_that_cannot_be_written_gets_its_index_in_the_user_s_cache(foreign: Path, cache: Path) -> None:
-    store = IndexStore(foreign, may_write=lambda _: False)
+    store = IndexStore(Folder(foreign), may_write=lambda _: False)
     before = files(foreign)
     assert save(store)
     assert files(foreign) == before
@@ -286,7 +287,7 @@ def test_a_folder_that_cannot_be_written_gets_its_index_in_the_user_s_cache(fore
 
 
 def test_a_folder_that_refuses_although_it_seemed_writable_falls_back_to_the_cache(tmp_path: Path, cache: Path) -> None:
-    store = IndexStore(tmp_path, may_write=lambda _: True)
+    store = IndexStore(Folder(tmp_path), may_write=lambda _: True)
     (tmp_path / stamp_name("s")).mkdir()
     assert save(store)
     assert files(cache) == {index_name("s"), stamp_name("s")}
@@ -294,17 +295,17 @@ def test_a_folder_that_refuses_although_it_seemed_writable_falls_back_to_the_cac
 
 @pytest.mark.parametrize(("size_bytes", "mtime_ns"), [(21, 7), (20, 8)])
 def test_an_index_of_another_size_or_time_is_not_used(tmp_path: Path, size_bytes: int, mtime_ns: int) -> None:
-    store = IndexStore(tmp_path)
+    store = IndexStore(Folder(tmp_path))
     save(store)
     assert store.load("s", size_bytes=20, mtime_ns=7, mapped=True) is not None
     assert store.load("s", size_bytes=size_bytes, mtime_ns=mtime_ns, mapped=True) is None
 
 
 def test_an_index_beside_the_shard_replaces_the_cached_one(tmp_path: Path, cache: Path) -> None:
-    save(IndexStore(tmp_path, may_write=lambda _: False))
+    save(IndexStore(Folder(tmp_path), may_write=lambda _: False))
     (index,) = cache.rglob("*.npy")
     index.write_bytes(b"damaged")
-    store = IndexStore(tmp_path)
+    store = IndexStore(Folder(tmp_path))
     save(store)
     assert store.load("s", size_bytes=20, mtime_ns=7, mapped=False) is not None
 

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.discover import discover, numbered_shard
+from emlio.shards.discover import Discovery, discover, numbered_shard, open_folder
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
 from emlio.testing.datasets import make_dataset
+
+
+def looked_through(directory: Path, *, use_mappings: bool = True) -> Discovery:
+    with open_folder(directory) as folder:
+        return discover(folder, use_mappings=use_mappings)
 
 
 def touch(directory: Path, *names: str) -> Path:
@@ -34,7 +39,7 @@ def touch(directory: Path, *names: str) -> Path:
 )
 def test_tensorflow_s_names_are_shards(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name, "notes.txt")
-    assert discover(tmp_path).present == (name,)
+    assert looked_through(tmp_path).present == (name,)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_tensorflow_s_names_are_shards(tmp_path: Path, name: str) -> None:
 def test_other_files_are_not(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name)
     with pytest.raises(DatasetError, match=r"holds no shard; looked for mapping_shard_\*\.json, \*\.tfrecord.* among"):
-        discover(tmp_path)
+        looked_through(tmp_path)
 
 
 def test_folders_and_dangling_links_are_no_shards_but_links_to_files_are(tmp_path: Path) -> None:
@@ -65,12 +70,12 @@ def test_folders_and_dangling_links_are_no_shards_but_links_to_files_are(tmp_pat
     (tmp_path / "b.tfrecord").mkdir()
     (tmp_path / "c.tfrecord").symlink_to("a.tfrecord")
     (tmp_path / "d.tfrecord").symlink_to("gone")
-    assert discover(tmp_path).present == ("a.tfrecord", "c.tfrecord")
+    assert looked_through(tmp_path).present == ("a.tfrecord", "c.tfrecord")
 
 
 def test_numbered_names_tell_which_shards_are_elsewhere(tmp_path: Path) -> None:
     touch(tmp_path, "t-00002-of-00004", "t-00000-of-00004", "v-00000-of-00001.tfrecord", "plain.tfrecord")
-    found = discover(tmp_path)
+    found = looked_through(tmp_path)
     assert found.present == ("plain.tfrecord", "t-00000-of-00004", "t-00002-of-00004", "v-00000-of-00001.tfrecord")
     assert found.missing == ("t-00001-of-00004", "t-00003-of-00004")
     assert found.mappings == {}
@@ -84,22 +89,22 @@ def test_a_name_tells_its_place() -> None:
 
 def test_no_directory_and_no_shard_are_different_errors(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="gone: there is no such directory"):
-        discover(tmp_path / "gone")
+        looked_through(tmp_path / "gone")
     touch(tmp_path, "a.tfrecord")
     with pytest.raises(DatasetError, match="must be a directory, is a file"):
-        discover(tmp_path / "a.tfrecord")
+        looked_through(tmp_path / "a.tfrecord")
 
 
 def test_a_directory_of_compressed_shards_is_told_the_way_out(tmp_path: Path) -> None:
     touch(tmp_path, "a.tfrecord.gz", "b.tfrecord-00000-of-00001.gz")
     with pytest.raises(DatasetError, match=r"only compressed TFRecord files such as a\.tfrecord\.gz.*emlio convert"):
-        discover(tmp_path)
+        looked_through(tmp_path)
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.tfrecord")).touch()
     with pytest.raises(DatasetError, match="must be printable text"):
-        discover(tmp_path)
+        looked_through(tmp_path)
 
 
 @pytest.fixture
@@ -114,16 +119,16 @@ def mapping(directory: Path, index: int) -> ShardMapping:
 
 def test_where_there_are_mappings_only_their_shards_count(mapped: Path) -> None:
     touch(mapped, "other.tfrecord")
-    found = discover(mapped)
+    found = looked_through(mapped)
     assert len(found.present) == 4
     assert found.missing == ()
     assert found.mappings[found.present[2]] == mapping(mapped, 2)
-    assert len(discover(mapped, use_mappings=False).present) == 5
+    assert len(looked_through(mapped, use_mappings=False).present) == 5
 
 
 def test_shards_that_are_mapped_but_not_here_are_missing(mapped: Path) -> None:
     (mapped / "train-00001-of-00004.tfrecord").unlink()
-    found = discover(mapped)
+    found = looked_through(mapped)
     assert found.missing == ("train-00001-of-00004.tfrecord",)
     assert "train-00001-of-00004.tfrecord" not in found.mappings
 
@@ -131,7 +136,7 @@ def test_shards_that_are_mapped_but_not_here_are_missing(mapped: Path) -> None:
 def test_shards_without_mapping_and_file_are_missing_by_the_name_the_others_imply(mapped: Path) -> None:
     (mapped / "train-00003-of-00004.tfrecord").unlink()
     (mapped / mapping_name(3)).unlink()
-    assert discover(mapped).missing == ("train-00003-of-00004.tfrecord",)
+    assert looked_through(mapped).missing == ("train-00003-of-00004.tfrecord",)
 
 
 def test_shards_of_which_no_name_is_known_are_missing_by_their_mapping_s(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_shards_of_which_no_name_is_known_are_missing_by_their_mapping_s(tmp_pat
     old = tmp_path / "train-00000-of-00001.tfrecord"
     old.rename(tmp_path / "data.tfrecord")
     write_mapping(tmp_path, replace(mapping(tmp_path, 0), file="data.tfrecord", shard_count=2))
-    assert discover(tmp_path).missing == (mapping_name(1),)
+    assert looked_through(tmp_path).missing == (mapping_name(1),)
 
 
 def test_a_shard_that_lost_its_mapping_is_not_left_out_in_silence(mapped: Path) -> None:
@@ -147,14 +152,14 @@ def test_a_shard_that_lost_its_mapping_is_not_left_out_in_silence(mapped: Path) 
     with pytest.raises(
         DatasetError, match=r"train-00003.* is here without mapping_shard_00003\.json.*--force --mapping"
     ):
-        discover(mapped)
+        looked_through(mapped)
 
 
 def test_mappings_without_any_of_their_shards_are_no_dataset(mapped: Path) -> None:
     for path in mapped.glob("*.tfrecord"):
         path.unlink()
     with pytest.raises(DatasetError, match="has mappings, but none of the 4 shards they name is here"):
-        discover(mapped)
+        looked_through(mapped)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +172,10 @@ def test_mappings_without_any_of_their_shards_are_no_dataset(mapped: Path) -> No
 def test_mappings_that_contradict_each_other_are_refused(mapped: Path, change: dict[str, object], reason: str) -> None:
     write_mapping(mapped, replace(mapping(mapped, 2), **change))  # type: ignore[arg-type]
     with pytest.raises(DatasetError, match=reason):
-        discover(mapped)
+        looked_through(mapped)
 
 
 def test_two_mappings_of_one_place_are_refused(mapped: Path) -> None:
     (mapped / mapping_name(2)).write_bytes((mapped / mapping_name(1)).read_bytes())
     with pytest.raises(DatasetError, match="its shard_index must be its own"):
-        discover(mapped)
+        looked_through(mapped)

@@ -1,0 +1,242 @@
+"""A folder that is served: opened once, and everything in it by its handle.
+
+What was opened stays the same folder however its path is renamed or pointed elsewhere meanwhile. The path itself may be a link:
+the operator named it. Below it, links are followed as long as they stay below it; one that leaves is an error and not followed.
+
+Covers: what lies in it, opening files of it for reading, writing and removing small ones, and whether its path still leads to
+it. Does not cover: how a way is kept below the folder (emlio.shards.beneath), what the files hold.
+"""
+
+import errno
+import os
+import stat
+import weakref
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from typing_extensions import Buffer
+
+from emlio.errors import ClosedError, DatasetError
+from emlio.shards.atomic_file import write_atomically
+from emlio.shards.beneath import open_beneath
+
+__all__ = ["Folder", "Kind", "must_be_file"]
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Not blocking: to open a FIFO would wait for a writer, and nobody promised that this name is a file.
+_FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+class Kind(Enum):
+    """What a name in a folder is, links not followed."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    LINK = "link"
+    OTHER = "other"
+
+
+class Folder:
+    """An open folder. May be shared by threads; it is closed by `close`, or when nobody refers to it any more.
+
+    Attributes:
+        path: what it was opened by.
+    """
+
+    def __init__(self, path: Path, *, parent: "Folder | None" = None) -> None:
+        """Open it.
+
+        Args:
+            path: where it lies.
+            parent: the folder it must lie in; by default anywhere.
+
+        Raises:
+            OSError: it cannot be opened, or is none.
+            DatasetError: it is a link that leaves its parent.
+        """
+        self.path = path
+        opened = os.open(path, _FOLDER_FLAGS) if parent is None else parent.beneath(path.name, _FOLDER_FLAGS)
+        self._opened: int | None = opened
+        # Whoever forgets a dataset must not keep a descriptor of it.
+        self._close = weakref.finalize(self, os.close, opened)
+        self._close.atexit = False
+        self._status = os.fstat(opened)
+
+    @property
+    def descriptor(self) -> int:
+        """Its handle, for `dir_fd`."""
+        if self._opened is None:
+            raise ClosedError(f"the folder {self.path} is closed")
+        return self._opened
+
+    def kinds(self) -> dict[str, Kind]:
+        """What lies in it, sorted by name, without what is hidden."""
+        # A handle of its own: where a handle stands in the list is shared by all who use it.
+        listed = os.open(".", _FOLDER_FLAGS, dir_fd=self.descriptor)
+        try:
+            with os.scandir(listed) as entries:
+                found = {entry.name: _kind(entry) for entry in entries if not entry.name.startswith(".")}
+        finally:
+            os.close(listed)
+        return dict(sorted(found.items()))
+
+    def beneath(self, name: str, flags: int) -> int:
+        """A descriptor of whatever the name leads to.
+
+        Raises:
+            OSError: it cannot be opened.
+            DatasetError: it leads out of the folder.
+        """
+        try:
+            return open_beneath(self.descriptor, name, flags)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise DatasetError(self._leads_out(name)) from error
+            raise
+
+    def open(self, name: str) -> int:
+        """A descriptor of the file, for reading.
+
+        Raises:
+            OSError: there is none, or it cannot be read.
+            DatasetError: it is no file, or leads out of the folder.
+        """
+        try:
+            descriptor = self.beneath(name, _FILE_FLAGS)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # what a socket answers, and a device that is not there
+                must_be_file(self.path / name, self.stat(name))
+            raise
+        try:
+            must_be_file(self.path / name, os.fstat(descriptor))
+            os.set_blocking(descriptor, True)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def opener(self, path: str, flags: int) -> int:
+        """For the `opener` of `open`: the path's last part, in this folder, for reading."""
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise ValueError(f"a file of a folder that is served is opened for reading only, got flags {flags:#o}")
+        return self.open(os.path.basename(path))
+
+    def stat(self, name: str) -> os.stat_result:
+        """The status of what the name leads to.
+
+        Raises:
+            OSError: there is nothing, or it cannot be told.
+            DatasetError: it leads out of the folder.
+        """
+        status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        if not stat.S_ISLNK(status.st_mode):
+            return status
+        reached = self.beneath(name, os.O_PATH)
+        try:
+            return os.fstat(reached)
+        finally:
+            os.close(reached)
+
+    def has(self, name: str) -> bool:
+        """Whether the name leads to something."""
+        try:
+            self.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def write(self, name: str, parts: Iterable[Buffer]) -> None:
+        """Write a file, whole or not at all; a link of that name is replaced, not followed.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        write_atomically(Path(name), parts, dir_fd=self.descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there; of a link, the link.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        try:
+            os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return
+
+    def may_write(self) -> bool:
+        """Whether files can be made in it."""
+        return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
+
+    def check_in_place(self) -> None:
+        """Raise `DatasetError` if the path it was opened by does not lead to it any more."""
+        try:
+            now = os.stat(self.path)
+        except OSError as error:
+            raise DatasetError(
+                f"a dataset's folder must stay while it is served: {self.path} is gone ({error.strerror})"
+            ) from error
+        if not os.path.samestat(now, self._status):
+            raise DatasetError(
+                f"a dataset's folder must stay while it is served: {self.path} leads to another folder than it did; what is "
+                "there now is served after a restart"
+            )
+
+    def close(self) -> None:
+        """Give the handle back. Closing again does nothing."""
+        self._opened = None
+        self._close()
+
+    def _leads_out(self, name: str) -> str:
+        link, folder = self.path / name, os.path.realpath(self.path)
+        target = os.path.realpath(link)
+        begin = (
+            f"{link}: a link in a folder that is served must stay below it, below {folder}; this one leads to {target}"
+        )
+        if os.path.commonpath((target, folder)) == folder:
+            return f"{begin} by an absolute path or by way of another folder. Make it relative: ln -sfr {target} {link}"
+        return (
+            f"{begin}, outside. Serve the target's folder, {os.path.dirname(target)}; or put the file itself here: a hard link, "
+            "or a bind mount (mount --bind)"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def must_be_file(path: Path, status: os.stat_result) -> None:
+    """Refuse what cannot be read as a file.
+
+    Raises:
+        IsADirectoryError: it is a folder.
+        DatasetError: it is a FIFO, a socket or a device.
+    """
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind != stat.S_IFREG:
+        raise DatasetError(f"{path}: must be a regular file, is {_KINDS.get(kind, 'something else')}")
+
+
+def _kind(entry: "os.DirEntry[str]") -> Kind:
+    if entry.is_symlink():
+        return Kind.LINK
+    if entry.is_dir(follow_symlinks=False):
+        return Kind.FOLDER
+    return Kind.FILE if entry.is_file(follow_symlinks=False) else Kind.OTHER

@@ -1,0 +1,288 @@
+"""Folders that are served: links, what is no file, and paths that lead elsewhere than they did."""
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emlio.errors import ClosedError, DatasetError
+from emlio.reading.files import OpenShards
+from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.discover import open_folder
+from emlio.shards.folder import Folder
+from emlio.shards.index import index_name
+from emlio.shards.mapping import mapping_name
+from emlio.shards.store import stamp_name
+from emlio.testing.datasets import make_dataset
+
+NAME = "train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=[True, False], ids=["mapped", "bare"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "data", records=30, shards=3, mapped=request.param)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "data", records=30, shards=3, mapped=False)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "data", records=30, shards=3)
+    return tmp_path / "data"
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[tuple[Dataset, OpenShards]]:
+    with open_dataset("d", directory) as dataset:
+        shards = OpenShards(dataset)
+        try:
+            yield dataset, shards
+        finally:
+            shards.close()
+
+
+def moved(path: Path, to: Path) -> Path:
+    """Move a file, and say where it is; the caller puts a link in its place."""
+    to.parent.mkdir(exist_ok=True)
+    shutil.move(path, to)
+    return to
+
+
+# ---- links --------------------------------------------------------------------------------------------------------------
+
+
+def test_shards_that_are_links_within_the_folder_are_served(data: Path) -> None:
+    """As in a layout of versions: names lead to a folder of blobs, by way of a link to the current one."""
+    for path in sorted(data.glob("*.tfrecord")):
+        moved(path, data / "v1" / path.name)
+        path.symlink_to(f"current/{path.name}")
+    (data / "current").symlink_to("v1")
+    with serving(data) as (dataset, shards):
+        assert dataset.records == 30
+        shards.check_paths()
+        shards.check(np.arange(3), 10**18)
+        assert os.pread(shards.descriptor(1), 1 << 20, 0) == (data / "v1" / NAME).read_bytes()
+
+
+def test_the_folder_itself_may_be_a_link(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "named").symlink_to("data")
+    with serving(tmp_path / "named") as (dataset, shards):
+        shards.check_paths()
+        assert dataset.directory == tmp_path / "named"
+
+
+@pytest.mark.parametrize("name", [NAME, mapping_name(1), index_name(NAME), stamp_name(NAME)])
+def test_a_link_that_leaves_the_folder_is_refused_with_link_target_folder_and_way_out(
+    mapped: Path, tmp_path: Path, name: str
+) -> None:
+    target = moved(mapped / name, tmp_path / "blobs" / "blob")
+    (mapped / name).symlink_to("../blobs/blob")
+    said = rf"{mapped / name}: a link .* below {mapped}; this one leads to {target}, outside\. Serve .*{target.parent}"
+    with pytest.raises(DatasetError, match=f"{said}.*hard link.*bind mount"):
+        open_dataset("d", mapped)
+
+
+def test_a_link_by_way_of_a_folder_that_leaves_is_refused_too(data: Path, tmp_path: Path) -> None:
+    target = moved(data / NAME, tmp_path / "blobs" / NAME)
+    (data / "there").symlink_to(tmp_path / "blobs")
+    (data / NAME).symlink_to(f"there/{NAME}")
+    with pytest.raises(DatasetError, match=f"{data / NAME}: a link .*leads to {target}, outside"):
+        open_dataset("d", data)
+
+
+def test_an_absolute_link_into_the_folder_is_refused_with_the_command_that_makes_it_relative(data: Path) -> None:
+    target = moved(data / NAME, data / "v1" / NAME)
+    (data / NAME).symlink_to(target)
+    with pytest.raises(DatasetError, match=re.escape(f"Make it relative: ln -sfr {target} {data / NAME}")):
+        open_dataset("d", data)
+    (data / NAME).unlink()
+    (data / NAME).symlink_to(os.path.relpath(target, data))
+    open_dataset("d", data).close()
+
+
+def test_links_of_other_names_are_nobody_s_business(data: Path) -> None:
+    (data / "README").symlink_to("/etc/hostname")
+    (data / ".hidden.tfrecord").symlink_to("/etc/hostname")
+    open_dataset("d", data).close()
+
+
+def test_an_index_is_written_in_the_place_of_a_link_not_where_it_leads(bare: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for name in (index_name(NAME), stamp_name(NAME)):
+        (bare / name).symlink_to(precious)
+    open_dataset("d", bare, rebuild=True).close()
+    assert precious.read_text() == "precious"
+    assert not (bare / index_name(NAME)).is_symlink()
+    open_dataset("d", bare).close()
+
+
+def test_a_cache_folder_may_be_a_link_but_what_is_in_it_may_not_lead_elsewhere(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "indexes").symlink_to("real")
+    open_dataset("d", bare, tmp_path / "indexes").close()
+    (of_dataset,) = (tmp_path / "real").iterdir()
+    assert (of_dataset / index_name(NAME)).is_file()
+    of_dataset.rename(tmp_path / "elsewhere")
+    of_dataset.symlink_to("../elsewhere")
+    with pytest.raises(DatasetError, match=f"{of_dataset.name}: a link .* must stay below"):
+        open_dataset("d", bare, tmp_path / "indexes")
+
+
+@pytest.mark.parametrize("where", ["../outside/train.tfrecord", "{outside}/train.tfrecord", "..", "sub/x", ".", ""])
+def test_a_mapping_names_files_of_its_own_folder_only(mapped: Path, where: str) -> None:
+    outside = mapped.parent / "outside"
+    outside.mkdir()
+    shutil.copy(mapped / NAME, outside / "train.tfrecord")
+    path = mapped / mapping_name(1)
+    path.write_text(path.read_text().replace(NAME, where.format(outside=outside)))
+    with pytest.raises(DatasetError, match=f"{mapping_name(1)}: file must be a plain file name, got "):
+        open_dataset("d", mapped)
+
+
+# ---- what is no file ----------------------------------------------------------------------------------------------------
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def unix_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(path.parent, os.O_PATH)
+        try:
+            listener.bind(f"/proc/self/fd/{here}/{path.name}")  # its own path is longer than a socket's may be
+        finally:
+            os.close(here)
+
+
+@pytest.mark.parametrize(("make", "kind"), [(fifo, "a FIFO"), (unix_socket, "a socket")])
+@pytest.mark.parametrize("name", [NAME, index_name(NAME), stamp_name(NAME)])
+def test_what_is_no_file_is_refused_without_waiting(
+    data: Path, name: str, make: Callable[[Path], None], kind: str
+) -> None:
+    with open_dataset("d", data):
+        pass  # so that indexes are there
+    (data / name).unlink()
+    make(data / name)
+    with pytest.raises(DatasetError, match=f"{data / name}: must be a regular file, is {kind}"):
+        open_dataset("d", data)
+
+
+def test_a_fifo_behind_a_link_or_in_the_place_of_a_mapping_is_refused_too(mapped: Path) -> None:
+    (mapped / NAME).unlink()
+    (mapped / NAME).symlink_to("pipe")
+    os.mkfifo(mapped / "pipe")
+    with pytest.raises(DatasetError, match=f"{NAME}: must be a regular file, is a FIFO"):
+        open_dataset("d", mapped)
+    (mapped / mapping_name(2)).unlink()
+    os.mkfifo(mapped / mapping_name(2))
+    with pytest.raises(DatasetError, match=f"{mapping_name(2)}: must be a regular file, is a FIFO"):
+        open_dataset("d", mapped)
+
+
+def test_a_fifo_put_in_the_place_of_a_shard_that_is_served_does_not_hold_the_reader(data: Path) -> None:
+    with serving(data) as (_, shards):
+        (data / NAME).unlink()
+        os.mkfifo(data / NAME)
+        with pytest.raises(DatasetError, match=f"{NAME}: must be a regular file, is a FIFO"):
+            shards.descriptor(1)
+        with pytest.raises(DatasetError, match="a shard must not change"):
+            shards.check_paths()
+
+
+# ---- paths that change --------------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_folder_is_read_as_it_was_and_no_longer_offered(data: Path) -> None:
+    content = (data / NAME).read_bytes()
+    with serving(data) as (_, shards):
+        data.rename(data.with_name("renamed"))
+        assert os.pread(shards.descriptor(1), len(content), 0) == content
+        for check in (shards.check_paths, lambda: shards.check(np.arange(3), 10**18)):
+            with pytest.raises(DatasetError, match=f"folder must stay while it is served: {data} is gone"):
+                check()
+        data.with_name("renamed").rename(data)
+        shards.check_paths()
+        shards.check(np.arange(3), 10**18)
+
+
+@pytest.mark.parametrize("by", ["folder", "link"])
+def test_a_folder_that_was_replaced_by_its_twin_is_not_taken_for_it(data: Path, tmp_path: Path, by: str) -> None:
+    """Same names, sizes, times: only the folder itself tells that these are not the files that were indexed."""
+    shutil.copytree(data, tmp_path / "twin")
+    served = data
+    if by == "link":
+        served = tmp_path / "current"
+        served.symlink_to("data")
+    with serving(served) as (_, shards):
+        shards.check_paths()
+        if by == "link":
+            (tmp_path / "new").symlink_to("twin")
+            (tmp_path / "new").rename(served)
+        else:
+            data.rename(tmp_path / "old")
+            (tmp_path / "twin").rename(data)
+        with pytest.raises(DatasetError, match=f"{served} leads to another folder than it did"):
+            shards.check_paths()
+        with pytest.raises(DatasetError, match=f"{served} leads to another folder than it did"):
+            shards.check(np.arange(3), 10**18)
+
+
+def test_files_of_a_replaced_folder_are_never_mixed_with_those_served(data: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "other", records=30, shards=3, payload=lambda record: b"other %d" % record)
+    contents = [path.read_bytes() for path in sorted(data.glob("*.tfrecord"))]
+    with serving(data) as (_, shards):
+        assert os.pread(shards.descriptor(0), 1 << 20, 0) == contents[0]
+        data.rename(tmp_path / "old")
+        (tmp_path / "other").rename(data)
+        assert [os.pread(shards.descriptor(number), 1 << 20, 0) for number in range(3)] == contents
+
+
+def test_a_shard_replaced_by_a_link_that_leaves_is_noticed(data: Path, tmp_path: Path) -> None:
+    with serving(data) as (_, shards):
+        shards.check(np.arange(3), 10**17)
+        moved(data / NAME, tmp_path / "blobs" / NAME)
+        (data / NAME).symlink_to(tmp_path / "blobs" / NAME)
+        for check in (shards.check_paths, lambda: shards.check(np.arange(3), 10**18)):
+            with pytest.raises(
+                DatasetError, match=f"{data / NAME}: a link in a folder that is served must stay below it"
+            ):
+                check()
+
+
+def test_a_closed_folder_says_so_and_is_closed_once(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path)
+    folder.close()
+    folder.close()
+    with pytest.raises(ClosedError, match=f"the folder {tmp_path} is closed"):
+        folder.kinds()
+
+
+def test_a_forgotten_folder_keeps_no_descriptor(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    Folder(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_nothing_is_opened_for_writing_through_a_folder_s_opener(tmp_path: Path) -> None:
+    with Folder(tmp_path) as folder, pytest.raises(ValueError, match="for reading only"):
+        open(tmp_path / "new", "wb", opener=folder.opener)  # noqa: SIM115  # it must not open
+    assert not (tmp_path / "new").exists()
