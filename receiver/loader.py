@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from emlio.clock import SystemClock
-from emlio.errors import ClosedError, ConfigError, PeerLostError
+from emlio.errors import ClosedError, ConfigError
 from emlio.planner.order import Shuffle
 from emlio.progress import Progress
 from emlio.receiver.address import Address
@@ -25,6 +25,7 @@ from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.ending import let_go
 from emlio.receiver.engine import Engine
 from emlio.receiver.iteration import Handed, Iteration
+from emlio.receiver.patience import wait_for_batch
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
@@ -36,13 +37,11 @@ from emlio.receiver.trust import find_trust
 from emlio.receiver.workshop import BatchOptions, Workshop
 from emlio.receiver.world import find_world
 from emlio.tokens import TokenBatches
-from emlio.units import format_duration, parse_duration_ns, parse_size
+from emlio.units import parse_duration_ns, parse_size
 
 __all__ = ["EmlioLoader"]
 
 _LOG = logging.getLogger("emlio.receiver")
-_WARN_AFTER_NS = 5_000_000_000
-"""A wait this long is said in the log before it becomes an error."""
 
 
 class EmlioLoader:
@@ -340,32 +339,12 @@ class EmlioLoader:
 
     def _fetch(self) -> MadeBatch:
         """The next batch made. From here on it takes no room in the window: a pipeline has a bound of its own."""
-        made = self._wait()
+        made = wait_for_batch(self._prefetch, self._engine, self._config.timeout_ns)
         self._engine.delivered(self._generation, made.size_bytes)
         return made
 
     def _is_ready(self) -> bool:
         return self._prefetch.ready
-
-    def _wait(self) -> MadeBatch:
-        timeout_ns = self._config.timeout_ns
-        waited_ns, patience_ns = 0, min(_WARN_AFTER_NS, timeout_ns // 2)
-        made = self._prefetch.get(patience_ns)
-        while made is None and waited_ns + patience_ns < timeout_ns and not self._prefetch.making:
-            waited_ns += patience_ns
-            _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._engine.describe_wait())
-            patience_ns = min(2 * patience_ns, timeout_ns - waited_ns)
-            made = self._prefetch.get(patience_ns)
-        while made is None and self._prefetch.making:
-            # Its records are here. How long a transform takes is the user's affair and nobody else's fault.
-            made = self._prefetch.get(_WARN_AFTER_NS)
-            if made is None:
-                _LOG.warning("waiting for the transform or collate_fn of a batch all records of which are here")
-        if made is None:
-            raise PeerLostError(
-                f"a batch must be complete within {format_duration(timeout_ns)}: {self._engine.describe_wait()}"
-            )
-        return made
 
     # ---- the rest -------------------------------------------------------------------------------------------------
 

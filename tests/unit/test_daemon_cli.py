@@ -72,10 +72,11 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(
 def test_another_address_is_served_when_that_is_said(
     served: list[DaemonConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555"]) == 2
-    assert "--insecure" in capsys.readouterr().err
+    assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555", "--insecure", "--keys", "/k"]) == 2
+    assert "--insecure exclude" in capsys.readouterr().err
     assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555", "--insecure"]) == 0
     assert served[0].bind.host == "0.0.0.0"
+    assert not served[0].asks_for_keys
 
 
 @pytest.mark.parametrize(

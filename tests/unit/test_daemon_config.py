@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint, PortRange
+from emlio.daemon.permissions import find_keys
 from emlio.errors import ConfigError
 from emlio.wire.limits import MAX_NAME_LENGTH
 
@@ -18,14 +19,18 @@ def _config(**changes: Any) -> DaemonConfig:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "::1"])
 def test_an_address_of_this_machine_alone_needs_no_permission(host: str) -> None:
-    assert _config(bind=Endpoint(host=host, port=0)).bind.is_loopback
+    assert not _config(bind=Endpoint(host=host, port=0)).asks_for_keys
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "::", "10.0.0.1", "store1", "localhost.example.org", "2001:db8::1"])
-def test_an_address_others_can_reach_needs_permission(host: str) -> None:
-    with pytest.raises(ConfigError, match="can be reached from other machines and no keys are set up"):
-        _config(bind=Endpoint(host=host, port=5555))
-    assert not _config(bind=Endpoint(host=host, port=5555), insecure=True).bind.is_loopback
+def test_an_address_others_can_reach_needs_keys_or_permission(host: str, tmp_path: Path) -> None:
+    config = _config(bind=Endpoint(host=host, port=5555))
+    assert config.asks_for_keys
+    with pytest.raises(ConfigError, match="can be reached from other machines, so clients must show keys"):
+        find_keys(config, {"EMLIO_HOME": str(tmp_path)})
+    assert not _config(bind=Endpoint(host=host, port=5555), insecure=True).asks_for_keys
+    with pytest.raises(ConfigError, match="--keys and --insecure exclude each other"):
+        _config(bind=Endpoint(host=host, port=5555), insecure=True, keys=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import zmq
 
 from emlio.clock import SystemClock
 from emlio.daemon.config import Endpoint, PortRange
+from emlio.daemon.gate import Gate
+from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.readers import Readers
 from emlio.daemon.sender import Sender
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
@@ -44,8 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def _streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Iterator[list[Stream]]:
     shards = OpenShards(open_dataset("numbers", folder))
     plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("none")))
-    pool = BufferPool(_MESSAGE, 1 << 20)
-    made: list[Stream] = []
+    pool, made = BufferPool(_MESSAGE, 1 << 20), list[Stream]()
     for number in range(count):
         feed = Feed(
             plan=plan,
@@ -264,7 +265,7 @@ def _sender(
     high_water_mark: int = 4,
     on_failure: Callable[[StreamFailure], None] = _no_failure,
 ) -> Iterator[Sender]:
-    network = Network(Endpoint(host="127.0.0.1", port=0), ports if ports is not None else PortRange())
+    network = Network(Endpoint(host="127.0.0.1", port=0), ports if ports is not None else PortRange(), Gate(None))
     sender = Sender(threads=threads, network=network, high_water_mark=high_water_mark, on_failure=on_failure)
     sender.start()
     try:
@@ -275,8 +276,7 @@ def _sender(
 
 
 def _attach(sender: Sender, stream: Stream, lanes: int) -> list[int]:
-    bound, done = list[int](), Event()
-    failed: list[EmlioError] = []
+    bound, failed, done = list[int](), list[EmlioError](), Event()
 
     def on_bound(ports: Sequence[int]) -> None:
         bound.extend(ports)
@@ -286,7 +286,7 @@ def _attach(sender: Sender, stream: Stream, lanes: int) -> list[int]:
         failed.append(error)
         done.set()
 
-    sender.attach(stream, lanes, on_bound, on_failure)
+    sender.attach(stream, lanes, LaneGuard(protection="clear"), on_bound, on_failure)
     assert done.wait(_FOR_EVER_S)
     if failed:
         raise failed[0]
