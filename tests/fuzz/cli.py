@@ -17,8 +17,8 @@ __all__ = ["main"]
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/fuzz",
-        description="Fuzz what reads bytes from elsewhere. A finding is an error that is not documented, a broken promise, an input "
-        "that takes too long or too much memory, or one that ends the process. Each is kept beside the seeds, where every later "
+        description="Fuzz what reads bytes from elsewhere. A finding is an error that is not documented, a broken promise, an "
+        "input that takes too long or too much memory, or one that ends the process. Each is kept beside the seeds, where every later "
         "run and the tests begin.",
         epilog=f"targets: {', '.join(sorted(TARGETS))}",
     )
@@ -32,7 +32,9 @@ def _parser() -> argparse.ArgumentParser:
         help="coverage is Atheris, of the extra `fuzz`; mutator needs nothing and is the same for the same seed; auto takes "
         "coverage where it is installed (default auto)",
     )
-    parser.add_argument("--keep", type=Path, default=SEEDS, metavar="DIR", help="where findings go (default: the seeds)")
+    parser.add_argument(
+        "--keep", type=Path, default=SEEDS, metavar="DIR", help="where findings go (default: the seeds)"
+    )
     return parser
 
 

@@ -5,6 +5,7 @@ done with them.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,11 @@ __all__ = ["Draws"]
 _Choice = TypeVar("_Choice")
 _SMALL = 200
 _TEXTS = ("", "train-000000", "train-000001", "clear", "aes-256-gcm", "protocol", "corrupt-record", "dataset", "f" * 32)
+
+
+@cache
+def _type_of(kind: type[Any]) -> inspect.Type:
+    return inspect.type_info(kind)
 
 
 class Draws:
@@ -62,7 +68,7 @@ class Draws:
 
     def message(self, kinds: Sequence[type[Any]]) -> ControlMessage | None:
         """A message of one of these kinds as it comes off the wire; None where these values make none."""
-        message: ControlMessage = self._value(inspect.type_info(self.choice(kinds)))
+        message: ControlMessage = self._value(_type_of(self.choice(kinds)))
         try:
             return decode_control(encode_control(message))
         except (RemoteProtocolError, OverflowError, msgspec.MsgspecError):

@@ -86,7 +86,10 @@ def _frames() -> Iterator[tuple[str, bytes]]:
         yield f"changed-{count}", bytes((3, count, 14)) + bytes(count) + b"data of records" * 4
     huge = b"\xff" + (1 << 63).to_bytes(8, "little")
     yield "sizes-of-2-63", bytes((1, 1)) + huge + b"\xff" + ((1 << 63) - 1).to_bytes(8, "little") + framed
-    yield "length-of-2-63", bytes((1, 0)) + b"\xff" + (19).to_bytes(8, "little") + (1 << 63).to_bytes(8, "little") + framed[8:]
+    yield (
+        "length-of-2-63",
+        bytes((1, 0)) + b"\xff" + (19).to_bytes(8, "little") + (1 << 63).to_bytes(8, "little") + framed[8:],
+    )
 
 
 def _shard_file() -> Iterator[tuple[str, bytes]]:
@@ -171,7 +174,10 @@ def _mapping() -> Iterator[tuple[str, bytes]]:
     yield "size-of-10-30", text.replace(b"4096", b"1" + b"0" * 30)
     yield "long-number", text.replace(b"4096", b"9" * 5000)
     yield "count-of-10-30", text.replace(b'"7": 2', b'"7": 1' + b"0" * 30)
-    yield "shape-of-10-30", text.replace(b"[\n    1\n   ]", b"[1" + b"0" * 30 + b"]").replace(b"[1]", b"[1" + b"0" * 30 + b"]")
+    yield (
+        "shape-of-10-30",
+        text.replace(b"[\n    1\n   ]", b"[1" + b"0" * 30 + b"]").replace(b"[1]", b"[1" + b"0" * 30 + b"]"),
+    )
     yield "half-a-character", text.replace(b"train", b"\\ud800")
     yield "long-name", text.replace(b"train", "\u6c34".encode() * 235)
 

@@ -11,7 +11,22 @@ __all__ = ["Mutator"]
 
 _MOST_KEPT = 2048
 _ODD_BYTES = (0, 1, 0x0A, 0x12, 0x1A, 0x20, 0x7F, 0x80, 0x90, 0xC1, 0xDD, 0xDF, 0xFF)
-_ODD_NUMBERS = (0, 1, 15, 16, 127, 128, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 62, 1 << 63, (1 << 64) - 1)
+_ODD_NUMBERS = (
+    0,
+    1,
+    15,
+    16,
+    127,
+    128,
+    255,
+    1 << 16,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 62,
+    1 << 63,
+    (1 << 64) - 1,
+)
 
 
 class Mutator:
@@ -27,7 +42,11 @@ class Mutator:
         """A new input."""
         draw = self._random
         # What came last is often what is worth going on with.
-        place = draw.randrange(len(self._inputs)) if draw.random() < 0.7 else -1 - draw.randrange(min(len(self._inputs), 16))
+        place = (
+            draw.randrange(len(self._inputs))
+            if draw.random() < 0.7
+            else -1 - draw.randrange(min(len(self._inputs), 16))
+        )
         made = bytearray(self._inputs[place])
         for _ in range(1 + int(draw.expovariate(0.7))):
             self._change(made)

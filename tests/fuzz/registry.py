@@ -41,4 +41,6 @@ _MODULES = (
     shard_file,
 )
 
-TARGETS: Mapping[str, Target] = MappingProxyType({module.__name__.rpartition(".")[2]: module.TARGET for module in _MODULES})
+TARGETS: Mapping[str, Target] = MappingProxyType(
+    {module.__name__.rpartition(".")[2]: module.TARGET for module in _MODULES}
+)

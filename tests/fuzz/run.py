@@ -103,11 +103,11 @@ def fuzz_target(work: Work) -> Outcome:
         if process.returncode:
             # It was ended: by a signal, or by the engine. What it had in hand is to blame, if anything.
             if not ledger.executions():
-                raise RuntimeError(f"{work.name}: the process must fuzz, it ended with {process.returncode}: {said[-2000:]}")
+                raise RuntimeError(
+                    f"{work.name}: the process must fuzz, it ended with {process.returncode}: {said[-2000:]}"
+                )
             findings.append(_kept(ledger.in_hand(), f"{_ending(process.returncode)}\n{said[-4000:]}", work))
-        return Outcome(
-            executions=ledger.executions(), seconds=ledger.elapsed_ns() / 1e9, findings=tuple(findings)
-        )
+        return Outcome(executions=ledger.executions(), seconds=ledger.elapsed_ns() / 1e9, findings=tuple(findings))
 
 
 def _kept(data: bytes, text: str, work: Work) -> tuple[Path, str]:

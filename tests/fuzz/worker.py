@@ -69,7 +69,9 @@ class _Execution:
         self._sites.add(site)
         name = f"found-{blake2b(data, digest_size=6).hexdigest()}"
         (self._findings / name).write_bytes(data)
-        (self._findings / f"{name}.txt").write_text("".join(traceback.format_exception(error, limit=-12)), encoding="utf-8")
+        (self._findings / f"{name}.txt").write_text(
+            "".join(traceback.format_exception(error, limit=-12)), encoding="utf-8"
+        )
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -104,9 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _mutate(execution: _Execution, target: Target, seeds: Sequence[bytes], arguments: argparse.Namespace) -> None:
     known = {execution.run(seed) for seed in (b"", *seeds)}
     small = [seed for seed in seeds if len(seed) <= target.most_bytes]
-    mutator = Mutator(
-        small, target.tokens, most_bytes=target.most_bytes, seed=f"{arguments.target} {arguments.seed}"
-    )
+    mutator = Mutator(small, target.tokens, most_bytes=target.most_bytes, seed=f"{arguments.target} {arguments.seed}")
     deadline_ns = time.monotonic_ns() + round((arguments.seconds or 0) * 1e9)
     while execution.count <= len(seeds) + arguments.runs if arguments.runs else time.monotonic_ns() < deadline_ns:
         data = mutator.make()
@@ -129,7 +129,7 @@ def _with_coverage(arguments: argparse.Namespace, ledger: Ledger, findings: Path
         f"-max_total_time={max(round(arguments.seconds or 1), 1)}",
         f"-seed={arguments.seed + 1}",
         f"-max_len={target.most_bytes}",
-        f"-dict={tokens}",
+        *((f"-dict={tokens}",) if target.tokens else ()),
         "-timeout=300",
         "-verbosity=0",
         "-print_final_stats=0",

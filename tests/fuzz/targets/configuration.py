@@ -1,7 +1,7 @@
 """What a daemon is told: its TOML file and its environment, through the command itself.
 
-    byte 0   bit 0: a right [datasets] table before what follows; bit 1: the last line is VARIABLE=VALUE of the environment
-    rest     the file
+byte 0   bit 0: a right [datasets] table before what follows; bit 1: the last line is VARIABLE=VALUE of the environment
+rest     the file
 """
 
 import io

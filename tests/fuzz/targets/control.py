@@ -1,7 +1,7 @@
 """A control message.
 
-    byte 0   bit 0: put the right envelope and checksum before what follows; bit 1: of another version
-    rest     the message, or its msgpack
+byte 0   bit 0: put the right envelope and checksum before what follows; bit 1: of another version
+rest     the message, or its msgpack
 """
 
 from emlio.checksum import crc32c

@@ -1,7 +1,7 @@
 """The daemon's side of a session, with a rank that says anything at any time.
 
-    byte 0        the state to begin in
-    then          one step after the other: a message, time, or what the daemon's shell found out
+byte 0        the state to begin in
+then          one step after the other: a message, time, or what the daemon's shell found out
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The first frame of a data message.
 
-    byte 0        bit 0: put the right checksum before what follows
-    bytes 1 to 4  bytes of the payload
-    rest          the frame
+byte 0        bit 0: put the right checksum before what follows
+bytes 1 to 4  bytes of the payload
+rest          the frame
 """
 
 from emlio.checksum import crc32c
@@ -26,4 +26,6 @@ def fuzz(data: bytes) -> None:
     assert decode_data_header(memoryview(encode_data_header(header)), payload_bytes) == header
 
 
-TARGET = Target(fuzz=fuzz, raises=(RemoteProtocolError,), tokens=(b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\x9a"))
+TARGET = Target(
+    fuzz=fuzz, raises=(RemoteProtocolError,), tokens=(b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\x9a")
+)

@@ -1,7 +1,7 @@
 """Records that should be tf.train.Example, read one by one and into columns.
 
-    byte 0   bits 0 to 2: which features are wanted; bits 3 and 4: how many different records
-    then     for each record but the last two bytes of length, and the record
+byte 0   bits 0 to 2: which features are wanted; bits 3 and 4: how many different records
+then     for each record but the last two bytes of length, and the record
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def fuzz(data: bytes) -> None:
         assert slowly is None, "a batch was read whose records cannot be"
     if slowly is not None and fields is None and len(records) == 1 and alone[0] is not None:
         held = {name: values for name, values in alone[0].items() if values}
-        assert {name for name in held} <= set(slowly)
+        assert set(held) <= set(slowly)
     if any(one is None for one in alone):
         raise DatasetError("a record is no Example")
 
@@ -63,7 +63,10 @@ def _decoded(records: list[bytes], fields: list[str] | None, together_from: int)
 
 
 def _plain(features: dict[str, Any]) -> dict[str, Any]:
-    return {name: [bytes(one) if isinstance(one, memoryview) else one for one in values] for name, values in features.items()}
+    return {
+        name: [bytes(one) if isinstance(one, memoryview) else one for one in values]
+        for name, values in features.items()
+    }
 
 
 def _columns(columns: dict[str, Column]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """A run of TFRecord frames with the sizes it was announced with.
 
-    byte 0        bit 0: check the data too; bit 1: frame each size's share of the rest rightly before it is changed
-    byte 1        how many sizes
-    then          a byte of kind and a size each: small as one byte, else eight bytes
-    rest          the payload
+byte 0        bit 0: check the data too; bit 1: frame each size's share of the rest rightly before it is changed
+byte 1        how many sizes
+then          a byte of kind and a size each: small as one byte, else eight bytes
+rest          the payload
 """
 
 import numpy as np

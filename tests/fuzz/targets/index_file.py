@@ -1,11 +1,12 @@
 """The two kinds of index file.
 
-    byte 0        bit 0: DALI's lines of text; bit 1: a right .npy header before what follows
-    bytes 1 to 8  the shard's size
-    rest          the file
+byte 0        bit 0: DALI's lines of text; bit 1: a right .npy header before what follows
+bytes 1 to 8  the shard's size
+rest          the file
 """
 
 import io
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,11 +32,20 @@ def fuzz(data: bytes) -> None:
     numbers = offsets.tolist()
     assert offsets.dtype == np.int64
     assert (numbers[0], numbers[-1]) == (0, size_bytes)
-    assert all(after - before >= FRAME_BYTES for before, after in zip(numbers[:-1], numbers[1:], strict=True))
+    assert all(after - before >= FRAME_BYTES for before, after in pairwise(numbers))
 
 
 TARGET = Target(
     fuzz=fuzz,
     raises=(DatasetError,),
-    tokens=(b"\x93NUMPY\x01\x00", b"'shape': (999999999999999999,)", b"9" * 30, b"-1", b"\r", b"\x0b", b"0 16\n16 16\n", b"_"),
+    tokens=(
+        b"\x93NUMPY\x01\x00",
+        b"'shape': (999999999999999999,)",
+        b"9" * 30,
+        b"-1",
+        b"\r",
+        b"\x0b",
+        b"0 16\n16 16\n",
+        b"_",
+    ),
 )

@@ -1,6 +1,6 @@
 """Keys, clients' rules and lists of daemons.
 
-    byte 0   which of them the rest is
+byte 0   which of them the rest is
 """
 
 from collections.abc import Callable
@@ -15,6 +15,8 @@ __all__ = ["PUBLIC", "SECRET", "TARGET", "fuzz"]
 
 PUBLIC = PublicKey(raw=bytes(range(32)))
 SECRET = SecretKey(raw=bytes(range(32)))
+_SHORTEST = 16
+"""Fewer characters could also stand there for another reason."""
 _DATASET = "imagenet-" + "a" * 200
 
 
@@ -71,7 +73,10 @@ def fuzz(data: bytes) -> None:
         reader(data[1:])
     except ConfigError as error:
         # A key in the wrong place, perhaps spoiled: not a piece of it may come into a log.
-        assert "emliosecret1" not in str(error)
+        pieces = data.split(b"emliosecret1")[1:]
+        assert not any(
+            len(piece) >= _SHORTEST and piece[:_SHORTEST].decode(errors="replace") in str(error) for piece in pieces
+        )
         raise
 
 

@@ -1,7 +1,7 @@
 """The rank's side of a session, with a daemon that says anything at any time.
 
-    byte 0        the state to begin in
-    then          one step after the other: a message, time, or something the rank's own user asks for
+byte 0        the state to begin in
+then          one step after the other: a message, time, or something the rank's own user asks for
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
             case 0:
                 return rank.greet(example_hello(), now_ns)
             case 1 | 2:
-                return rank.offer(example_offer(rank.session), draws.choice((_ROWS, _ROWS[:3], ())), now_ns)
+                return rank.offer(example_offer(rank.session), draws.choice((_ROWS, *[_ROWS[:3]] * 14, ())), now_ns)
             case 3 | 4:
                 return rank.open(epoch=0, origin=0, slot=small, owned=b"\x1f", lanes=2, now_ns=now_ns)
             case 5:

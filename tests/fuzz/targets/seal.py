@@ -1,9 +1,9 @@
 """A sealed payload.
 
-    byte 0        bit 0: the cipher; bit 1: seal the rest, then change it as the next four bytes say; else the rest is what came
-    bytes 1 to 8  the message's number in its lane
-    byte 9        bytes of the header
-    rest          header and payload
+byte 0        bit 0: the cipher; bit 1: seal the rest, then change it as the next four bytes say; else the rest is what came
+bytes 1 to 8  the message's number in its lane
+byte 9        bytes of the header
+rest          header and payload
 """
 
 from emlio.errors import RemoteProtocolError

@@ -1,10 +1,11 @@
 """A TFRecord file.
 
-    byte 0   bit 0: what follows are orders of one frame each (kind, length of three bytes); else it is the file
-    rest     orders, or the file
+byte 0   bit 0: what follows are orders of one frame each (kind, length of three bytes); else it is the file
+rest     orders, or the file
 """
 
 import struct
+from itertools import pairwise
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
@@ -32,7 +33,7 @@ def fuzz(data: bytes) -> None:
             raise
         assert framing.offsets.tolist() == expected
         bad = {error.record for error in bad_records(path, framing.offsets)}
-    for record, (start, end) in enumerate(zip(expected[:-1], expected[1:], strict=True)):
+    for record, (start, end) in enumerate(pairwise(expected)):
         body = content[start + HEADER_BYTES : end - FOOTER_BYTES]
         stored = int(framing.data_crcs[record])
         assert stored == int.from_bytes(content[end - FOOTER_BYTES : end], "little")
