@@ -18,8 +18,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/fuzz",
         description="Fuzz what reads bytes from elsewhere. A finding is an error that is not documented, a broken promise, an "
-        "input that takes too long or too much memory, or one that ends the process. Each is kept beside the seeds, where every later "
-        "run and the tests begin.",
+        "input that takes too long or too much memory, or one that ends the process. Each is kept beside the seeds, "
+        "where every later run and the tests begin.",
         epilog=f"targets: {', '.join(sorted(TARGETS))}",
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="only these (default: all)")
