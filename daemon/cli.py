@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emlio import __version__
-from emlio.daemon.config import DaemonConfig, DatasetSource
+from emlio.daemon.config import DaemonConfig, DatasetSource, parse_path
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
 from emlio.logs import set_up_logging
@@ -64,7 +64,10 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
             raise ConfigError(f"{arguments.config}: {name} must be a table, like [{name}], got {table!r}")
     sources = [DatasetSource.parse(text) for text in arguments.data]
     for name, directory in document.get("datasets", {}).items():
-        sources.append(DatasetSource(name=name, directory=Path(str(directory)).expanduser()))
+        try:
+            sources.append(DatasetSource(name=name, directory=parse_path(directory)))
+        except ConfigError as error:
+            raise ConfigError(f"{arguments.config} [datasets]: {error}") from error
     return read_settings(
         DaemonConfig,
         flags=vars(arguments),

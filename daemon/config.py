@@ -5,6 +5,7 @@ Covers: the frozen settings with their checks and the reasons for their defaults
 """
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
 
-__all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange"]
+__all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange", "parse_path"]
 
 _MESSAGE_MOST = 4 << 20
 _MESSAGE_LEAST = 1 << 20
@@ -43,7 +44,7 @@ class DatasetSource:
     def parse(text: str) -> "DatasetSource":
         """NAME=DIR, or DIR, which takes the folder's own name."""
         name, separator, directory = text.partition("=")
-        path = Path(directory if separator else text).expanduser()
+        path = parse_path(directory if separator else text)
         return DatasetSource(name=name if separator else path.resolve().name, directory=path)
 
 
@@ -139,8 +140,16 @@ def _encryption(value: Any) -> str:
     return str(value)
 
 
-def _path(value: Any) -> Path:
-    return Path(str(value)).expanduser()
+def parse_path(value: Any) -> Path:
+    """A path in which ~ and ~NAME stand for homes."""
+    try:
+        path = Path(str(value)).expanduser()
+        holds_zero = b"\0" in os.fsencode(path)
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(f"must be a path that can be found, got {value!r}: {error}") from error
+    if holds_zero:
+        raise ConfigError(f"must be a path without zero bytes, got {value!r}")
+    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +173,7 @@ class DaemonConfig:
         None,
         "the folder that emlio keygen made: only clients allowed there may come in (default: none is asked for a key at an "
         "address of this machine; elsewhere the folder where emlio keygen puts keys)",
-        parse=_path,
+        parse=parse_path,
         metavar="DIR",
     )
     encryption: str = option(
@@ -228,10 +237,10 @@ class DaemonConfig:
         metavar="TIME",
     )
     cache_dir: Path | None = option(
-        None, "where indexes go when a dataset's folder cannot be written", parse=_path, metavar="DIR"
+        None, "where indexes go when a dataset's folder cannot be written", parse=parse_path, metavar="DIR"
     )
     ready_file: Path | None = option(
-        None, "write the real endpoints here as JSON once ranks may come", parse=_path, metavar="FILE"
+        None, "write the real endpoints here as JSON once ranks may come", parse=parse_path, metavar="FILE"
     )
     log: str = option("text", "text for people or json for machines (default text)", parse=_log, metavar="text|json")
 

@@ -57,7 +57,9 @@ def read_toml(path: Path) -> Mapping[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"a configuration file must be readable: {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ConfigError(f"a configuration file must be nested less deeply: {path}") from error
+    except ValueError as error:  # no TOML, no UTF-8, or a number that Python does not read
         raise ConfigError(f"a configuration file must be TOML: {path}: {error}") from error
 
 

@@ -36,7 +36,8 @@ _DURATIONS = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Zµ]*)\s*")
+# So few digits that every number of them can be computed with.
+_QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Zµ]*)\s*")
 
 
 def _parse(text: str | float, units: dict[str, int], example: str) -> int:

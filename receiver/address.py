@@ -118,5 +118,5 @@ def _directory(text: str) -> Path:
         path = unquote(slash + rest)
     try:
         return Path(path).expanduser().resolve()
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: a zero byte that was escaped, half a character
         raise ConfigError(f"a directory must be one that can be found, got {text!r}: {error}") from error

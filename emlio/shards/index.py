@@ -6,7 +6,7 @@ Covers: the index file `<shard>.index.npy` and its validation; DALI's text index
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,6 +42,9 @@ _CHECK_RECORDS = 1 << 20
 
 _DALI_BYTES = 4 << 30
 """A text index larger than this is not read: it would be of more than 10^8 records, and such shards do not exist."""
+
+_DALI_BLOCK_BYTES = 1 << 20
+"""Text taken apart at a time: its words take twenty times as much memory as it does."""
 
 
 def index_name(shard: str) -> str:
@@ -157,18 +160,21 @@ def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
     Raises:
         DatasetError: it does not describe a file of this size without a gap.
     """
+    parts = [np.empty((0, 2), np.int64)]
+    left = size_bytes // FRAME_BYTES
     try:
         with path.open("rb") as file:
-            text = file.read(_DALI_BYTES + 1)
+            for text in _blocks_of_lines(file, path):
+                parts.append(_dali_numbers(text, path))
+                left -= len(parts[-1])
+                if left < 0:
+                    raise DatasetError(
+                        f"DALI index {path}: does not describe this shard: its records, of at least {FRAME_BYTES} bytes each, "
+                        f"must fit into {size_bytes} bytes, it has more"
+                    )
     except OSError as error:
         raise DatasetError(f"DALI index {path}: cannot be read: {error.strerror or error}") from error
-    words = text.split()
-    if len(text) > _DALI_BYTES or len(words) % 2 or len(words) != 2 * len(text.splitlines()):
-        raise DatasetError(f"DALI index {path}: every line must be an offset and a size")
-    try:
-        numbers = np.array([int(word) for word in words], dtype=np.int64).reshape(-1, 2)
-    except (ValueError, OverflowError) as error:
-        raise DatasetError(f"DALI index {path}: every line must be an offset and a size in bytes: {error}") from error
+    numbers = np.concatenate(parts)
     offsets = np.append(numbers[:, 0], size_bytes)
     if len(numbers) == 0 and size_bytes:
         raise DatasetError(f"DALI index {path}: must describe {size_bytes} bytes, describes none")
@@ -182,6 +188,33 @@ def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
     if reason is not None:
         raise DatasetError(f"DALI index {path}: does not describe this shard: {reason}")
     return offsets
+
+
+def _blocks_of_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """The file in pieces that end with a line; none is longer than two blocks."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    rest = b""
+    while size <= _DALI_BYTES and len(rest) <= _DALI_BLOCK_BYTES:
+        block = file.read(_DALI_BLOCK_BYTES)
+        if not block:
+            yield rest
+            return
+        lines, newline, rest = (rest + block).rpartition(b"\n")
+        if newline:
+            yield lines + newline
+    raise DatasetError(f"DALI index {path}: every line must be an offset and a size")
+
+
+def _dali_numbers(text: bytes, path: Path) -> npt.NDArray[np.int64]:
+    """Offsets and sizes, a row for each line."""
+    words = text.split()
+    if len(words) % 2 or len(words) != 2 * len(text.splitlines()):
+        raise DatasetError(f"DALI index {path}: every line must be an offset and a size")
+    try:
+        return np.array([int(word) for word in words], dtype=np.int64).reshape(-1, 2)
+    except (ValueError, OverflowError) as error:
+        raise DatasetError(f"DALI index {path}: every line must be an offset and a size in bytes: {error}") from error
 
 
 def write_dali_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:

@@ -53,6 +53,7 @@ _MAGIC = b"\xe3M"
 _VERSION_AT = 2
 _CHECKSUM = slice(3, 7)
 _BODY_AT = 7
+_MOST_REASON = 400
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, msgspec.Meta(max_length=16384)]
@@ -313,4 +314,6 @@ def decode_control(data: bytes | memoryview) -> ControlMessage:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"a control message must be a msgpack map of a known type: {error}") from error
+        # What came may be repeated in the reason, whatever its length.
+        reason = str(error)[:_MOST_REASON]
+        raise RemoteProtocolError(f"a control message must be a msgpack map of a known type: {reason}") from None

@@ -22,7 +22,8 @@ ROWS_PER_PART = 4096
 """Shards described in one control message: about 350 kB, so a list of any length travels in parts."""
 
 MAX_CONTROL_BYTES = 4 << 20
-"""A part of a list with the longest names allowed fits; nothing legitimate is larger."""
+"""A part of a list with the longest names allowed fits; nothing legitimate is larger. Decoding takes at most ten times as much
+memory: a text with one rare character takes four bytes for each of its characters, and a reason may repeat it."""
 
 RECORDS_PER_SIZES = 1 << 18
 """Sizes of records in one control message: 1 MiB, little enough that a heartbeat behind it is not late on a slow path."""

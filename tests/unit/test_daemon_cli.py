@@ -166,3 +166,26 @@ def test_an_interruption_has_its_exit_code(
     monkeypatch.setattr(cli, "serve", serve)
     monkeypatch.setattr(cli, "set_up_logging", set_up_logging)
     assert cli.main(["--data", "x=/a"]) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[daemon]\nkeys = "~no-user-of-that-name/x"\n[datasets]\nx = "/data/x"',
+            "[daemon]: keys: must be a path that can be found",
+        ),
+        ('[datasets]\nx = "~no-user-of-that-name/x"', "[datasets]: must be a path that can be found"),
+        ('[datasets]\nx = "a\\u0000b"', "[datasets]: must be a path without zero bytes"),
+        (
+            '[daemon]\nready-file = "a\\u0000b"\n[datasets]\nx = "/data/x"',
+            "[daemon]: ready-file: must be a path without zero bytes",
+        ),
+    ],
+)
+def test_a_path_that_cannot_be_is_told_with_its_place(
+    text: str, said: str, served: list[DaemonConfig], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--config", _toml(tmp_path, text)]) == 2
+    assert said in capsys.readouterr().err
+    assert served == []

@@ -116,3 +116,11 @@ def test_a_directory_beside_a_directory_is_refused(text: str | Path) -> None:
 def test_a_name_that_is_neither_is_refused_with_both_forms() -> None:
     with pytest.raises(ConfigError, match=r"must be emlio://HOST:PORT.*/DATASET, or a directory, got 'imagenet'"):
         Address.parse("imagenet")
+
+
+@pytest.mark.parametrize(
+    "text", ["file:///%00", "file:///a%00b", "/half-a-character-\ud800", "~no-user-of-that-name/x"]
+)
+def test_a_directory_that_no_file_system_can_hold_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="a directory must be one that can be found"):
+        Address.parse(text)

@@ -110,3 +110,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="must be readable") as raised:
             read_toml(path)
         assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 10_000, "a = " + "9" * 5000, "a = ", 'a = "\\ud800"'])
+def test_a_file_that_cannot_be_read_as_toml_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"a configuration file must be .*hostile\.toml"):
+        read_toml(path)
+
+
+@pytest.mark.parametrize("text", ["9" * 400 + ".5GiB", "9" * 5000, "1." + "9" * 400])
+def test_a_number_of_endless_digits_is_no_size(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be a number with a unit"):
+        parse_size(text)

@@ -161,6 +161,32 @@ def test_a_dali_index_of_another_file_is_refused(path: Path, text: str, reason: 
         read_dali_index(path, 100)
 
 
+def test_a_dali_index_longer_than_a_block_is_read_whole(path: Path) -> None:
+    offsets = np.arange(0, 200_001 * 16, 16, dtype=np.int64)
+    write_dali_index(path, offsets)
+    assert path.stat().st_size > 1 << 20
+    assert np.array_equal(read_dali_index(path, int(offsets[-1])), offsets)
+
+
+def test_a_dali_index_may_end_without_a_newline(path: Path) -> None:
+    path.write_text("0 20\r\n20 80")
+    assert read_dali_index(path, 100).tolist() == [0, 20, 100]
+
+
+def test_a_dali_index_of_more_records_than_the_shard_has_room_for_is_refused_before_it_is_read_whole(
+    path: Path,
+) -> None:
+    path.write_text("0 16\n" * 7)
+    with pytest.raises(DatasetError, match="at least 16 bytes each, must fit into 100 bytes"):
+        read_dali_index(path, 100)
+
+
+def test_a_dali_index_with_an_endless_line_is_refused(path: Path) -> None:
+    path.write_bytes(b"0 " + b" " * (3 << 20) + b"100\n")
+    with pytest.raises(DatasetError, match="every line"):
+        read_dali_index(path, 100)
+
+
 def test_dali_indexes_are_found_where_people_keep_them(tmp_path: Path) -> None:
     shard = tmp_path / "train" / "a.tfrecord"
     shard.parent.mkdir()

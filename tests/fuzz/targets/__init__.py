@@ -1,0 +1,1 @@
+"""One thing that reads foreign bytes in each file."""

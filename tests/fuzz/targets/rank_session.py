@@ -1,0 +1,81 @@
+"""The rank's side of a session, with a daemon that says anything at any time.
+
+byte 0        the state to begin in
+then          one step after the other: a message, time, or something the rank's own user asks for
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from emlio.errors import EmlioError, LocalProtocolError
+from emlio.session.instructions import Failed, RankInstruction, Send
+from emlio.session.rank import RankSession
+from emlio.session.states import RankState
+from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.testing.session_states import rank_in
+from emlio.wire.control import ControlMessage, decode_control, encode_control
+from tests.fuzz.draws import Draws
+from tests.fuzz.target import Target
+
+__all__ = ["TARGET", "fuzz"]
+
+_KINDS = get_args(ControlMessage)
+_ROWS = example_rows(5000)
+_MOST_SENT = 1 + 3 + 16 + 2
+"""At once: a question, three pings, the questions for sizes that may be open, the two parts of this catalog."""
+
+
+def fuzz(data: bytes) -> None:
+    """Whatever the daemon says, nothing is raised but to the rank's own user, and little is sent."""
+    draws = Draws(data)
+    rank = rank_in(draws.choice(tuple(RankState)))
+    now_ns = 0
+    while draws.left:
+        over = rank.state is RankState.OVER
+        step = draws.byte()
+        if step < 160:
+            message = draws.message(_KINDS)
+            did = rank.receive(message, now_ns) if message is not None else []
+        elif step < 200:
+            now_ns += draws.number() ** 2 % (1 << 36)
+            did = rank.tick(now_ns)
+        else:
+            did = _asked(rank, draws, now_ns)
+        assert not (over and did), f"nothing may happen after the end, got {did}"
+        _check(rank, did)
+
+
+def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction]:
+    small = draws.byte()
+    try:
+        match small % 8:
+            case 0:
+                return rank.greet(example_hello(), now_ns)
+            case 1 | 2:
+                return rank.offer(example_offer(rank.session), draws.choice((_ROWS, *[_ROWS[:3]] * 14, ())), now_ns)
+            case 3 | 4:
+                return rank.open(epoch=0, origin=0, slot=small, owned=b"\x1f", lanes=2, now_ns=now_ns)
+            case 5:
+                return rank.stop()
+            case 6:
+                return rank.ask_sizes("train-000000", small % 3, 1 + small)
+            case _:
+                rank.expect_within(1 + draws.number() ** 2 % (1 << 36))
+                return rank.cut_off() if small > 240 else []
+    except LocalProtocolError:
+        return []  # what the state does not allow
+
+
+def _check(rank: RankSession, did: Sequence[RankInstruction]) -> None:
+    sent = [instruction.message for instruction in did if isinstance(instruction, Send)]
+    assert len(sent) <= _MOST_SENT, f"at most {_MOST_SENT} messages may be sent at once, got {len(sent)}"
+    for message in sent:
+        assert decode_control(encode_control(message)) == message
+    failed = [instruction for instruction in did if isinstance(instruction, Failed)]
+    assert len(failed) == (1 if failed else 0)
+    assert not failed or rank.state is RankState.OVER
+    assert all(isinstance(one.error, EmlioError) and str(one.error) for one in failed)
+    assert (rank.deadline_ns() is None) == (rank.state in (RankState.NEW, RankState.OVER))
+
+
+TARGET = Target(fuzz=fuzz, raises=(), most_bytes=1024)
