@@ -84,7 +84,8 @@ emlio_environment() {
     fi
     emlio_make_venv "$folder" || return 1
     if [ -n "$lock" ]; then
-        emlio_pip "$folder" --no-deps --no-build-isolation --editable . || return 1
+        # setuptools' general warning about editable installations would be printed here, where pip does not keep it.
+        PYTHONWARNINGS=ignore emlio_pip "$folder" --no-deps --no-build-isolation --editable . || return 1
     else
         echo "Installing emlio[$extras]${*:+ and $*} into $folder" >&2
         rm -f "$folder/pinned"

@@ -1,6 +1,6 @@
 """The bill of materials of a release: the wheel and every package that comes with it, by version, licence and hash.
 
-Covers: installing the wheel as a storage node does, from the lock, CycloneDX from what then lies there, the hashes of the very files.
+Covers: installing the wheel as a storage node does, from the lock; CycloneDX from what then lies there; hashes of the very files.
 Does not cover: extras, whose parts the user chooses; Python and the system below it.
 """
 
@@ -16,9 +16,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 __all__ = ["completed", "file_hashes", "main", "write"]
 
@@ -62,7 +59,16 @@ def write(wheel: Path, lock: Path, project: Path, target: Path) -> int:
         _run(*pip, "install", "--no-compile", "--no-deps", "--report", str(report), *locked)
         _run(*pip, "install", "--no-compile", "--no-deps", "--no-index", str(wheel))
         _run(*pip, "check")
-        cyclonedx = [sys.executable, "-m", "cyclonedx_py", "environment", "--spec-version", "1.6", "--mc-type", "library"]
+        cyclonedx = [
+            sys.executable,
+            "-m",
+            "cyclonedx_py",
+            "environment",
+            "--spec-version",
+            "1.6",
+            "--mc-type",
+            "library",
+        ]
         _run(*cyclonedx, "--pyproject", str(project), "--output-reproducible", "--output-file", str(stock), python)
         bill = completed(
             json.loads(stock.read_text(encoding="utf-8")),
@@ -71,11 +77,19 @@ def write(wheel: Path, lock: Path, project: Path, target: Path) -> int:
             machine=f"{sysconfig.get_platform()}, Python {sysconfig.get_python_version()}",
         )
     text = json.dumps(bill, indent=2, sort_keys=True) + "\n"
+    _check(text)
+    target.write_text(text, encoding="utf-8")
+    return len(bill["components"])
+
+
+def _check(text: str) -> None:
+    # Here, not above: only the tools' environment has it, and the rest of this file does not need it.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     amiss = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if amiss is not None:
         raise ValueError(f"a bill of materials must follow CycloneDX 1.6: {amiss}")
-    target.write_text(text, encoding="utf-8")
-    return len(bill["components"])
 
 
 def _canonical(name: str) -> str:
