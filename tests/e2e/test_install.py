@@ -5,6 +5,7 @@ imports, how large it is. Does not cover: extras.
 """
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.timeout(280)
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
+    # Where this process finds modules is no matter of theirs: pip would take an emlio found there for installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=240, check=False)
     assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 
