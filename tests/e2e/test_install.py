@@ -5,6 +5,8 @@ imports, how large it is. Does not cover: extras.
 """
 
 import importlib.metadata
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.timeout(280)
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
+    # Where this process finds modules is no matter of theirs: pip would take an emlio found there for installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=240, check=False)
     assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 
@@ -90,6 +94,14 @@ def test_only_emlio_is_installed_at_the_top_level(python: Path, distributions: t
     here = {path.name for path in site_packages(python).iterdir()}
     assert "emlio" in here
     assert here.isdisjoint({"daemon", "planner", "receiver", "energy", "benchmarks", "tests"})
+
+
+def test_it_brings_what_the_lock_of_a_storage_node_names_and_nothing_more(python: Path) -> None:
+    lock = (ROOT / "requirements" / "node.lock").read_text(encoding="utf-8")
+    named = set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
+    here = importlib.metadata.distributions(path=[str(site_packages(python))])
+    installed = {re.sub(r"[-_.]+", "-", found.name).lower() for found in here}
+    assert installed - {"pip", "setuptools"} == {"emlio", *named}
 
 
 def test_a_daemon_loads_neither_torch_nor_the_receiver(python: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 FOLDERS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
 LINKED = sorted(name.partition(".")[2] for name in FOLDERS if name.count(".") == 1)
 MOST_LINES = 400
-READ_TOO = ("tests", "scripts", "docs", "examples", ".ci")
+READ_TOO = ("tests", "scripts", "requirements", "docs", "examples", ".ci")
 
 
 def _files(folder: Path, suffix: str = "") -> Iterator[Path]:
