@@ -24,9 +24,6 @@ from emlio.testing.processes import DaemonProcess, RankProcess, settles
 
 SLOW_TO_TAKE = ("--message-size", "64KiB", "--memory", "4MiB")
 
-AT_ONCE_S = 6.0
-"""Much less than the timeouts that would otherwise pass, and long for a machine whose cores are busy with other things."""
-
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 BOTH = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 
@@ -57,8 +54,8 @@ def test_an_idle_daemon_ends_at_once_and_takes_its_ready_file_with_it(
         assert list(tmp_path.glob("ready-*"))
         begun = time.monotonic()
         daemon.send_signal(number)
-        assert daemon.finish(AT_ONCE_S) == 0
-        assert time.monotonic() - begun < AT_ONCE_S
+        assert daemon.finish(5.0) == 0
+        assert time.monotonic() - begun < 2.0
         assert not list(tmp_path.glob("ready-*"))
         assert f"{number.name}: draining" in daemon.log
         assert "Traceback" not in daemon.log
@@ -139,8 +136,8 @@ def test_a_rank_that_does_not_read_holds_the_end_up_for_the_drain_timeout_only(
         assert daemon.calms_down(), "the lanes must be full before the signal"
         begun = time.monotonic()
         daemon.send_signal(number)
-        assert daemon.finish(20.0) == 0
-        assert 0.5 < time.monotonic() - begun < 0.7 + AT_ONCE_S
+        assert daemon.finish(10.0) == 0
+        assert 0.5 < time.monotonic() - begun < 3.0
         assert "Traceback" not in daemon.log
 
 
@@ -157,8 +154,8 @@ def test_a_second_signal_stops_at_once(large: Path, tmp_path: Path, number: sign
         daemon.wait_for_log("draining:")
         begun = time.monotonic()
         daemon.send_signal(number)
-        assert daemon.finish(20.0) == 0
-        assert time.monotonic() - begun < AT_ONCE_S
+        assert daemon.finish(10.0) == 0
+        assert time.monotonic() - begun < 2.0
         assert f"{number.name}: stopping now" in daemon.log
         assert "Traceback" not in daemon.log
 
@@ -246,8 +243,8 @@ def test_a_rank_that_vanished_is_forgotten_within_the_heartbeat_timeout(large: P
             assert held(daemon)[2] == 1 + 3 + 3
             gone = time.monotonic()
             rank.send_signal(signal.SIGKILL if fate == "killed" else signal.SIGSTOP)
-            daemon.wait_for_log("ended: nothing heard for", 20.0)
-            assert 1.0 < time.monotonic() - gone < 2.0 + AT_ONCE_S
+            daemon.wait_for_log("ended: nothing heard for", 6.0)
+            assert 1.0 < time.monotonic() - gone < 5.0
             assert settles(lambda: held(daemon)[2] == 1 + 3, 3.0), "only the other rank's lanes may be left"
             assert sum(len(batch["record"]) for batch in batches) == 3000 - 10, "the other rank goes on"
         assert settles(lambda: held(daemon) == before, 5.0), f"{before} before, {held(daemon)} after"
@@ -265,7 +262,7 @@ def test_two_hundred_sessions_leave_descriptors_and_threads_as_they_were(daemon:
         with load(daemon, "small", batch_size=100) as loader:
             batch = next(iter(loader))
             assert len(batch["record"]) == 100, number
-    daemon.wait_for_log("ended: ", times=201)  # also one whose goodbye had no time to leave
+    daemon.wait_for_log("the rank said goodbye", times=201)
     assert settles(lambda: held(daemon) == before, 5.0), f"{before} before, {held(daemon)} after"
 
 
