@@ -63,9 +63,8 @@ class _Outlet:
             self.totals.starved_ns += waited
         while (outgoing := self.stream.first()) is not None:
             size_bytes = outgoing.message.size_bytes
-            self.totals.sent_bytes += (
-                size_bytes  # before: what has left already must not be missing where the sum is told
-            )
+            # Before it can leave: what has left must not be missing where the sum is told.
+            self.totals.sent_bytes += size_bytes
             if not self._offer(outgoing):
                 self.totals.sent_bytes -= size_bytes
                 self.blocked = True

@@ -6,6 +6,7 @@ what a fixture of a wider scope holds; that was there before the test began.
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ _ENDING_S = 5.0
 # A machine whose cores are busy with other things must not fail a test; pytest's own timeout ends one that hangs.
 hypothesis.settings.register_profile("emlio", deadline=None)
 hypothesis.settings.load_profile("emlio")
+
+
+# In a shell's background it is ignored, and so it would be in every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

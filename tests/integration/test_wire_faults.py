@@ -233,10 +233,13 @@ def test_a_connection_cut_in_the_middle_of_a_message_loses_nothing(many: Path, l
     assert reopened >= 1
 
 
-def test_a_network_that_loses_everything_until_the_daemon_is_missed_loses_nothing(many: Path) -> None:
+@pytest.mark.parametrize("fault", [FaultProxy.drop, FaultProxy.stall], ids=["loses everything", "stands still"])
+def test_a_network_that_fails_until_the_daemon_is_missed_loses_nothing(
+    many: Path, fault: Callable[[FaultProxy], object]
+) -> None:
     def harm(proxy: FaultProxy, loader: EmlioLoader) -> None:
         before = loader.stats().lost_daemons
-        proxy.drop()
+        fault(proxy)
         settles(lambda: loader.stats().lost_daemons > before, _LIMIT_S)
         proxy.heal()
 
@@ -253,17 +256,6 @@ def test_a_network_that_loses_a_little_loses_nothing(many: Path) -> None:
 
     _, reopened = _through(many, harm)
     assert reopened >= 1
-
-
-def test_a_network_that_stands_still_loses_nothing(many: Path) -> None:
-    def harm(proxy: FaultProxy, loader: EmlioLoader) -> None:
-        before = loader.stats().lost_daemons
-        proxy.stall()
-        settles(lambda: loader.stats().lost_daemons > before, _LIMIT_S)
-        proxy.heal()
-
-    lost, _ = _through(many, harm)
-    assert lost >= 3
 
 
 def test_a_network_that_becomes_slow_loses_nothing(many: Path) -> None:
