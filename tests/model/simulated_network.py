@@ -1,12 +1,13 @@
 """The network between one rank and its daemons, in one thread and by a clock that is told the time.
 
 Covers: what `emlio.receiver.transport.Network` offers, made of queues; connections that are cut, connect again and lose what was
-under way. Does not cover: when that happens (simulated_job), daemons (simulated_daemon).
+under way. Does not cover: keys, when that happens (simulated_job), daemons (simulated_daemon).
 """
 
 from collections import deque
 from collections.abc import Iterable
 
+from emlio.receiver.transport import Credentials, LinkEvent
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
 
@@ -50,10 +51,10 @@ class SimulatedControl:
         """Whether something is waiting."""
         return bool(self._inbox) or self._broken
 
-    def has_broken(self) -> bool:
+    def news(self) -> LinkEvent | None:
         """See `emlio.receiver.transport.ControlLink`."""
         broken, self._broken = self._broken and not self.closed, False
-        return broken
+        return LinkEvent.BROKEN if broken else None
 
     def send(self, data: bytes) -> None:
         """See `emlio.receiver.transport.ControlLink`."""
@@ -132,13 +133,13 @@ class SimulatedNetwork:
 
     # ---- emlio.receiver.transport.Network --------------------------------------------------------------------------
 
-    def control(self, endpoint: str) -> SimulatedControl:
+    def control(self, endpoint: str, _credentials: Credentials | None) -> SimulatedControl:
         """Connect to a daemon's control port."""
         control = SimulatedControl(self, endpoint)
         self.controls.append(control)
         return control
 
-    def lane(self, endpoint: str) -> SimulatedLane:
+    def lane(self, endpoint: str, _token: bytes, _credentials: Credentials | None) -> SimulatedLane:
         """Connect to a lane."""
         lane = SimulatedLane(endpoint)
         self.lanes.append(lane)
