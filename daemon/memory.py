@@ -10,9 +10,10 @@ import ctypes
 
 __all__ = ["give_back_freed_memory"]
 
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
 
 def give_back_freed_memory() -> None:
     """Tell glibc to return to the kernel what is free; does nothing where there is no glibc."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    if _TRIM is not None:
+        _TRIM(0)

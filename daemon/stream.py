@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from emlio.errors import EmlioError
 from emlio.reading.buffers import BufferPool
-from emlio.reading.feed import Feed, MessagePlan
+from emlio.reading.course import MessagePlan
+from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 
 __all__ = ["Outgoing", "Stream", "StreamFailure"]

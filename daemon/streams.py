@@ -19,7 +19,8 @@ from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.transport import Network
 from emlio.errors import EmlioError, RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
-from emlio.reading.feed import Feed, StreamPosition
+from emlio.reading.course import StreamPosition
+from emlio.reading.feed import Feed
 from emlio.session.daemon import DaemonSession
 from emlio.wire.control import Open
 from emlio.wire.limits import MAX_LANES

@@ -15,7 +15,8 @@ from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError
 from emlio.planner.plan import Plan
 from emlio.reading.buffers import BufferPool
-from emlio.reading.feed import Feed, MessagePlan, StreamPosition
+from emlio.reading.course import MessagePlan, StreamPosition
+from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.receiver.agreement import Holding

@@ -4,7 +4,7 @@ Long runs are read with pread. Many short ones are gathered by process_vm_readv 
 one call moves a thousand records without the interpreter's lock. Both report a file that has become shorter as a short count,
 where touching a mapping would end the process with SIGBUS (docs/adr/0004-reading.md has the measurements).
 
-Covers: the system calls. Does not cover: which ranges (emlio.reading.feed), files that changed (emlio.reading.files).
+Covers: the system calls. Does not cover: which ranges (emlio.reading.course), files that changed (emlio.reading.files).
 """
 
 import ctypes

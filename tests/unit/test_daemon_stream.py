@@ -24,7 +24,8 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.buffers import BufferPool
-from emlio.reading.feed import Feed, StreamPosition
+from emlio.reading.course import StreamPosition
+from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.shards.dataset import open_dataset

@@ -1,5 +1,7 @@
 """A stream's messages: what the plan says, cut as told, whatever the position and whoever owns what."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,7 +17,8 @@ from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.reading.feed import Feed, MessagePlan, StreamPosition
+from emlio.reading.course import MessagePlan, StreamPosition
+from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.shards.dataset import open_dataset
@@ -190,3 +193,16 @@ def test_a_file_that_changed_is_noticed_within_the_time_a_check_is_good_for(tmp_
         clock.advance(200_000_000)
         with pytest.raises(DatasetError, match=r"train-00000-of-00001\.tfrecord"):
             _read(feed, third, gatherer)
+
+
+def test_a_feed_nobody_needs_frees_what_it_planned_without_the_garbage_collector(folder: Path) -> None:
+    with _opened(folder) as shards:
+        feed = _feed(shards, PlanSpec(batch_size=4))
+        assert feed.next(Gatherer()) is not None
+        gone = weakref.ref(feed)
+        gc.disable()
+        try:
+            del feed
+            assert gone() is None
+        finally:
+            gc.enable()

@@ -18,7 +18,8 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.reading.buffers import BufferPool
-from emlio.reading.feed import Feed, MessagePlan, StreamPosition
+from emlio.reading.course import MessagePlan, StreamPosition
+from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.leases import Leases
