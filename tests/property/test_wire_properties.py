@@ -35,6 +35,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
             return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5))
+        case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
+            return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5)).map(tuple)
         case inspect.StructType(cls=made, fields=fields):
             return st.builds(made, **{field.name: _values(field.type) for field in fields})
         case _:

@@ -1,0 +1,74 @@
+"""Streams of small records, and the threads that read for them.
+
+Covers: what tests of the daemon's threads share. Does not cover: sending.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emlio.clock import SystemClock
+from emlio.daemon.readers import Readers
+from emlio.daemon.stream import Outgoing, Stream
+from emlio.planner.catalog import Catalog
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading.buffers import BufferPool
+from emlio.reading.course import StreamPosition
+from emlio.reading.feed import Feed
+from emlio.reading.files import OpenShards
+from emlio.shards.dataset import open_dataset
+from emlio.tfrecord import FRAME_BYTES
+
+__all__ = ["FOR_EVER_S", "MESSAGE", "RECORD", "numbers_of", "open_streams", "start_readers"]
+
+RECORD = 1000 - FRAME_BYTES
+MESSAGE, FOR_EVER_S = 2000, 20
+
+
+@contextmanager
+def open_streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Generator[list[Stream]]:
+    """So many streams of the dataset in `folder`: two shards, records in their order."""
+    shards = OpenShards(open_dataset("numbers", folder))
+    plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("none")))
+    pool, made = BufferPool(MESSAGE, 1 << 20), list[Stream]()
+    for number in range(count):
+        feed = Feed(
+            plan=plan,
+            rank=0,
+            position=StreamPosition(epoch=0, origin=0, slot=0),
+            owned=np.ones(2, np.bool_),
+            local=np.arange(2),
+            shards=shards,
+            message_bytes=MESSAGE,
+            clock=SystemClock(),
+        )
+        made.append(Stream(session=7, stream=1 + number, feed=feed, pool=pool, limit_bytes=limit_bytes, label="one"))
+    try:
+        yield made
+    finally:
+        for stream in made:
+            stream.close()
+        shards.close()
+        shards.dataset.close()
+
+
+def numbers_of(outgoing: Outgoing) -> list[int]:
+    """The numbers of a message's records."""
+    frames = outgoing.payload.tobytes()
+    return [int.from_bytes(frames[at + 12 : at + 20], "little") for at in range(0, len(frames), 1000)]
+
+
+@contextmanager
+def start_readers(**options: Any) -> Generator[Readers]:
+    """Threads that read, until the end of the block."""
+    usual: dict[str, Any] = {"threads": 2, "memory_bytes": 100 * MESSAGE}
+    readers = Readers(**(usual | options))
+    readers.start()
+    try:
+        yield readers
+    finally:
+        readers.close()
