@@ -47,8 +47,8 @@ emlio_environment() {
             return 1
         fi
     fi
-    echo "Installing emlio[$extras]${*:+ and $*} into $folder" >&2
-    if ! "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" "$@" >&2; then
+    echo "Installing emlio${extras:+[$extras]}${*:+ and $*} into $folder" >&2
+    if ! "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}" "$@" >&2; then
         echo "The installation failed; what pip says is above. It needs a way to a package index." >&2
         return 1
     fi
