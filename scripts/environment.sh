@@ -87,9 +87,9 @@ emlio_environment() {
         # setuptools' general warning about editable installations would be printed here, where pip does not keep it.
         PYTHONWARNINGS=ignore emlio_pip "$folder" --no-deps --no-build-isolation --editable . || return 1
     else
-        echo "Installing emlio[$extras]${*:+ and $*} into $folder" >&2
+        echo "Installing emlio${extras:+[$extras]}${*:+ and $*} into $folder" >&2
         rm -f "$folder/pinned"
-        emlio_pip "$folder" --editable ".[$extras]" "$@" || return 1
+        emlio_pip "$folder" --editable ".${extras:+[$extras]}" "$@" || return 1
     fi
     printf '%s\n' "$wanted" >"$folder/installed"
 }
