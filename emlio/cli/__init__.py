@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "allow": "let a client read from this host",
     "convert": "turn images, tars, manifests or arrays into a dataset",
+    "energy": "joules of this node: what can be measured",
     "index": "index the shards of a dataset",
     "inspect": "show what a dataset holds, verify it, preview it",
     "keygen": "make this host's keys",
@@ -42,7 +43,10 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command. 0: done; 1: it found what it was asked to look for amiss; 2: it could not be done; 130: interrupted."""
+    """Run a sub-command. 0: done; 1: it found what it was asked to look for amiss; 2: it could not be done; 130: interrupted.
+
+    Where a sub-command knows other ends, it says so.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
     arguments = _parser(chosen).parse_args(words)
