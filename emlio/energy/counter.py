@@ -1,6 +1,7 @@
 """A total that only rises, from a counter that wraps, starts anew, jumps and fails.
 
-Covers: telling a wrap from a reset and work from a glitch; marking what could not be counted. Does not cover: reading counters.
+Covers: telling a wrap from a reset and work from a glitch; marking what could not be counted. Does not cover: reading
+counters.
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,10 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "add_arguments", "run"]
 
-COMMANDS: dict[str, str] = {}
+COMMANDS = {
+    "calibrate": "fit the model of the processors to their own counters; keeps the whole machine busy for a while",
+    "probe": "show what of this machine's energy can be measured; keeps a core busy for a second or two",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

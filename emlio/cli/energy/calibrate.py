@@ -1,0 +1,61 @@
+"""`emlio energy calibrate`: fit the model of the processors to their own counters.
+
+Covers: the command's arguments, writing the file. Does not cover: loading and reading (emlio.energy.calibrating), the
+fit (emlio.energy.calibration).
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from emlio.cli.energy.sources import calibration_path
+from emlio.cli.key_folder import add_example
+from emlio.energy.busy_cores import BusyCores
+from emlio.energy.calibrating import calibrate
+from emlio.energy.probe import probe
+from emlio.errors import ConfigError
+from emlio.units import parse_duration_ns
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLE = """\
+example:
+  emlio energy calibrate                      # on bare metal, with nothing else running
+  emlio energy calibrate --out this-cpu.toml  # then, in a virtual machine of it: --calibration this-cpu.toml
+
+It is refused where the processors have no counter that lives: there is nothing to fit to.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="where to write it (default: where probe looks for it)"
+    )
+    parser.add_argument(
+        "--phase", metavar="TIME", default="10s", help="how long to read at each of 5 loads (default: 10s)"
+    )
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Calibrate and write."""
+    phase_ns = parse_duration_ns(arguments.phase)
+    named: Path | None = arguments.out
+    path = calibration_path() if named is None else named
+    report = probe()
+    made = calibrate(report, load=_announced, wait=lambda duration_ns: time.sleep(duration_ns / 1e9), phase_ns=phase_ns)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys lie there too
+        path.write_text(made.text(), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the calibration must be written to {path}: {error.strerror}") from error
+    print(
+        f"wrote {path}: {made.idle_watts:.1f} W at rest, {made.max_watts:.1f} W at full load, exponent {made.exponent:.2f}"
+    )
+    return 0
+
+
+def _announced(cores: int) -> BusyCores:
+    print(f"reading with {cores} cores at work; nothing else should run", flush=True)
+    return BusyCores(cores)

@@ -1,0 +1,171 @@
+"""NVIDIA's GPUs by NVML: the counter of energy, or power integrated where there is none.
+
+Covers: finding GPUs by their UUIDs, reading them, what MIG means for a figure. Does not cover: whether a counter lives
+(emlio.energy.liveness), whether it agrees with power (emlio.energy.crosscheck). The library is an argument: the module
+`pynvml` (package nvidia-ml-py, extra `nvml`) or one that looks like it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from emlio.clock import Clock, SystemClock
+from emlio.energy.device import Device
+from emlio.energy.domain import Domain, Method
+from emlio.energy.finding import Finding, State
+from emlio.energy.trapezoid import Trapezoid
+
+__all__ = ["NvmlGpu", "find_gpus", "load_nvml"]
+
+_NOT_SUPPORTED = 3
+_NO_PERMISSION = 4
+_HEADROOM = 2.0
+"""A board passes its limit for moments; not by this factor."""
+_UNKNOWN_WATTS = 2000.0
+_REMEDY = (
+    "the driver lets only root ask for this: run as root, or ask for the right to read the GPU's performance counters"
+)
+_MIG = "MIG is on: the whole board, all its instances"
+
+
+def load_nvml() -> Any:
+    """The library.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    return import_module("pynvml")
+
+
+class NvmlGpu:
+    """One GPU as a `Source`."""
+
+    def __init__(self, device: Device, library: Any, clock: Clock) -> None:
+        """Open it.
+
+        Args:
+            device: what it is; its name is the UUID, its method says whether energy or power is read.
+            library: the module.
+            clock: to integrate power with.
+
+        Raises:
+            OSError: the library will not have it.
+        """
+        self.devices = (device,)
+        self._library = library
+        self._clock = clock
+        self._sum = Trapezoid() if device.method is Method.DERIVED else None
+        self._open = False
+        try:
+            library.nvmlInit()
+            self._open = True
+            self._handle = library.nvmlDeviceGetHandleByUUID(device.name)
+            self._raw()
+        except library.NVMLError as error:
+            self.close()
+            raise _as_os_error(error) from error
+
+    def read(self) -> tuple[int | None, ...]:
+        """See `Source`."""
+        try:
+            raw: int | None = self._raw()
+        except self._library.NVMLError:
+            raw = None  # the GPU fell off the bus, or its driver is being changed
+        if self._sum is None:
+            return (raw,)
+        return (self._sum.add(raw, self._clock.monotonic_ns()),)
+
+    def _raw(self) -> int:
+        """Microjoules, or microwatts."""
+        if self._sum is None:
+            return int(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle)) * 1000
+        return int(self._library.nvmlDeviceGetPowerUsage(self._handle)) * 1000
+
+    def close(self) -> None:
+        """See `Source`."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._library.nvmlShutdown()
+        except self._library.NVMLError:
+            return  # the driver went first; nothing is left to free
+
+
+def find_gpus(load: Callable[[], Any] = load_nvml, clock: Clock | None = None) -> tuple[Finding, ...]:
+    """For each GPU its counter of energy, then its power: a counter that is there and does not live is stood in for."""
+    try:
+        library = load()
+    except ImportError:
+        return (Finding.absent("nvml", 'NVIDIA\'s GPUs are read with nvidia-ml-py: pip install "emlio[nvml]"'),)
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        return (Finding.absent("nvml", f"no driver for NVIDIA's GPUs answers: {error}"),)
+    try:
+        found: list[Finding] = []
+        for number in range(library.nvmlDeviceGetCount()):
+            found.extend(_of_gpu(library, number, clock or SystemClock()))
+    except library.NVMLError as error:
+        return (Finding.absent("nvml", f"the driver does not list its GPUs: {error}"),)
+    finally:
+        library.nvmlShutdown()
+    return tuple(found) or (Finding.absent("nvml", "the driver has no GPU"),)
+
+
+def _of_gpu(library: Any, number: int, clock: Clock) -> list[Finding]:
+    try:
+        handle = library.nvmlDeviceGetHandleByIndex(number)
+        uuid = _text(library.nvmlDeviceGetUUID(handle))
+    except library.NVMLError as error:
+        text = f"the driver does not show it: {error}"
+        return [Finding(source="nvml", name=f"GPU number {number}", state=State.DEAD, domain=Domain.GPU, detail=text)]
+    model = _text(_asked(library, library.nvmlDeviceGetName, handle) or "a GPU of unknown model")
+    limit_mw: int | None = _asked(library, library.nvmlDeviceGetEnforcedPowerLimit, handle)
+    mig = _asked(library, library.nvmlDeviceGetMigMode, handle)
+    note = f"{model}; {_MIG}" if mig and mig[0] else model
+    found: list[Finding] = []
+    for method, query, what in (
+        (Method.MEASURED, library.nvmlDeviceGetTotalEnergyConsumption, "counter of energy"),
+        (Method.DERIVED, library.nvmlDeviceGetPowerUsage, "sensor of power"),
+    ):
+        device = Device(
+            name=uuid,
+            domain=Domain.GPU,
+            source="nvml",
+            method=method,
+            most_watts=_HEADROOM * limit_mw / 1000 if limit_mw else _UNKNOWN_WATTS,
+            rated_watts=limit_mw / 1000 if limit_mw else None,
+            note=note if method is Method.MEASURED else f"{note}; power integrated",
+        )
+        if _lacks(library, query, handle):
+            state, text = State.ABSENT, f"{model} has no {what}"
+            found.append(Finding(source="nvml", name=uuid, state=state, domain=Domain.GPU, method=method, detail=text))
+        else:
+            found.append(Finding.untried(device, partial(NvmlGpu, device, library, clock), remedy=_REMEDY))
+    return found
+
+
+def _asked(library: Any, query: Callable[[Any], Any], handle: Any) -> Any:
+    """The answer, or None: none of these is needed to read energy."""
+    try:
+        return query(handle)
+    except library.NVMLError:
+        return None
+
+
+def _lacks(library: Any, query: Callable[[Any], Any], handle: Any) -> bool:
+    try:
+        query(handle)
+    except library.NVMLError as error:
+        return bool(error.value == _NOT_SUPPORTED)
+    return False
+
+
+def _as_os_error(error: Any) -> OSError:
+    return PermissionError(str(error)) if error.value == _NO_PERMISSION else OSError(str(error))
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,214 @@
+"""Processors and memory by the kernel's performance counters: the PMU `power`, read without the program perf.
+
+Covers: its events and their scales, the system call, reading. Does not cover: whether an event lives
+(emlio.energy.liveness); the program perf (emlio.energy.perf_stat). The root of sysfs and the call are arguments.
+"""
+
+import ctypes
+import os
+import platform
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+from emlio.energy.device import Device
+from emlio.energy.domain import Domain, Method
+from emlio.energy.finding import Finding, State
+
+__all__ = ["OpenEvent", "PerfEvent", "find_events", "open_event"]
+
+OpenEvent = Callable[[int, int, int], int]
+"""From a PMU's type, an event's config and a CPU to a descriptor that counts; raises OSError."""
+
+_SYSCALLS = {"x86_64": 298, "aarch64": 241, "riscv64": 241}
+_CLOEXEC = 8
+_ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")
+"""perf_event_attr as it was in its first version; the kernel takes any it knows by its size."""
+
+_COUNT = struct.Struct("=Q")
+_PARTS = {
+    "energy-pkg": ("package", Domain.CPU),
+    "energy-ram": ("dram", Domain.DRAM),
+    "energy-psys": ("psys", Domain.BOARD),
+}
+_UNKNOWN_WATTS = 2000.0
+_REMEDY = (
+    "the kernel's counters may be read with CAP_PERFMON, or by everybody after sysctl kernel.perf_event_paranoid=0"
+)
+
+
+def open_event(pmu: int, config: int, cpu: int) -> int:
+    """Let the kernel count an event on a CPU, whatever runs there."""
+    number = _SYSCALLS.get(platform.machine())
+    if number is None:
+        raise OSError(f"the number of perf_event_open is not known for {platform.machine()}")
+    attributes = ctypes.create_string_buffer(_ATTRIBUTES.pack(pmu, _ATTRIBUTES.size, config, 0, 0, 0, 0, 0, 0, 0))
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    fd = call(
+        ctypes.c_long(number),
+        attributes,
+        ctypes.c_int(-1),
+        ctypes.c_int(cpu),
+        ctypes.c_int(-1),
+        ctypes.c_ulong(_CLOEXEC),
+    )
+    if fd < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), f"event {config:#x} on CPU {cpu}")
+    return int(fd)
+
+
+class PerfEvent:
+    """One event on one CPU as a `Source`; the kernel extends the counter, so it does not wrap."""
+
+    def __init__(self, device: Device, fd: int, joules: Fraction) -> None:
+        """Take over a descriptor.
+
+        Args:
+            device: what it counts.
+            fd: from `open_event`; closed with this.
+            joules: what one count is.
+        """
+        self.devices = (device,)
+        self._fd = fd
+        self._microjoules = joules * 1_000_000
+
+    def read(self) -> tuple[int | None, ...]:
+        """See `Source`."""
+        try:
+            data = os.read(self._fd, _COUNT.size)
+        except OSError:
+            return (None,)
+        if len(data) != _COUNT.size:
+            return (None,)
+        (count,) = _COUNT.unpack(data)
+        return (count * self._microjoules.numerator // self._microjoules.denominator,)
+
+    def close(self) -> None:
+        """See `Source`."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pmu:
+    number: int
+    cpus: tuple[int, ...]
+    folder: Path
+
+
+def find_events(sysfs: Path, open_event: OpenEvent = open_event) -> tuple[Finding, ...]:
+    """The energy events of the PMU, one finding for each package or die.
+
+    Args:
+        sysfs: such as /sys.
+        open_event: the system call.
+    """
+    folder = sysfs / "bus/event_source/devices/power"
+    if not folder.is_dir():
+        return (Finding.absent("perf", f"the kernel has no PMU for power: {folder} is not there"),)
+    pmu = _pmu(folder)
+    if pmu is None:
+        return (Finding.absent("perf", f"{folder} says neither its type nor its CPUs"),)
+    events = sorted(path.name for path in _entries(folder / "events") if re.fullmatch(r"energy-[a-z]+", path.name))
+    if not events:
+        return (Finding.absent("perf", "the PMU for power offers no event, as in many virtual machines"),)
+    names = _names(sysfs, pmu.cpus)
+    return tuple(finding for event in events for finding in _of_event(pmu, event, names, open_event))
+
+
+def _pmu(folder: Path) -> _Pmu | None:
+    number, cpus = _text(folder / "type"), _cpus(_text(folder / "cpumask"))
+    return _Pmu(number=int(number), cpus=cpus, folder=folder) if number.isdigit() and cpus else None
+
+
+def _of_event(pmu: _Pmu, event: str, names: dict[int, str], open_event: OpenEvent) -> list[Finding]:
+    if event not in _PARTS:
+        text = "a part of the package: not recorded"
+        return [Finding(source="perf", name=event, state=State.CONTAINED, domain=Domain.CPU, detail=text)]
+    config = _config(pmu.folder, event)
+    joules = _scale(_text(pmu.folder / f"events/{event}.scale"))
+    unit = _text(pmu.folder / f"events/{event}.unit")
+    if config is None or joules is None or unit != "Joules":
+        text = f"its event, scale or unit cannot be used: {pmu.folder / 'events' / event}"
+        return [Finding(source="perf", name=event, state=State.DEAD, detail=text)]
+    kind, domain = _PARTS[event]
+    findings: list[Finding] = []
+    # A platform has one counter, which every package shows.
+    for cpu in pmu.cpus if domain is not Domain.BOARD else pmu.cpus[:1]:
+        device = Device(
+            name=kind if domain is Domain.BOARD else f"{kind}-{names[cpu]}",
+            domain=domain,
+            source="perf",
+            method=Method.MEASURED,
+            most_watts=_UNKNOWN_WATTS,
+            note="the whole platform, the packages with it: shown, never added" if domain is Domain.BOARD else "",
+            adds=domain is not Domain.BOARD,
+        )
+        opener = partial(_opened, device, open_event, pmu.number, config, cpu, joules)
+        findings.append(Finding.untried(device, opener, remedy=_REMEDY))
+    return findings
+
+
+def _opened(device: Device, open_event: OpenEvent, pmu: int, config: int, cpu: int, joules: Fraction) -> PerfEvent:
+    return PerfEvent(device, open_event(pmu, config, cpu), joules)
+
+
+def _names(sysfs: Path, cpus: tuple[int, ...]) -> dict[int, str]:
+    """What powercap would call the package, or the die, of each CPU; dies are named where a package has several."""
+    places: dict[int, tuple[str, str]] = {}
+    for position, cpu in enumerate(cpus):
+        topology = sysfs / f"devices/system/cpu/cpu{cpu}/topology"
+        package, die = _text(topology / "physical_package_id"), _text(topology / "die_id")
+        places[cpu] = (package if package.isdigit() else str(position), die if die.isdigit() else "0")
+    packages = [package for package, _ in places.values()]
+    return {
+        cpu: package if packages.count(package) == 1 else f"{package}-die-{die}"
+        for cpu, (package, die) in places.items()
+    }
+
+
+def _config(folder: Path, event: str) -> int | None:
+    """The number of an event such as "event=0x02", put where the PMU's format says."""
+    match = re.fullmatch(r"event=(0x[0-9a-f]+|\d+)", _text(folder / "events" / event))
+    place = re.fullmatch(r"config:(\d+)(?:-\d+)?", _text(folder / "format/event"))
+    return int(match[1], 0) << int(place[1]) if match is not None and place is not None else None
+
+
+def _scale(text: str) -> Fraction | None:
+    try:
+        scale = Fraction(text)
+    except ValueError:
+        return None
+    return scale if scale > 0 else None
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    """The CPUs of a list such as "0,28-30"."""
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
+        return ()
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(cpus))
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,258 @@
+"""Machines that are not there: trees of powercap, of perf's PMU and of hwmon, a proc, a driver of GPUs.
+
+Covers: writing the trees, moving their counters with the clock, a library that looks like NVML. Does not cover: what is
+tested with them.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from emlio.energy.machine import Machine
+from emlio.testing.clock import ManualClock
+
+__all__ = [
+    "PACKAGE_RANGE_UJ",
+    "FakeGpu",
+    "FakeNvml",
+    "FakeNvmlError",
+    "MovingCounters",
+    "machine_at",
+    "write_pmu",
+    "write_proc",
+    "write_sensor",
+    "write_zone",
+]
+
+PACKAGE_RANGE_UJ = 262_143_328_850
+
+
+def write_zone(root: Path, zone: str, name: str | None, *, energy_uj: int = 1_000_000, **files: int | str) -> Path:
+    """One zone of a flat powercap tree; returns the file of its counter.
+
+    Args:
+        root: the tree.
+        zone: the folder's name, such as "intel-rapl:0:0".
+        name: what the zone is; None for a tree that gives no names.
+        energy_uj: where its counter stands.
+        files: more of its files; without `max_energy_range_uj` it has a package's.
+    """
+    folder = root / zone
+    folder.mkdir(parents=True)
+    if name is not None:
+        (folder / "name").write_text(f"{name}\n")
+        files.setdefault("max_energy_range_uj", PACKAGE_RANGE_UJ)
+    for file, value in files.items():
+        (folder / file).write_text(f"{value}\n")
+    counter = folder / "energy_uj"
+    counter.write_text(f"{energy_uj}\n")
+    return counter
+
+
+def write_pmu(
+    sysfs: Path, events: Mapping[str, int], *, cpus: str = "0", scale: str = "2.3283064365386962890625e-10"
+) -> None:
+    """The kernel's PMU for power: event names and numbers, the CPUs to ask."""
+    folder = sysfs / "bus/event_source/devices/power"
+    (folder / "events").mkdir(parents=True)
+    (folder / "format").mkdir()
+    (folder / "type").write_text("9\n")
+    (folder / "cpumask").write_text(f"{cpus}\n")
+    (folder / "format/event").write_text("config:0-7\n")
+    for event, number in events.items():
+        (folder / "events" / event).write_text(f"event={number:#04x}\n")
+        (folder / "events" / f"{event}.scale").write_text(f"{scale}\n")
+        (folder / "events" / f"{event}.unit").write_text("Joules\n")
+
+
+def write_sensor(sysfs: Path, chip: int, name: str, **files: int | str) -> Path:
+    """A chip of hwmon; returns its folder."""
+    folder = sysfs / f"class/hwmon/hwmon{chip}"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    for file, value in files.items():
+        (folder / file).write_text(f"{value}\n")
+    return folder
+
+
+def write_proc(
+    proc: Path,
+    *,
+    cores: int = 4,
+    busy: int = 0,
+    idle: int = 0,
+    steal: int = 0,
+    virtual: bool = False,
+    memory_gb: int = 16,
+) -> None:
+    """A proc of that many cores; ticks are of all of them."""
+    proc.mkdir(parents=True, exist_ok=True)
+    lines = [f"cpu  {busy} 0 0 {idle} 0 0 0 {steal} 0 0", *(f"cpu{core} 0 0 0 0 0 0 0 0 0 0" for core in range(cores))]
+    (proc / "stat").write_text("\n".join(lines) + "\n")
+    (proc / "meminfo").write_text(f"MemTotal:       {memory_gb * 1_000_000_000 // 1024} kB\n")
+    flags = "fpu hypervisor" if virtual else "fpu"
+    (proc / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: Imagined CPU\nflags\t\t: {flags}\n")
+
+
+class MovingCounters:
+    """Files of counters that rise while a core is kept busy; hand it in as the machine's burner."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._watts: dict[Path, float] = {}
+        self._calls: list[Callable[[int], None]] = []
+
+    def add(self, counter: Path, watts: float) -> None:
+        """Let a counter rise by so many watts."""
+        self._watts[counter] = watts
+
+    def call(self, moved: Callable[[int], None]) -> None:
+        """Let something else happen for so many nanoseconds."""
+        self._calls.append(moved)
+
+    def __call__(self, duration_ns: int) -> None:
+        """Let time pass."""
+        self._clock.advance(duration_ns)
+        for counter, watts in self._watts.items():
+            counter.write_text(f"{int(counter.read_text()) + round(watts * duration_ns / 1000)}\n")
+        for moved in self._calls:
+            moved(duration_ns)
+
+
+class FakeNvmlError(Exception):
+    """As NVML's, with its number."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(f"NVML error {value}")
+        self.value = value
+
+
+class FakeGpu:
+    """One GPU. Its fields may be changed at any time; None is what it does not have.
+
+    Attributes:
+        energy_mj: where its counter stands.
+        power_mw: what it draws.
+        limit_mw: what it is allowed to draw.
+        mig: whether it is cut into instances; None where it cannot be.
+        error: what every question about it is answered with, 0 for none.
+    """
+
+    def __init__(
+        self,
+        uuid: str,
+        *,
+        energy_mj: int | None = 5_000_000,
+        power_mw: int | None = 60_000,
+        limit_mw: int | None = 300_000,
+        mig: bool | None = None,
+    ) -> None:
+        self.uuid = uuid
+        self.energy_mj = energy_mj
+        self.power_mw = power_mw
+        self.limit_mw = limit_mw
+        self.mig = mig
+        self.error = 0
+
+    def work(self, duration_ns: int) -> None:
+        """Draw power for so long."""
+        if self.energy_mj is not None and self.power_mw is not None:
+            self.energy_mj += self.power_mw * duration_ns // 1_000_000_000
+
+
+class FakeNvml:
+    """Looks like the module pynvml.
+
+    Attributes:
+        users: how often it was begun and not ended.
+    """
+
+    NVMLError = FakeNvmlError
+
+    def __init__(self, *gpus: FakeGpu, broken: int = 0) -> None:
+        """Have these GPUs; `broken` is what beginning is answered with."""
+        self.users = 0
+        self._gpus = gpus
+        self._broken = broken
+
+    def nvmlInit(self) -> None:  # noqa: N802  # NVML's names, here and below
+        """See NVML."""
+        if self._broken:
+            raise FakeNvmlError(self._broken)
+        self.users += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802  # as above
+        """See NVML."""
+        self.users -= 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802  # as above
+        """See NVML."""
+        return len(self._gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802  # as above
+        """See NVML."""
+        return self._gpus[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802  # as above
+        """See NVML."""
+        return next(gpu for gpu in self._gpus if gpu.uuid == uuid)
+
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:  # noqa: N802  # as above
+        """See NVML."""
+        return str(self._answer(gpu, gpu.uuid))
+
+    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:  # noqa: N802  # as above
+        """See NVML."""
+        return str(self._answer(gpu, "Imagined GPU"))
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:  # noqa: N802  # as above
+        """See NVML."""
+        return int(self._answer(gpu, gpu.energy_mj))
+
+    def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:  # noqa: N802  # as above
+        """See NVML."""
+        return int(self._answer(gpu, gpu.power_mw))
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, gpu: FakeGpu) -> int:  # noqa: N802  # as above
+        """See NVML."""
+        return int(self._answer(gpu, gpu.limit_mw))
+
+    def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> list[int]:  # noqa: N802  # as above
+        """See NVML."""
+        now = int(self._answer(gpu, gpu.mig))
+        return [now, now]
+
+    def _answer(self, gpu: FakeGpu, value: Any) -> Any:
+        if gpu.error:
+            raise FakeNvmlError(gpu.error)
+        if value is None:
+            raise FakeNvmlError(3)
+        return value
+
+
+def machine_at(
+    folder: Path,
+    *,
+    clock: ManualClock,
+    burner: Callable[[int], None] | None = None,
+    nvml: FakeNvml | None = None,
+    open_event: Callable[[int, int, int], int] | None = None,
+) -> Machine:
+    """The machine whose trees lie in `sys` and `proc` of a folder; without a driver of GPUs unless one is given."""
+
+    def load() -> FakeNvml:
+        if nvml is None:
+            raise ImportError("no NVML")
+        return nvml
+
+    def refuse(pmu: int, config: int, cpu: int) -> int:
+        raise OSError(f"no event {config} of PMU {pmu} on CPU {cpu}")
+
+    return Machine(
+        sysfs=folder / "sys",
+        proc=folder / "proc",
+        clock=clock,
+        open_event=open_event or refuse,
+        load_nvml=load,
+        burner=burner or clock.advance,
+    )
