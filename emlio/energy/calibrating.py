@@ -102,9 +102,10 @@ def _phase(
     """Which share of the cores worked, and the watts of processors and memory."""
     begun_ns = machine.clock.monotonic_ns()
     ticks = read_cpu_time(machine.proc)
-    cpu_uj, memory_uj = cpu.total_uj(begun_ns), memory.total_uj(begun_ns)
-    while (now_ns := machine.clock.monotonic_ns()) < begun_ns + phase_ns:
-        wait(min(_EVERY_NS, begun_ns + phase_ns - now_ns))
+    cpu_uj, memory_uj = cpu_now_uj, memory_now_uj = cpu.total_uj(begun_ns), memory.total_uj(begun_ns)
+    at_ns = begun_ns
+    while at_ns < begun_ns + phase_ns:
+        wait(min(_EVERY_NS, begun_ns + phase_ns - at_ns))
         at_ns = machine.clock.monotonic_ns()
         cpu_now_uj, memory_now_uj = cpu.total_uj(at_ns), memory.total_uj(at_ns)
     passed_s = (at_ns - begun_ns) / 1e9

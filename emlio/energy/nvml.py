@@ -8,6 +8,7 @@ Covers: finding GPUs by their UUIDs, reading them, what MIG means for a figure. 
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from emlio.clock import Clock, SystemClock
@@ -93,12 +94,23 @@ class NvmlGpu:
             return  # the driver went first; nothing is left to free
 
 
-def find_gpus(load: Callable[[], Any] = load_nvml, clock: Clock | None = None) -> tuple[Finding, ...]:
-    """For each GPU its counter of energy, then its power: a counter that is there and does not live is stood in for."""
+def find_gpus(
+    load: Callable[[], Any] = load_nvml, clock: Clock | None = None, *, proc: Path = Path("/proc")
+) -> tuple[Finding, ...]:
+    """For each GPU its counter of energy, then its power: a counter that is there and does not live is stood in for.
+
+    Args:
+        load: gives the library, or raises ImportError.
+        clock: to integrate power with.
+        proc: where NVIDIA's driver shows itself, so that GPUs are missed without the library.
+    """
     try:
         library = load()
     except ImportError:
-        return (Finding.absent("nvml", 'NVIDIA\'s GPUs are read with nvidia-ml-py: pip install "emlio[nvml]"'),)
+        text = 'NVIDIA\'s GPUs are read with nvidia-ml-py: pip install "emlio[nvml]"'
+        if (proc / "driver/nvidia").is_dir():
+            return (Finding(source="nvml", name="NVIDIA's GPUs", state=State.DEAD, domain=Domain.GPU, detail=text),)
+        return (Finding.absent("nvml", text),)
     try:
         library.nvmlInit()
     except library.NVMLError as error:

@@ -107,8 +107,11 @@ class PerfStat:
             self.lines = self._parsed(said)
 
     def _parsed(self, said: str) -> tuple[StatLine, ...]:
+        words = f"{' '.join(self._arguments)} must count, and says: {' '.join(said.split())[:200] or 'nothing'}"
         try:
-            return parse_stat(said)
+            lines = parse_stat(said)
         except ConfigError as error:
-            words = " ".join(said.split())[:200]
-            raise ConfigError(f"{' '.join(self._arguments)} must count, and says: {words}") from error
+            raise ConfigError(words) from error
+        if not lines:
+            raise ConfigError(words)
+        return lines

@@ -73,20 +73,19 @@ class ProbeReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What totals of a domain lack: a counter that cannot be read beside one that can."""
+        """What totals of a domain lack: a counter that cannot be read beside one that can, or a GPU, which has no model."""
         live = {finding.name for finding in self.live}
         counted = {finding.domain for finding in self.live if finding.device is not None and finding.device.adds}
         lost = [
             finding
             for finding in self.findings
             if finding.state in (State.DEAD, State.NO_PERMISSION)
-            and finding.device is not None
-            and finding.device.adds
-            and finding.domain in counted
+            and (finding.device is None or finding.device.adds)
+            and finding.domain in {*counted, Domain.GPU}
             and finding.name not in live
         ]
         return tuple(
-            dict.fromkeys(f"{one.name} is not counted ({one.state}): totals of {one.domain} lack it" for one in lost)
+            dict.fromkeys(f"not counted: {one.name} ({one.state}); totals of {one.domain} lack it" for one in lost)
         )
 
 
@@ -117,7 +116,7 @@ def probe(
     else:
         judge.hear(find_events(machine.sysfs, machine.open_event), _PATIENCE_NS)
     judge.hear(find_sensors(machine.sysfs, machine.clock), _PATIENCE_NS)
-    judge.hear(find_gpus(machine.load_nvml, machine.clock), _PATIENCE_NS)
+    judge.hear(find_gpus(machine.load_nvml, machine.clock, proc=machine.proc), _PATIENCE_NS)
     model = choose_model(read_facts(machine.proc), cpu_watts=cpu_watts, calibration=calibration)
     return ProbeReport(findings=tuple(judge.heard), virtual=virtual, model=model, machine=machine)
 

@@ -166,6 +166,14 @@ def test_without_the_library_it_says_how_to_install_it() -> None:
     assert 'pip install "emlio[nvml]"' in finding.detail
 
 
+def test_gpus_that_cannot_be_counted_for_want_of_the_library_are_missed(tmp_path: Path) -> None:
+    """A total that silently leaves the GPUs out would be wrong."""
+    write_proc(tmp_path / "proc")
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    report = probe(machine_at(tmp_path, clock=ManualClock()))
+    assert report.warnings == ("not counted: NVIDIA's GPUs (dead); totals of gpu lack it",)
+
+
 def test_closing_twice_ends_the_library_once(tmp_path: Path) -> None:
     node = Node(tmp_path, FakeGpu("GPU-a"))
     (source,) = node.gpus()

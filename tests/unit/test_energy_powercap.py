@@ -157,7 +157,7 @@ def test_a_counter_that_never_moves_is_dead_and_not_zero(node: Node) -> None:
 def test_a_package_that_cannot_be_counted_beside_one_that_can_is_told(node: Node) -> None:
     node.zone("intel-rapl:0", "package-0")
     node.zone("intel-rapl:1", "package-1", 0)
-    assert node.probe().warnings == ("package-1 is not counted (dead): totals of cpu lack it",)
+    assert node.probe().warnings == ("not counted: package-1 (dead); totals of cpu lack it",)
 
 
 @pytest.fixture

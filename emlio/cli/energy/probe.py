@@ -25,7 +25,8 @@ __all__ = ["ONLY_ESTIMATES", "add_arguments", "run"]
 ONLY_ESTIMATES = 3
 """The exit code where no counter and no sensor lives."""
 
-_NO_MEASURING = "No counter or sensor of energy lives here: nothing can be measured, and EMLIO will not pretend to."
+_NONE_LIVES = "No counter or sensor of energy lives here: nothing can be measured, and EMLIO will not pretend to."
+_NONE_PERMITTED = "This user may read no counter or sensor of energy that lives: nothing can be measured."
 
 _EXAMPLE = """\
 example:
@@ -141,7 +142,9 @@ def _table(findings: Sequence[Finding]) -> str:
 def _conclusion(report: ProbeReport) -> list[str]:
     lines = [f"warning: {text}" for text in report.warnings]
     if not report.measured:
-        lines.append(_NO_MEASURING + (" This is a virtual machine." if report.virtual else ""))
+        forbidden = any(one.state is State.NO_PERMISSION for one in report.findings)
+        told = _NONE_PERMITTED if forbidden else _NONE_LIVES
+        lines.append(told + (" This is a virtual machine." if report.virtual else ""))
     for device in report.devices:
         error = "" if device.error is None else f" ±{device.error:.0%}"
         shown = "" if device.adds else ", not added"

@@ -1,0 +1,147 @@
+"""`emlio energy probe` and `calibrate` as people use them, honest on whatever machine this is.
+
+Covers: what they print and how they end, on this machine and beside a tree that a host exports. Does not
+cover: each source (unit tests).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from emlio.testing.energy_machines import write_zone
+
+DEADLINE_S = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    status: int
+    out: str
+    err: str
+
+
+def energy(*words: str, home: Path) -> Ended:
+    environment = {name: value for name, value in os.environ.items() if name not in ("EMLIO_HOME", "XDG_CONFIG_HOME")}
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sys; from emlio.cli import main; sys.exit(main())", "energy", *words],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**environment, "HOME": str(home)},
+        check=False,
+    )
+    assert "Traceback" not in ended.stderr
+    return Ended(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def document(*words: str, home: Path) -> tuple[int, dict[str, Any]]:
+    ended = energy("probe", "--json", *words, home=home)
+    return ended.status, json.loads(ended.out)
+
+
+def test_the_machine_says_what_it_can_measure_and_calls_the_rest_an_estimate(tmp_path: Path) -> None:
+    """On bare metal with counters, in a virtual machine without: what it says fits what it lists."""
+    status, found = document(home=tmp_path)
+    live = [one for one in found["candidates"] if one["state"] == "live"]
+    assert status == (0 if live else 3)
+    assert found["measured"] is bool(live)
+    assert {one["source"] for one in found["candidates"]} == {"powercap", "perf", "hwmon", "nvml"}
+    recorded = found["recorded"]
+    assert {one["name"] for one in recorded if one["method"] != "estimated"} == {one["name"] for one in live}
+    for one in recorded:
+        assert (one["error"] is None) is (one["method"] != "estimated")
+        assert (one["source"] == "model") is (one["method"] == "estimated")
+    assert {"cpu", "dram"} <= {one["domain"] for one in recorded}
+    for one in found["candidates"]:
+        assert one["detail"] or one["state"] == "live", one
+
+
+def test_the_table_refuses_a_measured_figure_where_there_is_none(tmp_path: Path) -> None:
+    ended = energy("probe", "--cpu-watts", "5:25", home=tmp_path)
+    assert ended.out.startswith("source ")
+    if ended.status == 0:
+        assert "nothing can be measured" not in ended.out
+    else:
+        assert ended.status == 3
+        assert "nothing can be measured" in ended.out
+        assert "from model, estimated ±50%: 5.0 to 25.0 W, watts that were given" in ended.out
+
+
+def test_calibrating_is_refused_where_the_processors_have_no_counter(tmp_path: Path) -> None:
+    status, found = document(home=tmp_path)
+    if any(one["domain"] == "cpu" and one["source"] != "model" for one in found["recorded"]):
+        pytest.skip("the processors have a counter here, and calibrating would take a minute of all cores")
+    assert status == 3 or found["measured"]
+    ended = energy("calibrate", home=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert "must have a live counter" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Iterator[Path]:
+    """A tree that a host writes, five times a second."""
+    tree = tmp_path / "exported"
+    counter = write_zone(tree, "intel-rapl:0", None)
+    stop = Event()
+
+    def host() -> None:
+        joules = 1
+        while not stop.wait(0.2):
+            joules += 5
+            counter.write_text(str(joules * 1_000_000))
+
+    thread = Thread(target=host)
+    thread.start()
+    yield tree
+    stop.set()
+    thread.join()
+
+
+def test_a_share_that_the_host_exports_is_measured(exported: Path, tmp_path: Path) -> None:
+    status, found = document("--powercap-root", str(exported), home=tmp_path)
+    assert status == 0
+    assert found["recorded"][0]["source"] == "host-export"
+    assert found["recorded"][0]["method"] == "measured"
+
+
+def test_a_calibration_at_its_usual_place_is_used_and_a_broken_one_told(tmp_path: Path) -> None:
+    kept = tmp_path / ".config/emlio/energy.toml"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(
+        'processor = "Another"\ncores = 2\nidle_watts = 10.0\nmax_watts = 30.0\nexponent = 0.8\nmemory_bytes = 1000000000\n'
+    )
+    ended = energy("probe", home=tmp_path)
+    assert "calibrated on Another, which is not this one" in ended.out or ended.status == 0
+    kept.write_text("processor = \n")
+    ended = energy("probe", home=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert str(kept) in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--cpu-watts", "lots"), "must be IDLE:MAX"),
+        (("--powercap-root", "/nowhere/at/all"), "must be a directory"),
+        (("--calibration", "/nowhere/at/all"), "must be readable"),
+        (("--check", "soon"), "must be a number with a unit"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_told(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    ended = energy("probe", *words, home=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert message in ended.err
+
+
+def test_a_check_of_nothing_says_so(tmp_path: Path) -> None:
+    ended = energy("probe", "--check", "100ms", home=tmp_path)
+    assert ("nothing to check" in ended.out) is not any(line.startswith("check ") for line in ended.out.splitlines())
