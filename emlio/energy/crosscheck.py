@@ -83,7 +83,7 @@ def crosscheck(
     return tuple(
         Crosscheck(
             device=pair.counter.devices[0].name,
-            against=f"{pair.other.devices[0].source}, {pair.other.devices[0].note}",
+            against=f"{pair.other.devices[0].source}, {pair.other.devices[0].method}",
             duration_ns=passed_ns,
             counter_uj=counter_uj,
             other_uj=other_uj,
