@@ -1,0 +1,196 @@
+"""The tables of a recording's file, and what of them becomes which value.
+
+Covers: the tables' SQL, rows to values and back. Does not cover: opening, reading and writing the file (emlio.energy.store).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from emlio.energy.counter import Event
+from emlio.energy.device import Device
+from emlio.energy.domain import Domain, Method
+from emlio.energy.reading import Reading
+from emlio.energy.run import Run
+
+__all__ = [
+    "APPLICATION_ID",
+    "INSERT_DEVICE",
+    "INSERT_RUN",
+    "INSERT_SAMPLE",
+    "INSERT_TICK",
+    "SELECT_DEVICES",
+    "SELECT_RUNS",
+    "SELECT_SAMPLES",
+    "SELECT_TICKS",
+    "TABLES",
+    "VERSION",
+    "device_row",
+    "device_value",
+    "join_readings",
+    "run_row",
+    "run_value",
+    "sample_rows",
+    "tick_row",
+]
+
+APPLICATION_ID = 0x454D4C4F
+"""Marks the file as EMLIO's, for SQLite's own tools too."""
+
+VERSION = 1
+"""Of the tables. A file of another version is refused."""
+
+_TICK = (
+    "seq, mono_ns, real_ns, spread_ns, missed, edge, cpu_busy_ns, cpu_steal_ns, cpu_total_ns, net_rx_bytes, net_tx_bytes, "
+    "memory_bytes"
+)
+_DEVICE = "name, domain, source, method, range_uj, most_watts, rated_watts, error, note, adds"
+_RUN = "node, interval_ns, begun_mono_ns, begun_real_ns, boot, version, warnings, facts"
+
+# A run's rows go in the order of time, so a file grows at its end. NULL is what was not there.
+TABLES = """
+CREATE TABLE run (id INTEGER PRIMARY KEY, node TEXT NOT NULL, interval_ns INTEGER NOT NULL, begun_mono_ns INTEGER NOT NULL,
+    begun_real_ns INTEGER NOT NULL, boot TEXT NOT NULL, version TEXT NOT NULL, warnings TEXT NOT NULL, facts TEXT NOT NULL,
+    ended_mono_ns INTEGER);
+CREATE TABLE device (run INTEGER NOT NULL, dev INTEGER NOT NULL, name TEXT NOT NULL, domain TEXT NOT NULL, source TEXT NOT NULL,
+    method TEXT NOT NULL, range_uj INTEGER, most_watts REAL, rated_watts REAL, error REAL, note TEXT NOT NULL,
+    adds INTEGER NOT NULL, PRIMARY KEY (run, dev)) WITHOUT ROWID;
+CREATE TABLE tick (run INTEGER NOT NULL, seq INTEGER NOT NULL, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL,
+    spread_ns INTEGER NOT NULL, missed INTEGER NOT NULL, edge INTEGER NOT NULL, cpu_busy_ns INTEGER, cpu_steal_ns INTEGER,
+    cpu_total_ns INTEGER, net_rx_bytes INTEGER, net_tx_bytes INTEGER, memory_bytes INTEGER,
+    PRIMARY KEY (run, seq)) WITHOUT ROWID;
+CREATE TABLE sample (run INTEGER NOT NULL, seq INTEGER NOT NULL, dev INTEGER NOT NULL, uj INTEGER, event TEXT,
+    PRIMARY KEY (run, seq, dev)) WITHOUT ROWID;
+CREATE TABLE span (run INTEGER NOT NULL, stage TEXT NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    thread TEXT NOT NULL);
+CREATE INDEX span_of_run ON span (run, start_ns);
+CREATE TABLE offset (run INTEGER NOT NULL, node TEXT NOT NULL, at_ns INTEGER NOT NULL, offset_ns INTEGER NOT NULL,
+    error_ns INTEGER NOT NULL, round_trip_ns INTEGER NOT NULL);
+CREATE INDEX offset_of_run ON offset (run, at_ns);
+"""
+
+INSERT_RUN = f"INSERT INTO run ({_RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # the names are ours
+INSERT_DEVICE = f"INSERT INTO device (run, dev, {_DEVICE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_TICK = f"INSERT INTO tick (run, {_TICK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_SAMPLE = "INSERT INTO sample (run, seq, dev, uj, event) VALUES (?, ?, ?, ?, ?)"
+SELECT_RUNS = f"SELECT id, ended_mono_ns, {_RUN} FROM run ORDER BY id"
+SELECT_DEVICES = f"SELECT {_DEVICE} FROM device WHERE run = ? ORDER BY dev"
+SELECT_TICKS = f"SELECT {_TICK} FROM tick WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+SELECT_SAMPLES = "SELECT seq, uj, event FROM sample WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq, dev"
+
+
+def run_row(run: Run) -> tuple[Any, ...]:
+    """For `INSERT_RUN`."""
+    return (
+        run.node,
+        run.interval_ns,
+        run.begun_mono_ns,
+        run.begun_real_ns,
+        run.boot,
+        run.version,
+        json.dumps(list(run.warnings)),
+        json.dumps(run.facts),
+    )
+
+
+def run_value(row: Sequence[Any], devices: tuple[Device, ...]) -> Run:
+    """Of the columns after the first two of `SELECT_RUNS`."""
+    node, interval_ns, begun_mono_ns, begun_real_ns, boot, version, warnings, facts = row
+    return Run(
+        node=node,
+        devices=devices,
+        interval_ns=interval_ns,
+        begun_mono_ns=begun_mono_ns,
+        begun_real_ns=begun_real_ns,
+        boot=boot,
+        version=version,
+        warnings=tuple(json.loads(warnings)),
+        facts=json.loads(facts),
+    )
+
+
+def device_row(device: Device) -> tuple[Any, ...]:
+    """For `INSERT_DEVICE`, after the run and the device's place."""
+    return (
+        device.name,
+        str(device.domain),
+        device.source,
+        str(device.method),
+        device.range_uj,
+        device.most_watts,
+        device.rated_watts,
+        device.error,
+        device.note,
+        int(device.adds),
+    )
+
+
+def device_value(row: Sequence[Any]) -> Device:
+    """Of `SELECT_DEVICES`."""
+    name, domain, source, method, range_uj, most_watts, rated_watts, error, note, adds = row
+    return Device(
+        name=name,
+        domain=Domain(domain),
+        source=source,
+        method=Method(method),
+        range_uj=range_uj,
+        most_watts=most_watts,
+        rated_watts=rated_watts,
+        error=error,
+        note=note,
+        adds=bool(adds),
+    )
+
+
+def tick_row(run: int, reading: Reading) -> tuple[Any, ...]:
+    """For `INSERT_TICK`."""
+    return (
+        run,
+        reading.seq,
+        reading.mono_ns,
+        reading.real_ns,
+        reading.spread_ns,
+        reading.missed,
+        int(reading.edge),
+        reading.cpu_busy_ns,
+        reading.cpu_steal_ns,
+        reading.cpu_total_ns,
+        reading.net_rx_bytes,
+        reading.net_tx_bytes,
+        reading.memory_bytes,
+    )
+
+
+def sample_rows(run: int, reading: Reading) -> Iterator[tuple[Any, ...]]:
+    """For `INSERT_SAMPLE`."""
+    for place, total in enumerate(reading.totals):
+        event = reading.event(place)
+        yield run, reading.seq, place, total, None if event is Event.NONE else str(event)
+
+
+def join_readings(
+    ticks: Iterable[Sequence[Any]], samples: Iterable[tuple[int, int | None, str | None]], devices: int
+) -> Iterator[Reading]:
+    """Of `SELECT_TICKS` and `SELECT_SAMPLES`, which go side by side."""
+    left = iter(samples)
+    for tick in ticks:
+        found = [row for _, row in zip(range(devices), left, strict=False)]
+        if len(found) != devices or any(seq != tick[0] for seq, _, _ in found):
+            raise ValueError(f"reading {tick[0]} must have {devices} samples")
+        marked = any(event is not None for _, _, event in found)
+        yield Reading(
+            seq=tick[0],
+            mono_ns=tick[1],
+            real_ns=tick[2],
+            spread_ns=tick[3],
+            totals=tuple(total for _, total, _ in found),
+            events=tuple(Event.NONE if event is None else Event(event) for _, _, event in found) if marked else (),
+            missed=tick[4],
+            edge=bool(tick[5]),
+            cpu_busy_ns=tick[6],
+            cpu_steal_ns=tick[7],
+            cpu_total_ns=tick[8],
+            net_rx_bytes=tick[9],
+            net_tx_bytes=tick[10],
+            memory_bytes=tick[11],
+        )

@@ -1,0 +1,244 @@
+"""A node's recordings in one file of SQLite.
+
+Covers: making and opening the file, writing while others read, what a killed writer leaves, forgetting what is old. Does not
+cover: the tables (emlio.energy.schema), when to write (emlio.energy.writer).
+"""
+
+import sqlite3
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from emlio.energy import schema
+from emlio.energy.reading import Reading
+from emlio.energy.run import Run
+from emlio.energy.series import Series
+from emlio.errors import ConfigError
+
+__all__ = ["Recording", "Store"]
+
+_PATIENCE_S = 10.0
+"""For how long to wait for another process that is writing."""
+
+_LAST_SEQ = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A run that is in a file.
+
+    Attributes:
+        number: of the run in the file, from 1.
+        run: who, where and when.
+        ended_mono_ns: when its recorder ended; None while it records, and where it was killed.
+    """
+
+    number: int
+    run: Run
+    ended_mono_ns: int | None
+
+
+class Store:
+    """A file of recordings. One thread at a time uses it; any number of processes may have it open.
+
+    What `append` has returned from is safe from the death of this process. The death of the whole machine may take the
+    last moments too, and leaves the file whole.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = True) -> None:
+        """Open it.
+
+        Args:
+            path: the file. It is made if it is to be written and is not there.
+            read_only: whether it is only looked at.
+
+        Raises:
+            ConfigError: it is not there, is something else, or is of another version.
+        """
+        self.path = path
+        self._read_only = read_only
+        self._closed = False
+        with self._told():
+            if read_only:
+                if not path.is_file():
+                    raise ConfigError(f"there must be a recording to read at {path}")
+                self._database = _opened(f"{_uri(path)}?mode=ro")
+            else:
+                self._database = _opened(_uri(path))
+        try:
+            with self._told():
+                if not read_only:
+                    self._prepare()
+                self._check()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Make the tables of a new file; write ahead, so that who reads never waits."""
+        database = self._database
+        empty = not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if empty and self._pragma("application_id") == 0:
+            with self._transaction():
+                if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # nobody was faster
+                    for statement in filter(str.strip, schema.TABLES.split(";")):
+                        database.execute(statement)
+                    database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                    database.execute(f"PRAGMA user_version = {schema.VERSION}")
+        self._check()
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+
+    def _check(self) -> None:
+        if self._pragma("application_id") != schema.APPLICATION_ID:
+            raise ConfigError(f"{self.path} must be a recording of energy; it is something else")
+        if (version := self._pragma("user_version")) != schema.VERSION:
+            raise ConfigError(f"{self.path} must be a recording of version {schema.VERSION}, got version {version}")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._database.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def _told(self) -> Generator[None]:
+        """Turn SQLite's errors into ours."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except (sqlite3.Error, ValueError) as error:  # a value may have been changed by others
+            raise ConfigError(f"the recording {self.path} cannot be used: {error}") from error
+
+    @contextmanager
+    def _transaction(self, kind: str = "IMMEDIATE") -> Generator[None]:
+        self._database.execute(f"BEGIN {kind}")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    # ---- writing ----
+
+    def begin(self, run: Run) -> int:
+        """Begin a recording; returns its number."""
+        with self._told(), self._transaction():
+            number = self._database.execute(schema.INSERT_RUN, schema.run_row(run)).lastrowid
+            if number is None:
+                raise ValueError("SQLite gave the new run no number")
+            rows = [(number, place, *schema.device_row(device)) for place, device in enumerate(run.devices)]
+            self._database.executemany(schema.INSERT_DEVICE, rows)
+            return number
+
+    def append(self, number: int, readings: Sequence[Reading]) -> None:
+        """Add readings to a recording, all or none."""
+        with self._told(), self._transaction():
+            self._database.executemany(schema.INSERT_TICK, [schema.tick_row(number, one) for one in readings])
+            rows = [row for reading in readings for row in schema.sample_rows(number, reading)]
+            self._database.executemany(schema.INSERT_SAMPLE, rows)
+
+    def end(self, number: int, at_ns: int) -> None:
+        """Note that a recording ended as it should, by the node's CLOCK_MONOTONIC."""
+        with self._told(), self._transaction():
+            self._database.execute("UPDATE run SET ended_mono_ns = ? WHERE id = ?", (at_ns, number))
+
+    def forget_before(self, number: int, at_ns: int) -> int:
+        """Take away the readings of a recording from before a moment; returns how many. Their place in the file is used again."""
+        with self._told(), self._transaction():
+            (first,) = self._database.execute(
+                "SELECT min(seq) FROM tick WHERE run = ? AND mono_ns >= ?", (number, at_ns)
+            ).fetchone()
+            if first is None:
+                return 0
+            self._database.execute("DELETE FROM sample WHERE run = ? AND seq < ?", (number, first))
+            return self._database.execute("DELETE FROM tick WHERE run = ? AND seq < ?", (number, first)).rowcount
+
+    # ---- reading ----
+
+    def recordings(self) -> tuple[Recording, ...]:
+        """What the file holds, in the order in which it was begun."""
+        with self._told(), self._transaction("DEFERRED"):
+            found: list[Recording] = []
+            for number, ended_ns, *row in self._database.execute(schema.SELECT_RUNS).fetchall():
+                devices = self._database.execute(schema.SELECT_DEVICES, (number,))
+                run = schema.run_value(row, tuple(schema.device_value(device) for device in devices))
+                found.append(Recording(number=number, run=run, ended_mono_ns=ended_ns))
+            return tuple(found)
+
+    def recording(self, number: int | None = None) -> Recording:
+        """One of them; the last where no number is said."""
+        found = self.recordings()
+        chosen = [one for one in found if number is None or one.number == number]
+        if not chosen:
+            numbers = ", ".join(str(one.number) for one in found) or "none"
+            wanted = "a recording" if number is None else f"recording {number}"
+            raise ConfigError(f"{self.path} must hold {wanted}; it holds {numbers}")
+        return chosen[-1]
+
+    def readings(
+        self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None
+    ) -> Iterator[Reading]:
+        """The readings of a recording one by one, however many there are; all as they are at the first.
+
+        Args:
+            number: of the recording; None for the last.
+            from_ns: leave out what is before the last reading up to here.
+            to_ns: leave out what is after the first reading from here.
+        """
+        recording = self.recording(number)
+        number, devices = recording.number, len(recording.run.devices)
+        with self._told(), self._transaction("DEFERRED"):
+            first = self._edge("max(seq)", "<=", number, from_ns, 0)
+            last = self._edge("min(seq)", ">=", number, to_ns, _LAST_SEQ)
+            ticks = self._database.execute(schema.SELECT_TICKS, (number, first, last))
+            samples = self._database.execute(schema.SELECT_SAMPLES, (number, first, last))
+            yield from schema.join_readings(ticks, samples, devices)
+
+    def _edge(self, which: str, side: str, number: int, at_ns: int | None, otherwise: int) -> int:
+        if at_ns is None:
+            return otherwise
+        row = self._database.execute(
+            f"SELECT {which} FROM tick WHERE run = ? AND mono_ns {side} ?",  # both are words of this file
+            (number, at_ns),
+        ).fetchone()
+        return otherwise if row[0] is None else int(row[0])
+
+    def load(self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None) -> Series:
+        """A recording, or as much of it as energy between two moments needs. The arguments are those of `readings`."""
+        devices = self.recording(number).run.devices
+        return Series(devices=devices, readings=tuple(self.readings(number, from_ns=from_ns, to_ns=to_ns)))
+
+    # ---- its end ----
+
+    def close(self) -> None:
+        """Free the file. Closing again does nothing. The last who had it open to write leaves one file that needs no other."""
+        if not self._read_only and not self._closed:
+            # So that it can be copied as it is, and read where nothing can be written. Not while others have it open.
+            with suppress(sqlite3.Error):
+                self._database.execute("PRAGMA busy_timeout = 0")
+                self._database.execute("PRAGMA journal_mode = DELETE")
+        self._closed = True
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        """Itself, for `with`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _uri(path: Path) -> str:
+    return f"file:{quote(str(path.absolute()))}"
+
+
+def _opened(uri: str) -> sqlite3.Connection:
+    # Transactions are begun here and nowhere else. One thread makes it and another may use it, one at a time.
+    return sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
