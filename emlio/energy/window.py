@@ -1,0 +1,63 @@
+"""A stretch of a recording, such as an epoch.
+
+Covers: what its devices used, by how much the processors worked, how finely it was recorded. Does not cover: what was going on
+in it (emlio.energy.stages).
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from emlio.energy.series import Series
+from emlio.errors import ConfigError
+
+__all__ = ["Window"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A node's recording between two edges.
+
+    Attributes:
+        series: the recording.
+        from_ns: the first edge, by the node's monotonic clock.
+        to_ns: the second; after the first.
+    """
+
+    series: Series
+    from_ns: int
+    to_ns: int
+
+    def __post_init__(self) -> None:
+        if self.to_ns <= self.from_ns:
+            raise ConfigError(f"a window must end after it begins, got {self.from_ns} ns to {self.to_ns} ns")
+
+    @property
+    def duration_ns(self) -> int:
+        """From edge to edge."""
+        return self.to_ns - self.from_ns
+
+    def energy_uj(self, device: str) -> int | None:
+        """What a device used; None where it was not recorded from edge to edge."""
+        return self.series.energy_uj(device, self.from_ns, self.to_ns)
+
+    @property
+    def resolution_ns(self) -> int | None:
+        """How far apart its readings typically are: nothing finer can be told from them. None where there are not two."""
+        times_ns = [one.mono_ns for one in self.series.readings if self.from_ns <= one.mono_ns <= self.to_ns]
+        return round(median(after - before for before, after in pairwise(times_ns))) if len(times_ns) > 1 else None
+
+    @property
+    def cpu_busy_ns(self) -> int | None:
+        """Time that all processors of the node worked, together; None where it was not recorded from edge to edge."""
+        begun, ended = self._busy_at(self.from_ns), self._busy_at(self.to_ns)
+        return None if begun is None or ended is None else ended - begun
+
+    def _busy_at(self, at_ns: int) -> int | None:
+        for before, after in pairwise(self.series.readings):
+            if before.mono_ns <= at_ns <= after.mono_ns:
+                if before.cpu_busy_ns is None or after.cpu_busy_ns is None:
+                    return None
+                rise_ns, length_ns = after.cpu_busy_ns - before.cpu_busy_ns, after.mono_ns - before.mono_ns
+                return before.cpu_busy_ns + rise_ns * (at_ns - before.mono_ns) // length_ns
+        return None

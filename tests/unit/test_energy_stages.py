@@ -1,0 +1,198 @@
+from collections.abc import Sequence
+
+import pytest
+
+from emlio.energy.baseline import Baseline, Idle, measure_idle, quietest
+from emlio.energy.counter import Event
+from emlio.energy.device import Device
+from emlio.energy.domain import Domain, Method
+from emlio.energy.partition import apportion
+from emlio.energy.reading import Reading
+from emlio.energy.series import Series
+from emlio.energy.spans import Span, Stage
+from emlio.energy.stage_table import Share, StageSplit, StageTable
+from emlio.energy.stages import CpuUse, ablation, blocked, cpu_share
+from emlio.energy.window import Window
+from emlio.errors import ConfigError
+
+SECOND = 1_000_000_000
+JOULE = 1_000_000
+CPU = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)
+GPU = Device(name="GPU-1", domain=Domain.GPU, source="nvml", method=Method.MEASURED)
+IDLE = Baseline.given({"package-0": 10.0, "GPU-1": 5.0})
+
+
+def _series(watts: Sequence[float], device: Device = CPU, events: Sequence[Event] = ()) -> Series:
+    """One reading a second; between two the device draws what is said."""
+    totals = [0]
+    for power in watts:
+        totals.append(totals[-1] + round(power * JOULE))
+    readings = tuple(
+        Reading(
+            seq=number,
+            mono_ns=number * SECOND,
+            real_ns=0,
+            spread_ns=0,
+            totals=(total,),
+            events=(events[number],) if events else (),
+            cpu_busy_ns=number * SECOND // 2,
+        )
+        for number, total in enumerate(totals)
+    )
+    return Series(devices=(device,), readings=readings)
+
+
+def _window(watts: Sequence[float], device: Device = CPU) -> Window:
+    return Window(series=_series(watts, device), from_ns=0, to_ns=len(watts) * SECOND)
+
+
+def _span(stage: Stage, start_s: float, end_s: float) -> Span:
+    return Span(stage=stage, start_ns=int(start_s * SECOND), end_ns=int(end_s * SECOND), thread="t")
+
+
+def _joules(table: StageTable) -> dict[str, float | None]:
+    (split,) = table.splits
+    return {one.stage: None if one.energy_uj is None else one.energy_uj / JOULE for one in split.shares}
+
+
+# ---- the three views ------------------------------------------------------------------------------------------------
+
+
+def test_a_moment_belongs_to_the_stage_that_everybody_waits_for() -> None:
+    spans = [_span(Stage.TRAIN, 1, 2), _span(Stage.PREPROCESS, 1.5, 3), _span(Stage.READ, 0, 4)]
+    table = blocked(_window([10, 20, 40, 80]), spans, IDLE)
+    assert _joules(table) == {"train": 20, "preprocess": 40, "read": 90}
+    assert [share.duration_ns / SECOND for share in table.splits[0].shares] == [1, 1, 2]
+    assert [share.idle_uj for share in table.splits[0].shares] == [10 * JOULE, 10 * JOULE, 20 * JOULE]
+    assert [share.dynamic_uj for share in table.splits[0].shares] == [10 * JOULE, 30 * JOULE, 70 * JOULE]
+
+
+def test_without_spans_all_of_it_was_waiting() -> None:
+    assert _joules(blocked(_window([10, 20]), [], IDLE)) == {"train": 0, "preprocess": 0, "read": 30}
+
+
+def test_a_device_that_was_not_recorded_from_edge_to_edge_has_no_shares_and_not_zero() -> None:
+    window = Window(series=_series([10, 20]), from_ns=0, to_ns=3 * SECOND)
+    table = blocked(window, [_span(Stage.TRAIN, 0, 1)], IDLE)
+    assert table.splits[0].energy_uj is None
+    assert _joules(table) == {"train": None, "preprocess": None, "read": None}
+    assert table.splits[0].shares[0].dynamic_uj is None
+
+
+def test_steps_shorter_than_the_readings_are_said_to_be_divided_by_time() -> None:
+    short = [_span(Stage.TRAIN, number / 10, number / 10 + 0.05) for number in range(20)]
+    table = blocked(_window([10, 20]), short, IDLE)
+    assert (table.resolution_ns, table.mean_step_ns) == (SECOND, SECOND // 20)
+    assert table.by_time_only
+    assert not blocked(_window([10, 20]), [_span(Stage.TRAIN, 0, 2)], IDLE).by_time_only
+    assert not blocked(_window([10, 20]), [], IDLE).by_time_only
+
+
+def test_by_processor_time_what_is_above_idle_goes_to_whose_threads_worked_and_the_rest_has_a_row() -> None:
+    spans = [_span(Stage.TRAIN, 0, 1)]
+    cpu = CpuUse(train_ns=1, preprocess_ns=2, read_ns=0, node_ns=4)
+    table = cpu_share(_window([30, 30, 30, 30]), spans, IDLE, cpu)  # 40 J at rest, 80 J above
+    assert _joules(table) == {"train": 10 + 20, "preprocess": 40, "read": 30, "other": 20}
+
+
+def test_by_processor_time_nothing_is_divided_without_a_baseline_or_without_processor_time() -> None:
+    unknown = {"train": None, "preprocess": None, "read": None, "other": None}
+    assert _joules(cpu_share(_window([30, 30]), [], Baseline(), CpuUse(train_ns=1))) == unknown
+    assert _joules(cpu_share(_window([30, 30]), [], IDLE, CpuUse())) == unknown
+
+
+def test_processor_time_says_nothing_of_a_gpu_which_is_divided_by_who_was_waited_for() -> None:
+    spans = [_span(Stage.TRAIN, 0, 1)]
+    table = cpu_share(_window([70, 30], GPU), spans, IDLE, CpuUse(preprocess_ns=99))
+    assert _joules(table) == {"train": 70, "preprocess": 0, "read": 30, "other": 0}
+
+
+def test_leaving_stages_out_may_show_that_they_cost_less_together() -> None:
+    table = ablation(
+        read=_window([20, 20, 20]), with_preprocess=_window([30, 30]), with_train=_window([50, 50]), baseline=IDLE
+    )
+    assert _joules(table) == {"train": 40, "preprocess": 0, "read": 60}
+    assert [share.duration_ns / SECOND for share in table.splits[0].shares] == [0, -1, 3]
+    assert [share.idle_uj for share in table.splits[0].shares] == [0, -10 * JOULE, 30 * JOULE]
+
+
+def test_runs_that_were_recorded_differently_are_not_subtracted() -> None:
+    estimate = Device(name="package-0", domain=Domain.CPU, source="model", method=Method.ESTIMATED, error=0.5)
+    with pytest.raises(ConfigError, match="same devices in the same way"):
+        ablation(
+            read=_window([1], estimate), with_preprocess=_window([1]), with_train=_window([1]), baseline=Baseline()
+        )
+
+
+def test_shares_that_do_not_add_up_are_refused() -> None:
+    share = Share(stage=Stage.TRAIN, duration_ns=1, energy_uj=4, idle_uj=None)
+    with pytest.raises(ConfigError, match="must add up to 5 µJ"):
+        StageSplit(device=CPU, energy_uj=5, shares=(share,))
+
+
+@pytest.mark.parametrize("weights", [[], [0, 0], [-1, 2]])
+def test_nothing_can_be_apportioned_without_weights(weights: list[int]) -> None:
+    with pytest.raises(ConfigError, match="weights must not be below 0"):
+        apportion(10, weights)
+
+
+def test_processor_time_is_not_below_zero() -> None:
+    with pytest.raises(ConfigError, match="processor time"):
+        CpuUse(read_ns=-1)
+
+
+# ---- windows --------------------------------------------------------------------------------------------------------
+
+
+def test_a_window_knows_how_much_the_processors_worked() -> None:
+    assert Window(series=_series([1] * 9), from_ns=SECOND // 2, to_ns=3 * SECOND).cpu_busy_ns == 5 * SECOND // 4
+    assert Window(series=_series([1] * 9), from_ns=-1, to_ns=3 * SECOND).cpu_busy_ns is None
+
+
+def test_a_window_without_two_readings_has_no_resolution() -> None:
+    assert Window(series=_series([1] * 9), from_ns=10, to_ns=20).resolution_ns is None
+
+
+def test_a_window_must_not_end_before_it_begins() -> None:
+    with pytest.raises(ConfigError, match="must end after it begins"):
+        Window(series=_series([1]), from_ns=5, to_ns=5)
+
+
+# ---- the baseline ---------------------------------------------------------------------------------------------------
+
+
+def test_idle_watts_are_the_mean_of_the_quiet_part_with_the_spread_of_its_seconds() -> None:
+    (idle,) = measure_idle(_window([9, 10, 11, 10, 9, 11])).idles
+    assert idle.watts == pytest.approx(10)
+    assert idle.spread_watts == pytest.approx(0.894, abs=0.001)
+    assert idle.duration_ns == 6 * SECOND
+
+
+def test_the_quiet_part_is_where_least_was_drawn() -> None:
+    window = quietest(_series([50, 60, 10, 10, 10, 10, 10, 70]), 5 * SECOND)
+    assert window is not None
+    assert (window.from_ns, window.to_ns) == (2 * SECOND, 7 * SECOND)
+
+
+def test_a_recording_shorter_than_asked_has_no_quiet_part() -> None:
+    assert quietest(_series([50, 60]), 5 * SECOND) is None
+
+
+def test_a_counter_that_started_anew_meanwhile_makes_no_baseline() -> None:
+    events = [Event.NONE, Event.NONE, Event.RESET, Event.NONE, Event.NONE, Event.NONE]
+    window = Window(series=_series([10] * 5, events=events), from_ns=0, to_ns=5 * SECOND)
+    assert measure_idle(window).idle("package-0") is None
+
+
+def test_a_baseline_is_not_made_of_a_moment() -> None:
+    with pytest.raises(ConfigError, match="5 s or more"):
+        measure_idle(_window([10, 10]))
+
+
+def test_what_cannot_be_a_baseline_is_refused() -> None:
+    with pytest.raises(ConfigError, match="0 or more"):
+        Idle(device="package-0", watts=-1.0)
+    with pytest.raises(ConfigError, match="a spread and a duration"):
+        Idle(device="package-0", watts=1.0, duration_ns=5)
+    with pytest.raises(ConfigError, match="one baseline"):
+        Baseline(idles=(Idle(device="a", watts=1.0), Idle(device="a", watts=2.0)))
