@@ -16,16 +16,16 @@ from emlio.errors import ConfigError
 
 __all__ = ["ClockFit", "ClockLine", "fit_clock"]
 
-_WINDOW_NS = 60_000_000_000
-"""Of each minute the best quarter of the exchanges is used, so that no minute goes unseen."""
+_WINDOW_NS = 10_000_000_000
+"""Of each window the best quarter of the exchanges is used, so that none goes unseen."""
 
 _SURE_DRIFT_PPB = 100_000
 """A line of drift is drawn where what delays may feign is below this: else it would be worse than none."""
 
 _ROUNDING_NS = 1
 
-_FAR_WORSE = 2
-"""A minute whose best round trip is so many times the best of all says nothing that its neighbours do not say better."""
+_FAR_WORSE = 1.5
+"""A window whose best round trip is so many times the best of all says nothing that its neighbours do not say better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def _line(piece: Sequence[Exchange | Offset]) -> ClockLine:
 
 
 def _best(piece: Sequence[Exchange | Offset]) -> list[Exchange | Offset]:
-    """The quarter with the shortest round trips of each minute, less minutes that are far worse than the best."""
+    """The quarter with the shortest round trips of each window, less windows that are far worse than the best."""
     windows: dict[int, list[Exchange | Offset]] = {}
     for one in piece:
         windows.setdefault((one.at_ns - piece[0].at_ns) // _WINDOW_NS, []).append(one)

@@ -14,6 +14,15 @@ from emlio.errors import ConfigError
 __all__ = ["Share", "StageSplit", "StageTable", "View"]
 
 
+_SENSOR_NS = 100_000_000
+"""Many GPUs average power over a part of each 100 ms and know nothing of the rest."""
+
+_NEAR = 0.02
+
+_MOST_PERIODS = 5
+"""In a longer step a sensor sees enough places of it."""
+
+
 class View(StrEnum):
     """Which definition a table follows. Figures of different views must not be mixed."""
 
@@ -77,12 +86,14 @@ class StageTable:
         splits: one for each device, in the order of the recording.
         resolution_ns: readings are typically so far apart; None where there are not two.
         mean_step_ns: mean length of what the device computed at once; None where nothing is known of it.
+        step_period_ns: mean time from the beginning of one step to that of the next; None where there are not two.
     """
 
     view: View
     splits: tuple[StageSplit, ...]
     resolution_ns: int | None = None
     mean_step_ns: int | None = None
+    step_period_ns: int | None = None
 
     @property
     def by_time_only(self) -> bool:
@@ -90,3 +101,11 @@ class StageTable:
         if self.resolution_ns is None or self.mean_step_ns is None:
             return False
         return self.mean_step_ns < self.resolution_ns
+
+    @property
+    def beats_with_sensors(self) -> bool:
+        """Whether steps begin so nearly every 100 ms, or a small multiple, that a sensor may always see the same part of them."""
+        if self.step_period_ns is None:
+            return False
+        periods = self.step_period_ns / _SENSOR_NS
+        return 1 <= round(periods) <= _MOST_PERIODS and abs(periods - round(periods)) <= _NEAR

@@ -61,6 +61,7 @@ def blocked(window: Window, spans: Iterable[Span], baseline: Baseline) -> StageT
         baseline: of the node; may be empty.
     """
     known = tuple(spans)
+    steps = _steps(known, window)
     stretches = partition(known, window.from_ns, window.to_ns)
     times = tuple(sum(one.duration_ns for one in stretches if one.stage is stage) for stage in _STAGES)
     return StageTable(
@@ -70,7 +71,8 @@ def blocked(window: Window, spans: Iterable[Span], baseline: Baseline) -> StageT
             for device in window.series.devices
         ),
         resolution_ns=window.resolution_ns,
-        mean_step_ns=_mean_step_ns(known, window),
+        mean_step_ns=_mean_step_ns(steps),
+        step_period_ns=_period_ns(steps),
     )
 
 
@@ -80,6 +82,7 @@ def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: Cp
     Processor time says nothing of a GPU: its energy is divided as in `blocked`. A device without a baseline cannot be divided.
     """
     known = tuple(spans)
+    steps = _steps(known, window)
     stretches = partition(known, window.from_ns, window.to_ns)
     times = (*(sum(one.duration_ns for one in stretches if one.stage is stage) for stage in _STAGES), 0)
     splits = list[StageSplit]()
@@ -98,7 +101,8 @@ def cpu_share(window: Window, spans: Iterable[Span], baseline: Baseline, cpu: Cp
         view=View.CPU_SHARE,
         splits=tuple(splits),
         resolution_ns=window.resolution_ns,
-        mean_step_ns=_mean_step_ns(known, window),
+        mean_step_ns=_mean_step_ns(steps),
+        step_period_ns=_period_ns(steps),
     )
 
 
@@ -143,6 +147,8 @@ def _split(
 
 def _by_stretch(window: Window, device: Device, stretches: Sequence[Stretch]) -> tuple[int, ...] | None:
     """Microjoules in the stretches of each stage. The recording's stretches add up exactly wherever they are cut."""
+    if window.energy_uj(device.name) is None:
+        return None
     used: dict[Stage, int] = dict.fromkeys(_STAGES, 0)
     for one in stretches:
         energy_uj = window.series.energy_uj(device.name, one.start_ns, one.end_ns)
@@ -163,10 +169,17 @@ def _differences(falling: Sequence[int]) -> tuple[int, ...]:
     return (*(more - less for more, less in pairwise(falling)), falling[-1])
 
 
-def _mean_step_ns(spans: Sequence[Span], window: Window) -> int | None:
-    steps = [
-        span.end_ns - span.start_ns
-        for span in spans
-        if span.stage is Stage.TRAIN and window.from_ns <= span.start_ns < window.to_ns
-    ]
-    return sum(steps) // len(steps) if steps else None
+def _steps(spans: Iterable[Span], window: Window) -> list[Span]:
+    """Those that begin in the window, in their order."""
+    steps = [one for one in spans if one.stage is Stage.TRAIN and window.from_ns <= one.start_ns < window.to_ns]
+    return sorted(steps, key=lambda step: step.start_ns)
+
+
+def _mean_step_ns(steps: Sequence[Span]) -> int | None:
+    return sum(step.end_ns - step.start_ns for step in steps) // len(steps) if steps else None
+
+
+def _period_ns(steps: Sequence[Span]) -> int | None:
+    """Of one device's steps: several compute at the same time."""
+    own = [step.start_ns for step in steps if step.thread == steps[0].thread]
+    return (own[-1] - own[0]) // (len(own) - 1) if len(own) > 1 else None

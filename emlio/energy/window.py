@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from emlio.energy.domain import Domain
 from emlio.energy.series import Series
 from emlio.errors import ConfigError
 
 __all__ = ["Window"]
+
+_LEAST_FOR_GPU_NS = 1_000_000_000
+"""Their counters are refreshed every 20 to 100 ms, and their sensors see a part of that time: in less it does not average out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,9 @@ class Window:
         return self.to_ns - self.from_ns
 
     def energy_uj(self, device: str) -> int | None:
-        """What a device used; None where it was not recorded from edge to edge."""
+        """What a device used; None where it was not recorded from edge to edge, and for a GPU in so short a window."""
+        if self.duration_ns < _LEAST_FOR_GPU_NS and self._is_gpu(device):
+            return None
         return self.series.energy_uj(device, self.from_ns, self.to_ns)
 
     @property
@@ -52,6 +58,9 @@ class Window:
         """Time that all processors of the node worked, together; None where it was not recorded from edge to edge."""
         begun, ended = self._busy_at(self.from_ns), self._busy_at(self.to_ns)
         return None if begun is None or ended is None else ended - begun
+
+    def _is_gpu(self, device: str) -> bool:
+        return any(one.domain is Domain.GPU for one in self.series.devices if one.name == device)
 
     def _busy_at(self, at_ns: int) -> int | None:
         for before, after in pairwise(self.series.readings):

@@ -1,0 +1,211 @@
+"""An epoch's energy, for people.
+
+Covers: the tables and sentences of a report, as text and as Markdown. Does not cover: the figures
+(emlio.energy.epoch_energy), the document for programs (emlio.energy.report_document), pictures (emlio.energy.plot).
+"""
+
+from collections.abc import Sequence
+
+from emlio.energy.domain import Domain, Method
+from emlio.energy.epoch_energy import DOMAINS, EpochEnergy, NodeEnergy, Role
+from emlio.energy.plausibility import Verdict
+from emlio.energy.stage_rows import StageRow, stage_rows
+from emlio.energy.stage_table import View
+from emlio.energy.text_table import ABSENT, TextTable, figure, joules, kilojoules
+from emlio.energy.total import Total, sum_of
+from emlio.units import format_duration
+
+__all__ = ["markdown_report", "text_report"]
+
+_MEANS = {
+    View.BLOCKED: "by who was waited for: train while the device computes, else preprocess while anything is decoded, "
+    "else read",
+    View.CPU_SHARE: "energy at rest by time, energy above that by processor time; GPUs as in blocked",
+    View.ABLATION: "differences of runs without a stage",
+}
+_NODES = (
+    *("node", "role", "method", "seconds"),
+    *(f"{domain.upper()} kJ" for domain in DOMAINS),
+    *("total kJ", "mean W", "idle kJ", "above kJ", "clock", "missed"),
+)
+_STAGES = (
+    *("stage", "seconds", "time"),
+    *(f"{domain.upper()} kJ" for domain in DOMAINS),
+    *("total kJ", "energy", "idle kJ", "above kJ", "storage kJ"),
+)
+
+
+def text_report(epochs: Sequence[EpochEnergy]) -> str:
+    """For a terminal."""
+    return "\n\n\n".join(
+        "\n\n".join([_headline(epoch), *(table.text() for table in _tables(epoch)), "\n".join(_sentences(epoch))])
+        for epoch in epochs
+    )
+
+
+def markdown_report(epochs: Sequence[EpochEnergy]) -> str:
+    """For a page."""
+    return "\n\n".join(
+        "\n\n".join(
+            [
+                f"### {_headline(epoch)}",
+                *(table.markdown() for table in _tables(epoch)),
+                "\n".join(f"* {sentence}" for sentence in _sentences(epoch)),
+            ]
+        )
+        for epoch in epochs
+    )
+
+
+def _headline(epoch: EpochEnergy) -> str:
+    """The whole epoch in a line. A figure that cannot be right is not one."""
+    whole = f"epoch {epoch.epoch}: {figure(epoch.duration_ns / 1e9)} s, {epoch.samples:,} samples"
+    if epoch.impossible:
+        return f"{whole}; the figures cannot be right, see below"
+    each = joules(epoch.total, 1e6 * epoch.samples, unit=" J/sample") if epoch.samples else ABSENT
+    return f"{whole}, {joules(epoch.total, 1e9, unit=' kJ')}, {each}"
+
+
+def _tables(epoch: EpochEnergy) -> list[TextTable]:
+    compute, storage = epoch.with_role(Role.COMPUTE), epoch.with_role(Role.STORAGE)
+    stored = sum_of(node.total for node in storage) if storage else None
+    tables = [_nodes_table(epoch)]
+    for view in View:
+        rows = stage_rows(compute, view, stored)
+        names = compute[0].node if len(compute) == 1 else f"{len(compute)} compute nodes, their seconds added"
+        tables.extend([_stages_table(f"stages of {names}: {view}", rows)] if rows else [])
+        for node in compute if len(compute) > 1 else ():
+            rows = stage_rows([node], view)
+            tables.extend([_stages_table(f"stages of {node.node}: {view}", rows)] if rows else [])
+    return tables
+
+
+def _nodes_table(epoch: EpochEnergy) -> TextTable:
+    rows = [_node_row(node) for node in epoch.nodes]
+    if len(epoch.nodes) > 1:
+        domains = [kilojoules(sum_of(node.of(domain) for node in epoch.nodes)) for domain in DOMAINS]
+        idle = [node.idle_uj for node in epoch.nodes]
+        rows.append(
+            (
+                *("all", ABSENT, _method(epoch.total), figure(epoch.duration_ns / 1e9)),
+                *domains,
+                *_sum_cells(epoch.total, epoch.duration_ns, None if None in idle else sum(filter(None, idle))),
+                *(ABSENT, str(sum(node.missed for node in epoch.nodes))),
+            )
+        )
+    return TextTable(title="nodes", header=_NODES, rows=tuple(rows), names=3)
+
+
+def _node_row(node: NodeEnergy) -> tuple[str, ...]:
+    return (
+        *(node.node, node.role, _method(node.total), figure(node.duration_ns / 1e9)),
+        *(kilojoules(node.of(domain)) for domain in DOMAINS),
+        *_sum_cells(node.total, node.duration_ns, node.idle_uj),
+        "own" if node.clock_error_ns is None else f"±{format_duration(node.clock_error_ns)}",
+        str(node.missed),
+    )
+
+
+def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None) -> tuple[str, ...]:
+    """Joules, watts and the two terms: at rest by time, and above that."""
+    energy_uj = total.energy_uj
+    above_uj = None if energy_uj is None or idle_uj is None else energy_uj - idle_uj
+    watts = joules(total, duration_ns / 1000, error=False)
+    return kilojoules(total), watts, _part(idle_uj, total), _part(above_uj, total)
+
+
+def _stages_table(title: str, rows: Sequence[StageRow]) -> TextTable:
+    whole = rows[-1]
+    return TextTable(title=title, header=_STAGES, rows=tuple(_stage_row(row, whole) for row in rows))
+
+
+def _stage_row(row: StageRow, whole: StageRow) -> tuple[str, ...]:
+    energy_uj, all_uj = row.total.energy_uj, whole.total.energy_uj
+    part = f"{energy_uj / all_uj:.1%}" if energy_uj is not None and all_uj else ABSENT
+    return (
+        "total" if row.stage is None else row.stage,
+        *(figure(row.duration_ns / 1e9), f"{row.duration_ns / whole.duration_ns:.1%}"),
+        *(kilojoules(row.of(domain)) for domain in DOMAINS),
+        *(kilojoules(row.total), part, _part(row.idle_uj, row.total), _part(row.dynamic_uj, row.total)),
+        ABSENT if row.storage is None else kilojoules(row.storage),
+    )
+
+
+def _sentences(epoch: EpochEnergy) -> list[str]:
+    """What the tables cannot say."""
+    judgements = [judgement for node in epoch.nodes for judgement in node.judgements]
+    lines = [str(one) for one in sorted(judgements, key=lambda one: one.verdict is not Verdict.IMPOSSIBLE)]
+    sums = [(node.node, node.total) for node in epoch.nodes]
+    for name, total in (*sums, ("all", epoch.total)) if len(sums) > 1 else sums:
+        if total.mixed:
+            lines.append(f"{name}: {_by_method(total)}")
+    if epoch.total.lacks:
+        lines.append(f"≥: the sums are without {', '.join(epoch.total.lacks)}")
+    lines.append("idle: what was drawn at rest x time; above: what was drawn beyond that")
+    for node in epoch.nodes:
+        lines.extend([*_shown_only(node), *_clock(node)])
+    compute = epoch.with_role(Role.COMPUTE)
+    views = {table.view for node in compute for table in node.tables}
+    lines.extend(f"{view}: {_MEANS[view]}" for view in View if view in views)
+    lines.extend(sentence for node in compute for sentence in _resolution(node))
+    return lines
+
+
+def _shown_only(node: NodeEnergy) -> list[str]:
+    return [
+        f"{node.node}: {part.device.name} {figure(part.energy_uj / 1e9)} kJ, which contains others and is not added"
+        for part in node.devices
+        if not part.device.adds and part.energy_uj is not None
+    ]
+
+
+def _clock(node: NodeEnergy) -> list[str]:
+    """What not knowing its clock exactly may do to the figures: both edges may be off."""
+    energy_uj, error_ns = node.total.energy_uj, node.clock_error_ns
+    lines = (
+        [f"{node.node}: its clock jumped {node.clock_jumps} times while it was compared"] if node.clock_jumps else []
+    )
+    if energy_uj is None or error_ns is None:
+        return lines
+    off_j = 2 * error_ns * energy_uj / node.duration_ns / 1e6
+    return [
+        *lines,
+        f"{node.node}: a clock within ±{format_duration(error_ns)} may move {figure(off_j)} J over the edges",
+    ]
+
+
+def _resolution(node: NodeEnergy) -> list[str]:
+    table = next((table for table in node.tables if table.view is View.BLOCKED), None)
+    if node.resolution_ns is None or table is None:
+        return []
+    lines = [f"{node.node}: resolution {format_duration(node.resolution_ns)}"]
+    if table.mean_step_ns is not None:
+        lines[0] += f", mean step {format_duration(table.mean_step_ns)}"
+    if table.by_time_only:
+        lines[0] += ": steps are shorter, so that between them energy is divided by time"
+    if any(part.device.domain is Domain.GPU for part in node.devices) and table.beats_with_sensors:
+        lines.append(
+            f"{node.node}: a step every {format_duration(table.step_period_ns or 0)} may beat with the sensors of GPUs, "
+            "which see a part of each 100 ms: their figures may be off"
+        )
+    return lines
+
+
+def _method(total: Total) -> str:
+    if total.method is None:
+        return ABSENT
+    return f"{total.method} in part" if total.mixed else total.method
+
+
+def _by_method(total: Total) -> str:
+    return " + ".join(
+        f"{'~' if method is Method.ESTIMATED else ''}{figure(energy_uj / 1e9)} kJ {method}"
+        for method, energy_uj in total.by_method
+    )
+
+
+def _part(energy_uj: int | None, of: Total) -> str:
+    """Kilojoules of one of a sum's two terms: an estimate if the sum is one."""
+    if energy_uj is None:
+        return ABSENT
+    return f"{'~' if of.method is Method.ESTIMATED else ''}{figure(energy_uj / 1e9)}"

@@ -1,0 +1,85 @@
+"""A table and its cells, as text and as Markdown.
+
+Covers: layout; how energies, powers and what is not known are written. Does not cover: what stands in it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emlio.energy.domain import Method
+from emlio.energy.total import Total
+
+__all__ = ["ABSENT", "TextTable", "figure", "joules", "kilojoules"]
+
+ABSENT = "-"
+"""For what is not known. It is not 0."""
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextTable:
+    """Rows under a header.
+
+    Attributes:
+        title: what they are of.
+        header: the names of the columns.
+        rows: as many cells each.
+        names: how many columns from the left hold words, which begin at the left; figures end at the right.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    names: int = 1
+
+    def text(self) -> str:
+        """For a terminal."""
+        lines = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        laid = ["  ".join(self._padded(line, widths)).rstrip() for line in lines]
+        return "\n".join([self.title, *(f"  {line}" for line in laid)])
+
+    def markdown(self) -> str:
+        """For a page."""
+        rules = [":--" if place < self.names else "--:" for place in range(len(self.header))]
+        lines = [self.header, tuple(rules), *self.rows]
+        return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)])
+
+    def _padded(self, line: Sequence[str], widths: Sequence[int]) -> list[str]:
+        return [
+            cell.ljust(width) if place < self.names else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+
+
+def figure(value: float | None) -> str:
+    """Four digits of it, as a plain number."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    exponent = int(f"{value:.{_DIGITS - 1}e}".partition("e")[2])
+    return f"{value:,.{max(_DIGITS - 1 - exponent, 0)}f}"
+
+
+def joules(total: Total, per: float = 1e6, *, unit: str = "", error: bool = True) -> str:
+    """Of a sum, with its marks: ≥ for what lacks something, ~ and the error for what is estimated.
+
+    Args:
+        total: the sum.
+        per: microjoules in the unit that is wanted.
+        unit: to be written behind the figure.
+        error: whether to tell how far off an estimate may be.
+    """
+    if total.energy_uj is None:
+        return ABSENT
+    least = "≥" if total.at_least else ""
+    about = "~" if total.method is Method.ESTIMATED else ""
+    off = "" if total.error is None or not error else f" ±{total.error:.0%}"
+    return f"{least}{about}{figure(total.energy_uj / per)}{unit}{off}"
+
+
+def kilojoules(total: Total) -> str:
+    """Of a sum, with its marks."""
+    return joules(total, 1e9)
