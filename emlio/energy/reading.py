@@ -7,9 +7,11 @@ them (emlio.energy.series).
 from dataclasses import dataclass
 
 from emlio.energy.counter import Event
+from emlio.energy.device import Device
+from emlio.energy.domain import Method
 from emlio.errors import ConfigError
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "may_lack"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +64,19 @@ class Reading:
     def event(self, place: int) -> Event:
         """What happened to the device at this place."""
         return self.events[place] if self.events else Event.NONE
+
+
+def may_lack(device: Device, reading: Reading, place: int) -> bool:
+    """Whether the device may have used more since the reading before than its totals say.
+
+    A counter that could not be read for a moment has counted meanwhile; a sensor of power has not.
+
+    Args:
+        device: the one at `place`.
+        reading: what showed it.
+        place: of the device in the reading.
+    """
+    event = reading.event(place)
+    if event is Event.GAP:
+        return device.method is Method.DERIVED or reading.totals[place] is not None
+    return event in (Event.RESET, Event.GLITCH)

@@ -10,27 +10,37 @@ from typing import Any
 from emlio.energy.counter import Event
 from emlio.energy.device import Device
 from emlio.energy.domain import Domain, Method
+from emlio.energy.exchange import Offset
 from emlio.energy.reading import Reading
 from emlio.energy.run import Run
+from emlio.energy.spans import Span, Stage
 
 __all__ = [
     "APPLICATION_ID",
     "INSERT_DEVICE",
+    "INSERT_OFFSET",
     "INSERT_RUN",
     "INSERT_SAMPLE",
+    "INSERT_SPAN",
     "INSERT_TICK",
     "SELECT_DEVICES",
+    "SELECT_OFFSETS",
     "SELECT_RUNS",
     "SELECT_SAMPLES",
+    "SELECT_SPANS",
     "SELECT_TICKS",
     "TABLES",
     "VERSION",
     "device_row",
     "device_value",
     "join_readings",
+    "offset_row",
+    "offset_value",
     "run_row",
     "run_value",
     "sample_rows",
+    "span_row",
+    "span_value",
     "tick_row",
 ]
 
@@ -45,6 +55,8 @@ _TICK = (
     "memory_bytes"
 )
 _DEVICE = "name, domain, source, method, range_uj, most_watts, rated_watts, error, note, adds"
+_SPAN = "stage, start_ns, end_ns, thread"
+_OFFSET = "node, at_ns, offset_ns, error_ns, round_trip_ns"
 _RUN = "node, interval_ns, begun_mono_ns, begun_real_ns, boot, version, warnings, facts"
 
 # A run's rows go in the order of time, so a file grows at its end. NULL is what was not there.
@@ -77,6 +89,11 @@ SELECT_RUNS = f"SELECT id, ended_mono_ns, {_RUN} FROM run ORDER BY id"
 SELECT_DEVICES = f"SELECT {_DEVICE} FROM device WHERE run = ? ORDER BY dev"
 SELECT_TICKS = f"SELECT {_TICK} FROM tick WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq"
 SELECT_SAMPLES = "SELECT seq, uj, event FROM sample WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq, dev"
+
+INSERT_SPAN = f"INSERT INTO span (run, {_SPAN}) VALUES (?, ?, ?, ?, ?)"
+INSERT_OFFSET = f"INSERT INTO offset (run, {_OFFSET}) VALUES (?, ?, ?, ?, ?, ?)"
+SELECT_SPANS = f"SELECT {_SPAN} FROM span WHERE run = ? ORDER BY start_ns, end_ns"
+SELECT_OFFSETS = f"SELECT {_OFFSET} FROM offset WHERE run = ? ORDER BY at_ns"
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
@@ -166,6 +183,28 @@ def sample_rows(run: int, reading: Reading) -> Iterator[tuple[Any, ...]]:
     for place, total in enumerate(reading.totals):
         event = reading.event(place)
         yield run, reading.seq, place, total, None if event is Event.NONE else str(event)
+
+
+def span_row(span: Span) -> tuple[Any, ...]:
+    """For `INSERT_SPAN`, after the run."""
+    return str(span.stage), span.start_ns, span.end_ns, span.thread
+
+
+def span_value(row: Sequence[Any]) -> Span:
+    """Of `SELECT_SPANS`."""
+    stage, start_ns, end_ns, thread = row
+    return Span(stage=Stage(stage), start_ns=start_ns, end_ns=end_ns, thread=thread)
+
+
+def offset_row(offset: Offset) -> tuple[Any, ...]:
+    """For `INSERT_OFFSET`, after the run."""
+    return offset.node, offset.at_ns, offset.offset_ns, offset.error_ns, offset.round_trip_ns
+
+
+def offset_value(row: Sequence[Any]) -> Offset:
+    """Of `SELECT_OFFSETS`."""
+    node, at_ns, offset_ns, error_ns, round_trip_ns = row
+    return Offset(node=node, at_ns=at_ns, offset_ns=offset_ns, error_ns=error_ns, round_trip_ns=round_trip_ns)
 
 
 def join_readings(

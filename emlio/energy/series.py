@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from emlio.energy.counter import Event
 from emlio.energy.device import Device
-from emlio.energy.domain import Method
-from emlio.energy.reading import Reading
+from emlio.energy.reading import Reading, may_lack
 from emlio.errors import ConfigError
 
 __all__ = ["Series"]
@@ -121,19 +120,9 @@ class Series:
         )
 
     def is_lower_bound(self, device: str, from_ns: int, to_ns: int) -> bool:
-        """Whether the device may have used more than `energy_uj` says, because some of it could not be counted.
-
-        A counter that could not be read for a moment has counted meanwhile; a sensor of power has not.
-        """
-        known = self._known(device)
-        integrated = self.devices[known.place].method is Method.DERIVED
-        for reading in self._closing(from_ns, to_ns):
-            event = reading.event(known.place)
-            if event in (Event.RESET, Event.GLITCH):
-                return True
-            if event is Event.GAP and (integrated or reading.totals[known.place] is not None):
-                return True
-        return False
+        """Whether the device may have used more than `energy_uj` says, because some of it could not be counted."""
+        place = self._known(device).place
+        return any(may_lack(self.devices[place], reading, place) for reading in self._closing(from_ns, to_ns))
 
     def missed(self, from_ns: int, to_ns: int) -> int:
         """Moments of the schedule without a reading, of the readings in this stretch and the one that closes it."""

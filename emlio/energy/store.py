@@ -5,7 +5,7 @@ cover: the tables (emlio.energy.schema), when to write (emlio.energy.writer).
 """
 
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,11 @@ from typing import Self
 from urllib.parse import quote
 
 from emlio.energy import schema
+from emlio.energy.exchange import Offset
 from emlio.energy.reading import Reading
 from emlio.energy.run import Run
 from emlio.energy.series import Series
+from emlio.energy.spans import Span
 from emlio.errors import ConfigError
 
 __all__ = ["Recording", "Store"]
@@ -141,6 +143,16 @@ class Store:
             rows = [row for reading in readings for row in schema.sample_rows(number, reading)]
             self._database.executemany(schema.INSERT_SAMPLE, rows)
 
+    def add_spans(self, number: int, spans: Iterable[Span]) -> None:
+        """Add what threads were doing on the recording's node, by its CLOCK_MONOTONIC."""
+        with self._told(), self._transaction():
+            self._database.executemany(schema.INSERT_SPAN, [(number, *schema.span_row(span)) for span in spans])
+
+    def add_offsets(self, number: int, offsets: Iterable[Offset]) -> None:
+        """Add what was learnt of other nodes' clocks."""
+        with self._told(), self._transaction():
+            self._database.executemany(schema.INSERT_OFFSET, [(number, *schema.offset_row(one)) for one in offsets])
+
     def end(self, number: int, at_ns: int) -> None:
         """Note that a recording ended as it should, by the node's CLOCK_MONOTONIC."""
         with self._told(), self._transaction():
@@ -211,6 +223,18 @@ class Store:
         """A recording, or as much of it as energy between two moments needs. The arguments are those of `readings`."""
         devices = self.recording(number).run.devices
         return Series(devices=devices, readings=tuple(self.readings(number, from_ns=from_ns, to_ns=to_ns)))
+
+    def spans(self, number: int | None = None) -> tuple[Span, ...]:
+        """What threads were doing, in the order of their starts."""
+        number = self.recording(number).number
+        with self._told():
+            return tuple(schema.span_value(row) for row in self._database.execute(schema.SELECT_SPANS, (number,)))
+
+    def offsets(self, number: int | None = None) -> tuple[Offset, ...]:
+        """What was learnt of other nodes' clocks, in the order of time."""
+        number = self.recording(number).number
+        with self._told():
+            return tuple(schema.offset_value(row) for row in self._database.execute(schema.SELECT_OFFSETS, (number,)))
 
     # ---- its end ----
 

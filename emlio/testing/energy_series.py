@@ -5,6 +5,7 @@ Covers: values with what a test does not care about filled in. Does not cover: m
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from emlio.energy.device import Device
@@ -15,17 +16,19 @@ from emlio.energy.series import Series
 __all__ = ["SECOND_NS", "make_device", "make_reading", "make_series"]
 
 SECOND_NS = 1_000_000_000
+_DAY_NS = 1_700_000_000 * SECOND_NS
 
 
 def make_device(name: str = "package-0", domain: Domain = Domain.CPU, **more: Any) -> Device:
     """A measured device of powercap unless something else is said."""
-    return Device(**{"name": name, "domain": domain, "source": "powercap", "method": Method.MEASURED, **more})
+    usual = Device(name=name, domain=Domain.CPU, source="powercap", method=Method.MEASURED)
+    return replace(usual, **{"domain": domain, **more})
 
 
 def make_reading(seq: int, at_ns: int, *totals: int | None, **more: Any) -> Reading:
     """A reading with a spread of 20 µs, made at a time of day that goes on as the clock does."""
-    world = {"real_ns": 1_700_000_000_000_000_000 + at_ns, "spread_ns": 20_000}
-    return Reading(**{**world, "seq": seq, "mono_ns": at_ns, "totals": totals, **more})
+    usual = Reading(seq=seq, mono_ns=at_ns, real_ns=_DAY_NS + at_ns, spread_ns=20_000, totals=totals)
+    return replace(usual, **more)
 
 
 def make_series(

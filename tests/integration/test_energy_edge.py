@@ -1,0 +1,256 @@
+"""A recorder's sockets: edges over a Unix socket, metrics over HTTP. Real sockets, one process."""
+
+import os
+import socket
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+
+import pytest
+
+from emlio.clock import SystemClock
+from emlio.energy.counter import Event
+from emlio.energy.doors import Doors
+from emlio.energy.edge import EdgeClient, EdgeDesk, listen
+from emlio.energy.metrics import HTTP_PATIENCE_NS, http_answer, is_loopback, listen_at, parse_address
+from emlio.energy.reading import Reading
+from emlio.energy.run import Run
+from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
+from emlio.testing.clock import ManualClock
+from emlio.testing.energy_series import make_device, make_reading
+
+RUN = Run(node="s1", devices=(make_device(most_watts=9.5),), interval_ns=1, begun_mono_ns=0, begun_real_ns=0, boot="b")
+READING = make_reading(4, 77, 2**60, events=(Event.WRAPPED,), edge=True, cpu_busy_ns=3)
+SOON_S = 20.0
+
+
+class House:
+    """Doors that a thread keeps."""
+
+    def __init__(self) -> None:
+        self.doors = Doors(SystemClock())
+        self.reading: Reading | None = READING
+        self.asked = 0
+        self._stop = Flag()
+        self._thread = Thread(target=self._run)
+
+    def _run(self) -> None:
+        clock = SystemClock()
+        while not self._stop.is_set():
+            self.doors.wait(clock.monotonic_ns() + 50_000_000)
+
+    def read(self) -> Reading | None:
+        self.asked += 1
+        return self.reading
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self.doors.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.doors.close()
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    made = House()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def place(house: House, tmp_path: Path) -> Path:
+    """Where a recorder is asked for edges."""
+    path = tmp_path / "edge"
+    desk = EdgeDesk(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
+    house.doors.open(listen(path), desk.answer)
+    house.start()
+    return path
+
+
+def test_who_asks_gets_the_reading_and_where_it_is_kept(place: Path, house: House) -> None:
+    with EdgeClient(place, timeout_s=SOON_S) as client:
+        for _ in range(3):
+            edge = client.read()
+        assert edge.reading == READING
+        assert (edge.node, edge.boot, edge.file, edge.number) == ("s1", "b", "/data/e.sqlite", 3)
+        assert edge.devices == RUN.devices
+    assert house.asked == 3
+
+
+def test_who_asks_too_often_is_told(place: Path, house: House) -> None:
+    house.reading = None
+    with EdgeClient(place, timeout_s=SOON_S) as client:
+        with pytest.raises(RefusedError, match="must be asked less often") as refused:
+            client.read()
+        assert refused.value.code == "too-often"
+        house.reading = READING
+        assert client.read().reading == READING, "and may ask again"
+
+
+def raw(path: Path, *pieces: bytes) -> bytes:
+    """All that is answered."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(SOON_S)
+        link.connect(str(path))
+        for piece in pieces:
+            link.sendall(piece)
+        heard = b""
+        try:
+            while piece := link.recv(65536):
+                heard += piece
+        except ConnectionResetError:
+            pass
+        return heard
+
+
+def test_nonsense_is_answered_once_and_shown_out(place: Path, house: House) -> None:
+    assert b"must be the word 'read'" in raw(place, b"write\nread\n")
+    assert raw(place, b"x" * 9000) == b""
+    assert house.asked == 0
+
+
+def test_questions_that_come_in_pieces_or_together_are_answered_one_by_one(place: Path) -> None:
+    heard = raw(place, b"re", b"ad\nread\nread\n", b"stop\n")
+    assert len(heard.splitlines()) == 4
+    assert heard.count(b'"seq":4') == 3
+
+
+def test_one_who_does_not_listen_delays_nobody(place: Path, house: House) -> None:
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.connect(str(place))
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.setblocking(False)
+        try:
+            while deaf.send(b"read\n" * 1000):
+                pass
+        except BlockingIOError:
+            pass
+        with EdgeClient(place, timeout_s=SOON_S) as client:
+            assert client.read().reading == READING
+
+
+def test_there_is_a_bound_to_those_who_may_ask_at_once(place: Path) -> None:
+    clients = [EdgeClient(place, timeout_s=SOON_S) for _ in range(16)]
+    for client in clients:
+        client.read()
+    with pytest.raises(PeerLostError, match="must answer"), EdgeClient(place, timeout_s=SOON_S) as late:
+        late.read()
+    for client in clients:
+        client.close()
+
+
+def test_only_its_user_may_ask_unless_a_group_may_too(tmp_path: Path) -> None:
+    for name, group, mode in (("own", None, 0o600), ("ours", os.getgid(), 0o660)):
+        with listen(tmp_path / name, group=group):
+            found = (tmp_path / name).stat()
+            assert stat.S_IMODE(found.st_mode) == mode
+            assert found.st_gid == os.getgid()
+
+
+def test_a_socket_that_a_killed_recorder_left_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "edge"
+    listen(path).close()
+    with listen(path), pytest.raises(ConfigError, match="where another recorder answers"):
+        listen(path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="where something else lies"):
+        listen(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(ConfigError, match="a socket must be made at"):
+        listen(tmp_path / ("x" * 200))
+
+
+def test_asking_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TransportError, match="a recorder must answer at"):
+        EdgeClient(tmp_path / "none")
+    silent = tmp_path / "silent"
+    with (
+        listen(silent),
+        EdgeClient(silent, timeout_s=0.05) as client,
+        pytest.raises(PeerLostError, match="must answer: timed out"),
+    ):
+        client.read()
+
+
+@pytest.mark.parametrize("line", [b"{}\n", b"nothing\n", b'{"schema":2}\n', b'{"schema":1,"node":"a"}\n', b"[]\n"])
+def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> None:
+    with listen(tmp_path / "liar") as listener, EdgeClient(tmp_path / "liar", timeout_s=SOON_S) as client:
+        link, _ = listener.accept()
+        with link:
+            link.sendall(line)
+            with pytest.raises(RemoteProtocolError, match="must answer with a reading of version 1"):
+                client.read()
+
+
+# ---- metrics -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def url(house: House) -> str:
+    listener = listen_at("127.0.0.1", 0)
+    host, port = listener.getsockname()
+    house.doors.open(
+        listener, lambda heard: http_answer(heard, lambda: "joules 1\n" * 20_000), patience_ns=HTTP_PATIENCE_NS
+    )
+    house.start()
+    return f"http://{host}:{port}"
+
+
+def test_metrics_are_served_to_whoever_speaks_http(url: str) -> None:
+    with urllib.request.urlopen(f"{url}/metrics?x=1", timeout=SOON_S) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert answer.read().decode() == "joules 1\n" * 20_000
+
+
+@pytest.mark.parametrize(("path", "data", "status"), [("/", None, 404), ("/metrics", b"x", 405)])
+def test_anything_else_is_not_there(url: str, path: str, data: bytes | None, status: int) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url + path, data=data, timeout=SOON_S)
+    with refused.value:
+        assert refused.value.code == status
+
+
+def test_what_is_no_request_is_told_so() -> None:
+    assert http_answer(b"GET /metrics HTTP/1.1\r\nHost: x\r\n", str) is None
+    bad = http_answer(b"hello\r\n\r\n", str)
+    assert bad is not None
+    assert bad.reply.startswith(b"HTTP/1.1 400 ")
+    head = http_answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", lambda: "12345")
+    assert head is not None
+    assert head.reply.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\n")
+
+
+def test_who_connects_and_says_nothing_is_shown_out() -> None:
+    clock = ManualClock()
+    with Doors(clock) as doors, listen_at("127.0.0.1", 0) as listener, socket.socket() as link:
+        doors.open(listener, lambda heard: None, patience_ns=1_000)
+        link.connect(listener.getsockname())
+        link.settimeout(SOON_S)
+        for passed_ns in (0, 1_000, 1):
+            clock.advance(passed_ns)
+            link.sendall(b"x")
+            doors.wake()
+            doors.wait(clock.monotonic_ns() + 1_000_000_000)
+        assert link.recv(1) == b""
+
+
+def test_an_address_is_of_this_machine_unless_something_else_is_said() -> None:
+    assert parse_address("9477") == ("127.0.0.1", 9477)
+    assert parse_address("0.0.0.0:80") == ("0.0.0.0", 80)
+    assert parse_address("[::1]:80") == ("::1", 80)
+    for wrong in ("", "host", "host:", "::1:80", "host:123456", "host:99999"):
+        with pytest.raises(ConfigError, match="must be HOST:PORT"):
+            parse_address(wrong)
+    assert [is_loopback(host) for host in ("127.0.0.9", "::1", "localhost", "0.0.0.0", "s1")] == [True] * 3 + [
+        False
+    ] * 2
+    with listen_at("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="metrics must be served at"):
+        listen_at("127.0.0.1", taken.getsockname()[1])
