@@ -132,14 +132,15 @@ def _split(
     device: Device, whole_uj: int | None, times: Sequence[int], baseline: Baseline, parts: Sequence[int] | None
 ) -> StageSplit:
     idle = baseline.idle(device.name)
-    rest: Sequence[int | None] = [None] * len(times) if idle is None else _at_rest(idle, times)
+    unknown: Sequence[int | None] = [None] * len(times)
+    rest = unknown if idle is None else _at_rest(idle, times)
     return StageSplit(
         device=device,
         energy_uj=whole_uj,
         shares=tuple(
             Share(stage=stage, duration_ns=time_ns, energy_uj=energy_uj, idle_uj=idle_uj)
             for stage, time_ns, energy_uj, idle_uj in zip(
-                (*_STAGES, Stage.OTHER), times, parts or [None] * len(times), rest, strict=False
+                (*_STAGES, Stage.OTHER), times, unknown if parts is None else parts, rest, strict=False
             )
         ),
     )
