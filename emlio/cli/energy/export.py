@@ -71,8 +71,8 @@ def _export(store: Store, recording: Recording, arguments: argparse.Namespace) -
         where = InfluxTarget.parse(arguments.influx, token=os.environ.get("INFLUX_TOKEN"))
         return f"{send_lines(where, influx_lines(recording.run, recording.number, readings)):,} lines sent"
     if arguments.parquet:
-        target = arguments.file.with_suffix(".parquet") if target is None else target
-        return f"{write_parquet(target, recording.run, recording.number, readings):,} rows written to {target}"
+        table: Path = arguments.file.with_suffix(".parquet") if target is None else target
+        return f"{write_parquet(table, recording.run, recording.number, readings):,} rows written to {table}"
     if arguments.csv:
         if target is None:
             return f"{write_csv(sys.stdout, recording.run, recording.number, readings):,} rows"
