@@ -17,7 +17,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "allow": "let a client read from this host",
     "convert": "turn images, tars, manifests or arrays into a dataset",
-    "energy": "joules of this node: what can be measured",
+    "energy": "joules of this node: what can be measured, recording, exports",
     "index": "index the shards of a dataset",
     "inspect": "show what a dataset holds, verify it, preview it",
     "keygen": "make this host's keys",

@@ -16,8 +16,8 @@ from emlio.waker import Waker
 
 __all__ = ["Answer", "Doors"]
 
-_MOST_CONNECTIONS = 16
-"""At each door. A node has one recorder and a few that ask it."""
+_MOST_CONNECTIONS = 32
+"""At each door: those who ask a recorder are a node's ranks, and one who scrapes."""
 
 _MOST_REQUEST_BYTES = 8192
 _PIECE_BYTES = 4096

@@ -28,6 +28,8 @@ _QUESTION = b"read\n"
 _PIECE_BYTES = 65536
 _MOST_ANSWER_BYTES = 1 << 20
 _VERSION = 1
+_MOST_AT_ONCE = 64
+"""Who connects while so many wait is turned away by the kernel: more than a node has ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,7 @@ def listen(path: Path, *, group: int | None = None) -> socket.socket:
         if group is not None:
             os.chown(path, -1, group)
             path.chmod(0o660)
-        listener.listen(8)
+        listener.listen(_MOST_AT_ONCE)
     except OSError as error:
         listener.close()
         raise ConfigError(f"a socket must be made at {path}: {error}") from error
@@ -212,9 +214,12 @@ def _edge(line: bytes, path: Path) -> Edge:
 
 
 def _device(document: dict[str, Any]) -> Device:
-    return Device(**{**document, "domain": Domain(document["domain"]), "method": Method(document["method"])})
+    fields: dict[str, Any] = dict(document)
+    fields.update(domain=Domain(document["domain"]), method=Method(document["method"]))
+    return Device(**fields)
 
 
 def _reading(document: dict[str, Any]) -> Reading:
-    events = tuple(Event(one) for one in document["events"])
-    return Reading(**{**document, "totals": tuple(document["totals"]), "events": events})
+    fields: dict[str, Any] = dict(document)
+    fields.update(totals=tuple(document["totals"]), events=tuple(Event(one) for one in document["events"]))
+    return Reading(**fields)

@@ -147,8 +147,8 @@ def _post(target: InfluxTarget, body: bytes, timeout_s: float) -> None:
             return
     except urllib.error.HTTPError as error:
         with error:
-            reason = error.read(_MOST_REASON_BYTES).decode(errors="replace").strip()
-        raise RefusedError(f"InfluxDB at {target.url} said {error.code}: {reason}", code=str(error.code)) from error
+            said = error.read(_MOST_REASON_BYTES).decode(errors="replace").strip()
+        raise RefusedError(f"InfluxDB at {target.url} said {error.code}: {said}", code=str(error.code)) from error
     except OSError as error:
-        reason = getattr(error, "reason", error)
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise TransportError(f"InfluxDB at {target.url} must be reachable: {reason}") from error

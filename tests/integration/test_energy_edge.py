@@ -6,6 +6,7 @@ import stat
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
@@ -138,13 +139,11 @@ def test_one_who_does_not_listen_delays_nobody(place: Path, house: House) -> Non
 
 
 def test_there_is_a_bound_to_those_who_may_ask_at_once(place: Path) -> None:
-    clients = [EdgeClient(place, timeout_s=SOON_S) for _ in range(16)]
-    for client in clients:
-        client.read()
-    with pytest.raises(PeerLostError, match="must answer"), EdgeClient(place, timeout_s=SOON_S) as late:
-        late.read()
-    for client in clients:
-        client.close()
+    with ExitStack() as stack:
+        for _ in range(32):
+            assert stack.enter_context(EdgeClient(place, timeout_s=SOON_S)).read().reading == READING
+        with pytest.raises(PeerLostError, match="must answer"), EdgeClient(place, timeout_s=SOON_S) as late:
+            late.read()
 
 
 def test_only_its_user_may_ask_unless_a_group_may_too(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ __all__ = ["COMMANDS", "add_arguments", "run"]
 
 COMMANDS = {
     "calibrate": "fit the model of the processors to their own counters; keeps the whole machine busy for a while",
+    "export": "send a recording to InfluxDB, or write it as CSV, Parquet or Prometheus's text",
     "probe": "show what of this machine's energy can be measured; keeps a core busy for a second or two",
+    "record": "record what this node uses; keeps a core busy for a second or two before",
+    "show": "show what a recording comes to",
 }
 
 

@@ -1,0 +1,103 @@
+"""`emlio energy export`: a recording for other programs.
+
+Covers: the command's arguments, where the output goes. Does not cover: the formats (emlio.energy.influx, .table, .parquet,
+.prometheus).
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from emlio.cli.key_folder import add_example
+from emlio.energy.influx import InfluxTarget, influx_lines, send_lines
+from emlio.energy.parquet import write_parquet
+from emlio.energy.prometheus import metrics_text
+from emlio.energy.store import Recording, Store
+from emlio.energy.table import write_csv
+from emlio.energy.tally import Tally
+from emlio.errors import ConfigError
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLE = """\
+example:
+  emlio energy export run.sqlite --csv --out run.csv
+  emlio energy export run.sqlite --parquet                  # to run.parquet; needs pip install "emlio[parquet]"
+  emlio energy export run.sqlite --influx "http://localhost:8086/write?db=energy"
+  emlio energy export run.sqlite --prometheus --out /var/lib/node_exporter/energy.prom
+
+InfluxDB 2's token is taken from INFLUX_TOKEN.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="what `emlio energy record` wrote, or is writing")
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--influx", metavar="URL", help="send each reading to InfluxDB; again is as good as once")
+    form.add_argument("--csv", action="store_true", help="a row for each device and reading")
+    form.add_argument("--parquet", action="store_true", help="the same as a file of Parquet")
+    form.add_argument(
+        "--prometheus", action="store_true", help="the totals up to the last reading, as Prometheus's text"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        dest="target",
+        help="where to write to (default: what is printed, and for --parquet FILE with that ending)",
+    )
+    parser.add_argument("--run", metavar="N", type=int, dest="number", help="which recording (default: the last)")
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read and write."""
+    if arguments.influx is not None and arguments.target is not None:
+        raise ConfigError("--out must not come with --influx, which sends")
+    with Store(arguments.file) as store:
+        recording = store.recording(arguments.number)
+        told = _export(store, recording, arguments)
+    print(f"emlio energy export: {told} of {recording.run.node}", file=sys.stderr)
+    return 0
+
+
+def _export(store: Store, recording: Recording, arguments: argparse.Namespace) -> str:
+    """Do it; returns what was done."""
+    readings, named = store.readings(recording.number), arguments.target
+    target: Path | None = named
+    if arguments.influx is not None:
+        where = InfluxTarget.parse(arguments.influx, token=os.environ.get("INFLUX_TOKEN"))
+        return f"{send_lines(where, influx_lines(recording.run, recording.number, readings)):,} lines sent"
+    if arguments.parquet:
+        table: Path = arguments.file.with_suffix(".parquet") if target is None else target
+        return f"{write_parquet(table, recording.run, recording.number, readings):,} rows written to {table}"
+    if arguments.csv:
+        if target is None:
+            return f"{write_csv(sys.stdout, recording.run, recording.number, readings):,} rows"
+        try:
+            with target.open("w", encoding="utf-8", newline="") as file:
+                return f"{write_csv(file, recording.run, recording.number, readings):,} rows written to {target}"
+        except OSError as error:
+            raise ConfigError(f"{target} must be writable: {error.strerror}") from error
+    tally = Tally(recording.run.devices)
+    for reading in readings:
+        tally.add(reading)
+    text = metrics_text(recording.run.node, tally)
+    if target is None:
+        print(text, end="")
+        return f"{tally.readings:,} readings"
+    _replace(target, text)
+    return f"{tally.readings:,} readings, written to {target}"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file at once: who reads it meanwhile sees the old one or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ConfigError(f"{path} must be writable: {error.strerror}") from error

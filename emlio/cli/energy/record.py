@@ -1,0 +1,126 @@
+"""`emlio energy record`: record what this node uses.
+
+Covers: the command's arguments, what it says at its start and end. Does not cover: recording (emlio.energy.recording).
+"""
+
+import argparse
+import grp
+import socket
+import sys
+from pathlib import Path
+
+from emlio import __version__
+from emlio.cli.energy.recorded import recording_text
+from emlio.cli.energy.sources import add_source_flags, choices_of
+from emlio.cli.key_folder import add_example
+from emlio.energy.metrics import is_loopback, parse_address
+from emlio.energy.probe import probe
+from emlio.energy.recording import RecordSettings, Started, record
+from emlio.errors import ConfigError
+from emlio.units import format_duration, parse_duration_ns
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLE = """\
+example:
+  emlio energy record --for 10min                    # to energy-<node>.sqlite here, ten times a second
+  emlio energy record --out run.sqlite --socket /run/user/1000/energy
+                                                     # and let a loader read at the edges of its epochs
+  emlio energy record --metrics 9477                 # and let a Prometheus on this machine scrape
+
+SIGTERM or Ctrl-C ends it with a summary. A recording can be shown while it goes on; a recorder that is
+killed loses a second at most.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="the file of SQLite to record to; one that holds recordings gets another (default: energy-<node>.sqlite)",
+    )
+    parser.add_argument("--interval", metavar="TIME", default="100ms", help="how often to read (default: 100ms)")
+    parser.add_argument("--for", metavar="TIME", dest="duration", help="how long to record (default: until a signal)")
+    parser.add_argument(
+        "--keep", metavar="TIME", help="forget readings older than this, such as 168h (default: keep all)"
+    )
+    parser.add_argument("--node", metavar="NAME", help="this node's name (default: its host name)")
+    parser.add_argument(
+        "--socket",
+        metavar="PATH",
+        type=Path,
+        help="make a Unix socket, at which a loader on this node asks for readings",
+    )
+    parser.add_argument("--socket-group", metavar="GROUP", help="who may use the socket besides this user")
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve /metrics for Prometheus there (host by default: 127.0.0.1, for this machine alone)",
+    )
+    add_source_flags(parser)
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record, then say what it came to."""
+    settings = _settings(arguments)
+    choices = choices_of(arguments)
+    if settings.metrics is not None and not is_loopback(settings.metrics[0]):
+        _say(f"warning: metrics will be served to whoever reaches {settings.metrics[0]}, without a password")
+    report = probe(powercap_root=choices.powercap_root, cpu_watts=choices.cpu_watts, calibration=choices.calibration)
+    if not report.measured:
+        _say("nothing can be measured here; what follows are estimates. `emlio energy probe` says why.")
+    done = record(report, settings, version=__version__, started=lambda started: _tell(started, settings))
+    print(recording_text(done.recording, done.tally))
+    if done.dropped:
+        _say(f"warning: the disk was too slow for {done.dropped:,} readings; their energy is in those after them")
+    share = done.cpu_ns / done.took_ns if done.took_ns else 0.0
+    _say(f"recording took {format_duration(done.cpu_ns)} of processor time, {share:.2%} of a core")
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> RecordSettings:
+    named: str | None = arguments.node
+    node = socket.gethostname() if named is None else named
+    out: Path | None = arguments.out
+    if out is None and "/" in node:
+        raise ConfigError(f"--out must say where to record to, since a file cannot be called {node!r}")
+    group: str | None = arguments.socket_group
+    if group is not None and arguments.socket is None:
+        raise ConfigError("--socket-group must come with --socket")
+    metrics: str | None = arguments.metrics
+    return RecordSettings(
+        file=Path(f"energy-{node}.sqlite") if out is None else out,
+        node=node,
+        interval_ns=parse_duration_ns(arguments.interval),
+        for_ns=None if arguments.duration is None else parse_duration_ns(arguments.duration),
+        keep_ns=None if arguments.keep is None else parse_duration_ns(arguments.keep),
+        edge=arguments.socket,
+        edge_group=None if group is None else _group(group),
+        metrics=None if metrics is None else parse_address(metrics),
+    )
+
+
+def _group(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ConfigError(f"--socket-group must be a group of this machine, got {name!r}") from None
+
+
+def _tell(started: Started, settings: RecordSettings) -> None:
+    devices = ", ".join(f"{one.name} ({one.source}, {one.method})" for one in started.run.devices)
+    _say(f"recording {devices}")
+    for text in started.run.warnings:
+        _say(f"warning: {text}")
+    if settings.edge is not None:
+        _say(f"readings can be asked for at {settings.edge}")
+    if started.metrics is not None:
+        _say(f"metrics are served at http://{started.metrics[0]}:{started.metrics[1]}/metrics")
+    _say(f"to {settings.file}, recording {started.number}, every {format_duration(settings.interval_ns)}")
+
+
+def _say(text: str) -> None:
+    print(f"emlio energy record: {text}", file=sys.stderr, flush=True)

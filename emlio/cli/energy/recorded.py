@@ -1,0 +1,119 @@
+"""How a recording is shown: what its devices used, and what is wrong with it.
+
+Covers: the text and the JSON that `record` and `show` print. Does not cover: adding up (emlio.energy.tally), stages and epochs.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from emlio.energy.domain import Method
+from emlio.energy.store import Recording
+from emlio.energy.tally import DeviceTally, Tally
+from emlio.units import format_duration, format_size
+
+__all__ = ["recording_document", "recording_text"]
+
+_HEADINGS = ("device", "domain", "source", "method", "joules", "mean W", "events")
+
+
+def recording_text(recording: Recording, tally: Tally) -> str:
+    """For people. Estimates begin with ~, what may be too low with >=; what is not known is -."""
+    rows = [_HEADINGS, *(_cells(one) for one in tally.devices)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    numbers = (4, 5)
+    lines = [
+        "  ".join(
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*_head(recording, tally), "", *lines, *_foot(recording, tally)])
+
+
+def _head(recording: Recording, tally: Tally) -> list[str]:
+    run = recording.run
+    begun = datetime.fromtimestamp(run.begun_real_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    parts = [f"{tally.readings:,} readings every {format_duration(run.interval_ns)}", f"{tally.missed:,} missed"]
+    if tally.edges:
+        parts.append(f"{tally.edges:,} of them asked for")
+    if tally.mean_spread_ns is not None:
+        parts.append(
+            f"a pass took {format_duration(tally.mean_spread_ns)}, at most {format_duration(tally.most_spread_ns)}"
+        )
+    lines = [f"{run.node}, from {begun} for {format_duration(tally.duration_ns)}", ", ".join(parts)]
+    did = [
+        "" if tally.busy is None else f"processors {tally.busy:.0%} busy",
+        "" if tally.net_rx_bytes is None else f"{format_size(tally.net_rx_bytes)} received",
+        "" if tally.net_tx_bytes is None else f"{format_size(tally.net_tx_bytes)} sent",
+    ]
+    if any(did):
+        lines.append(", ".join(filter(None, did)))
+    if recording.ended_mono_ns is None:
+        lines.append("not ended: it is being recorded, or its recorder was killed")
+    return lines
+
+
+def _foot(recording: Recording, tally: Tally) -> list[str]:
+    lines = [f"warning: {text}" for text in recording.run.warnings]
+    contained = [one.device.name for one in tally.devices if not one.device.adds]
+    if contained:
+        lines.append(f"not to be added to the others, which it contains: {', '.join(contained)}")
+    errors = sorted({one.device.error for one in tally.devices if one.device.error is not None})
+    if errors:
+        lines.append(
+            f"~ is an estimate, ±{'/'.join(f'{error:.0%}' for error in errors)}: for ratios on one machine, not between machines"
+        )
+    if any(one.lower_bound for one in tally.devices):
+        lines.append(">= is the least it can have been: a part could not be counted")
+    return ["", *lines] if lines else []
+
+
+def _cells(one: DeviceTally) -> tuple[str, ...]:
+    device = one.device
+    mark = (">=" if one.lower_bound else "") + ("~" if device.method is Method.ESTIMATED else "")
+    joules = "-" if one.energy_uj is None else f"{mark}{one.energy_uj / 1e6:,.1f}"
+    watts = "-" if one.mean_watts is None else f"{mark}{one.mean_watts:,.1f}"
+    events = ", ".join(f"{count} {event}" for event, count in sorted(one.events.items())) or "-"
+    return device.name, str(device.domain), device.source, str(device.method), joules, watts, events
+
+
+def recording_document(recording: Recording, tally: Tally) -> dict[str, Any]:
+    """For programs; null is what is not known."""
+    run = recording.run
+    return {
+        "schema": 1,
+        "node": run.node,
+        "run": recording.number,
+        "ended": recording.ended_mono_ns is not None,
+        "begun_mono_ns": run.begun_mono_ns,
+        "begun_real_ns": run.begun_real_ns,
+        "seconds": tally.duration_ns / 1e9,
+        "interval_seconds": run.interval_ns / 1e9,
+        "readings": tally.readings,
+        "missed": tally.missed,
+        "edges": tally.edges,
+        "mean_spread_seconds": None if tally.mean_spread_ns is None else tally.mean_spread_ns / 1e9,
+        "most_spread_seconds": tally.most_spread_ns / 1e9,
+        "busy": tally.busy,
+        "received_bytes": tally.net_rx_bytes,
+        "sent_bytes": tally.net_tx_bytes,
+        "warnings": list(run.warnings),
+        "devices": [
+            {
+                "name": one.device.name,
+                "domain": str(one.device.domain),
+                "source": one.device.source,
+                "method": str(one.device.method),
+                "error": one.device.error,
+                "adds": one.device.adds,
+                "note": one.device.note,
+                "joules": None if one.energy_uj is None else one.energy_uj / 1e6,
+                "mean_watts": one.mean_watts,
+                "lower_bound": one.lower_bound,
+                "unreadable": one.unreadable,
+                "events": {str(event): count for event, count in sorted(one.events.items())},
+            }
+            for one in tally.devices
+        ],
+    }

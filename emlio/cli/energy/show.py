@@ -1,0 +1,37 @@
+"""`emlio energy show`: what a recording comes to.
+
+Covers: the command's arguments. Does not cover: its text (emlio.cli.energy.recorded).
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from emlio.cli.energy.recorded import recording_document, recording_text
+from emlio.energy.store import Store
+from emlio.energy.tally import Tally
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="what `emlio energy record` wrote, or is writing")
+    parser.add_argument("--run", metavar="N", type=int, dest="number", help="which recording of it (default: the last)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Add up and print."""
+    with Store(arguments.file) as store:
+        recording = store.recording(arguments.number)
+        count = len(store.recordings())
+        tally = Tally(recording.run.devices)
+        for reading in store.readings(recording.number):
+            tally.add(reading)
+    if arguments.json:
+        print(json.dumps(recording_document(recording, tally), indent=2))
+    else:
+        which = f"recording {recording.number} of {count}: " if count > 1 else ""
+        print(which + recording_text(recording, tally))
+    return 0

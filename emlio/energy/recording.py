@@ -1,0 +1,232 @@
+"""Records this node: puts sources, file, sockets and signals around a recorder, and takes them down in order.
+
+Covers: what is opened when, the end by a signal, what a recording cost. Does not cover: the loop (emlio.energy.recorder),
+flags and texts (emlio.cli.energy.record).
+"""
+
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emlio.energy.cpu_time import read_facts
+from emlio.energy.doors import Doors
+from emlio.energy.edge import EdgeDesk, listen
+from emlio.energy.meter import Meter
+from emlio.energy.metrics import HTTP_PATIENCE_NS, http_answer, listen_at
+from emlio.energy.node import NodeWatch
+from emlio.energy.probe import ProbeReport, open_sources
+from emlio.energy.prometheus import metrics_text
+from emlio.energy.recorder import Recorder
+from emlio.energy.run import Run, boot_id
+from emlio.energy.schedule import Schedule
+from emlio.energy.store import Recording, Store
+from emlio.energy.tally import Tally
+from emlio.energy.writer import Writer
+from emlio.errors import ConfigError
+
+__all__ = ["RecordSettings", "Recorded", "Started", "record"]
+
+_LEAST_INTERVAL_NS = 10_000_000
+_MOST_INTERVAL_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """How to record.
+
+    Attributes:
+        file: where to; a recording is added to those that are there.
+        node: this node's name.
+        interval_ns: how often.
+        for_ns: for how long; None until a signal comes.
+        keep_ns: readings older than this are forgotten; None keeps all.
+        edge: where to make the Unix socket for edges; None for none.
+        edge_group: the number of the group that may use it too.
+        metrics: host and port to serve metrics at; None for nowhere.
+    """
+
+    file: Path
+    node: str
+    interval_ns: int = 100_000_000
+    for_ns: int | None = None
+    keep_ns: int | None = None
+    edge: Path | None = None
+    edge_group: int | None = None
+    metrics: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if not _LEAST_INTERVAL_NS <= self.interval_ns <= _MOST_INTERVAL_NS:
+            # Sensors of power are joined by lines that are no longer than two seconds.
+            raise ConfigError(f"the interval must be from 10 ms to 1 s, got {self.interval_ns / 1e6:g} ms")
+        if self.for_ns is not None and self.for_ns <= 0:
+            raise ConfigError("the time to record for must be above 0")
+        if self.keep_ns is not None and self.keep_ns <= 0:
+            raise ConfigError("the time to keep readings for must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Told when the first reading is about to be made.
+
+    Attributes:
+        run: what is recorded.
+        number: of the recording in the file.
+        metrics: the host and port served at; None for nowhere.
+    """
+
+    run: Run
+    number: int
+    metrics: tuple[str, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What became of it.
+
+    Attributes:
+        recording: as it lies in the file.
+        tally: of all readings.
+        dropped: readings that the disk was too slow for.
+        cpu_ns: processor time that recording took.
+        took_ns: the time that took.
+    """
+
+    recording: Recording
+    tally: Tally
+    dropped: int
+    cpu_ns: int
+    took_ns: int
+
+
+def record(
+    report: ProbeReport, settings: RecordSettings, *, version: str, started: Callable[[Started], None]
+) -> Recorded:
+    """Record until the time is up, or SIGTERM or SIGINT comes; a second one ends the process as it would without this.
+
+    It must be called in the main thread.
+
+    Args:
+        report: what there is to record.
+        settings: how.
+        version: of the program.
+        started: called once.
+    """
+    machine = report.machine
+    with ExitStack() as stack:
+        sources = open_sources(report)
+        for source in sources:
+            stack.callback(source.close)
+        watch = NodeWatch(proc=machine.proc, sysfs=machine.sysfs)
+        stack.callback(watch.close)
+        doors = stack.enter_context(Doors(machine.clock))
+        store = stack.enter_context(Store(settings.file, read_only=False))
+        begun_ns = machine.clock.monotonic_ns()
+        run = Run(
+            node=settings.node,
+            devices=report.devices,
+            interval_ns=settings.interval_ns,
+            begun_mono_ns=begun_ns,
+            begun_real_ns=time.time_ns(),
+            boot=boot_id(machine.proc),
+            version=version,
+            warnings=report.warnings,
+            facts=_facts(report),
+        )
+        number = store.begin(run)
+        writer = Writer(store, number, keep_ns=settings.keep_ns)
+        stack.callback(writer.close)
+        recorder = Recorder(
+            Meter(sources, clock=machine.clock, real_ns=time.time_ns, use=watch.read),
+            Schedule(start_ns=machine.clock.monotonic_ns(), interval_ns=settings.interval_ns),
+            clock=machine.clock,
+            wait=doors.wait,
+            keep=writer.put,
+        )
+        metrics = _open_doors(stack, doors, settings, run, number, recorder)
+
+        def end() -> None:
+            recorder.end()
+            doors.wake()
+
+        cpu_ns, from_ns = time.process_time_ns(), time.monotonic_ns()
+        with _signals_to(end):
+            started(Started(run=run, number=number, metrics=metrics))
+            recorder.run(None if settings.for_ns is None else begun_ns + settings.for_ns)
+        writer.close()
+        if recorder.last is not None:
+            store.end(number, recorder.last.mono_ns)
+        return Recorded(
+            recording=store.recording(number),
+            tally=recorder.tally,
+            dropped=writer.dropped,
+            cpu_ns=time.process_time_ns() - cpu_ns,
+            took_ns=time.monotonic_ns() - from_ns,
+        )
+
+
+def _open_doors(
+    stack: ExitStack, doors: Doors, settings: RecordSettings, run: Run, number: int, recorder: Recorder
+) -> tuple[str, int] | None:
+    """Answer at the sockets that are wanted; returns where metrics are served."""
+    if settings.edge is not None:
+        desk = EdgeDesk(run, file=settings.file.absolute(), number=number, read=recorder.edge)
+        doors.open(listen(settings.edge, group=settings.edge_group), desk.answer)
+        stack.callback(settings.edge.unlink, missing_ok=True)
+    if settings.metrics is None:
+        return None
+    listener = listen_at(*settings.metrics)
+    doors.open(
+        listener,
+        lambda heard: http_answer(heard, lambda: metrics_text(run.node, recorder.tally)),
+        patience_ns=HTTP_PATIENCE_NS,
+    )
+    return settings.metrics[0], listener.getsockname()[1]
+
+
+def _facts(report: ProbeReport) -> dict[str, Any]:
+    """What a reader of the figures may want to know of the machine."""
+    facts = read_facts(report.machine.proc)
+    model = report.model
+    return {
+        "processor": facts.name,
+        "cores": facts.cores,
+        "memory_bytes": facts.memory_bytes,
+        "virtual": report.virtual,
+        "model": {
+            "idle_watts": model.idle_watts,
+            "max_watts": model.max_watts,
+            "exponent": model.exponent,
+            "memory_watts": model.memory_watts,
+            "origin": model.origin,
+        },
+        "candidates": [
+            {"source": one.source, "name": one.name, "state": str(one.state), "detail": one.detail}
+            for one in report.findings
+        ],
+    }
+
+
+@contextmanager
+def _signals_to(end: Callable[[], None]) -> Generator[None]:
+    """Call `end` at the first SIGTERM or SIGINT."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, frame: object) -> None:
+        restore()
+        end()
+
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

@@ -1,0 +1,295 @@
+"""`emlio energy record`, `show` and `export` as people use them, beside a counter that a host moves.
+
+Covers: what is recorded, its end by a signal and by -9, edges, metrics, exports. Does not cover: what it costs for hours; the
+sources of this machine.
+"""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from emlio.energy.edge import EdgeClient
+from emlio.energy.store import Store
+from emlio.errors import ConfigError
+from emlio.testing.energy_machines import write_zone
+from emlio.testing.energy_series import SECOND_NS
+from emlio.testing.processes import RankProcess, run_python, settles
+
+COMMAND = "import sys; from emlio.cli import main; sys.exit(main())"
+SOON_S = 60.0
+JOULES_A_MOVE = 3
+
+pytestmark = pytest.mark.e2e
+
+
+class Host:
+    """Moves the counter of a powercap tree by 3 J, 25 times a second or so."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        self.joules = 1
+        self._counter = os.open(write_zone(tree, "intel-rapl:0", None, energy_uj=1_000_000), os.O_RDWR)
+        self._stop = Event()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.04):
+            self.joules += JOULES_A_MOVE
+            # Over what stood there: nobody ever reads half of it.
+            os.pwrite(self._counter, f"{self.joules * 1_000_000:015d}\n".encode(), 0)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        os.close(self._counter)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path / "exported")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "energy.sqlite"
+
+
+def recorder(host: Host, file: Path, *words: str) -> RankProcess:
+    """One that records, born recording."""
+    flags = ("--powercap-root", str(host.tree), "--out", str(file), "--node", "n1", *words)
+    process = RankProcess(COMMAND, "energy", "record", *flags, environment={"HOME": str(file.parent)})
+    try:
+        process.wait_for_log(f"to {file}, recording", SOON_S)
+    except BaseException:
+        process.kill()
+        raise
+    return process
+
+
+def energy(*words: object) -> str:
+    return run_python("-c", COMMAND, "energy", *words, timeout_s=SOON_S)
+
+
+def shown(file: Path, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(energy("show", file, "--json", *words))
+    return found
+
+
+def exported_device(document: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [one for one in document["devices"] if one["source"] == "host-export"]
+    return dict(found)
+
+
+def written(file: Path) -> int:
+    """How many readings others see."""
+    try:
+        with Store(file) as store:
+            return len(store.load().readings)
+    except ConfigError:
+        return 0
+
+
+def test_what_the_counter_counted_is_what_was_recorded(host: Host, file: Path) -> None:
+    before = host.joules
+    with recorder(host, file, "--for", "2s") as process:
+        assert process.finish(SOON_S) == 0
+    most = host.joules - before
+    document = shown(file)
+    device = exported_device(document)
+    assert device["method"] == "measured"
+    assert 0 < device["joules"] <= most
+    assert device["joules"] % JOULES_A_MOVE == 0
+    assert device["mean_watts"] == pytest.approx(device["joules"] / document["seconds"])
+    assert device["events"] == {}
+    assert document["ended"]
+    assert document["node"] == "n1"
+    assert document["readings"] + document["missed"] == pytest.approx(21, abs=1)
+    table = energy("show", file)
+    assert table.startswith("n1, from 20")
+    row = next(line.split() for line in table.splitlines() if "host-export" in line)
+    assert row[:4] == ["package-0", "cpu", "host-export", "measured"]
+    assert row[4] == f"{device['joules']:,.1f}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_all_that_was_read(host: Host, file: Path, tmp_path: Path, number: int) -> None:
+    with recorder(host, file, "--socket", str(tmp_path / "edge")) as process:
+        with EdgeClient(tmp_path / "edge", timeout_s=SOON_S) as client:
+            last = client.read().reading
+        process.send_signal(number)
+        assert process.finish(SOON_S) == 0
+        assert "of a core" in process.log
+    assert not (tmp_path / "edge").exists()
+    with Store(file) as store:
+        assert store.recording().ended_mono_ns is not None
+        readings = store.load().readings
+    assert last in readings
+    assert readings[-1].edge
+    assert [one.seq for one in readings] == list(range(len(readings)))
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith(file.name)] == [file.name]
+
+
+def test_killed_it_loses_a_second_at_most_and_the_file_goes_on(host: Host, file: Path) -> None:
+    with recorder(host, file) as process:
+        assert settles(lambda: written(file) >= 15, SOON_S), "it can be read while it is written"
+        process.send_signal(signal.SIGKILL)
+        killed_ns = time.monotonic_ns()
+        assert process.finish(SOON_S) == -signal.SIGKILL
+    with Store(file) as store:
+        assert store.recording().ended_mono_ns is None
+        readings = store.load().readings
+    assert [one.seq for one in readings] == list(range(len(readings)))
+    # A second, and another for a machine that gives the recorder no processor for a while.
+    assert killed_ns - readings[-1].mono_ns < 2 * SECOND_NS
+    assert "it is being recorded, or its recorder was killed" in energy("show", file)
+    with recorder(host, file, "--for", "300ms") as process:
+        assert process.finish(SOON_S) == 0
+    assert energy("show", file).startswith("recording 2 of 2: n1")
+    assert shown(file, "--run", "1")["readings"] == len(readings)
+
+
+def test_an_edge_is_read_between_the_question_and_the_answer(host: Host, file: Path, tmp_path: Path) -> None:
+    with recorder(host, file, "--socket", str(tmp_path / "edge")) as process:
+        with EdgeClient(tmp_path / "edge", timeout_s=SOON_S) as client:
+            asked_ns = time.monotonic_ns()
+            edge = client.read()
+            answered_ns = time.monotonic_ns()
+        assert asked_ns <= edge.reading.mono_ns <= answered_ns
+        assert (edge.node, edge.file, edge.number) == ("n1", str(file), 1)
+        assert settles(lambda: written(file) > edge.reading.seq, SOON_S)
+        assert process.running
+    with Store(file) as store:
+        series = store.load(edge.number)
+    assert edge.reading in series.readings
+    assert series.total_uj("package-0", edge.reading.mono_ns) == edge.reading.totals[0]
+
+
+def metrics_url(process: RankProcess) -> str:
+    process.wait_for_log("metrics are served at ", SOON_S)
+    return process.log.partition("metrics are served at ")[2].split()[0]
+
+
+def joules_of(text: str) -> float:
+    (line,) = [one for one in text.splitlines() if one.startswith("emlio_energy_joules_total") and "host-export" in one]
+    assert 'node="n1",domain="cpu",device="package-0",source="host-export",method="measured"' in line
+    return float(line.rpartition(" ")[2])
+
+
+def test_metrics_rise_as_the_counter_does(host: Host, file: Path) -> None:
+    with recorder(host, file, "--metrics", "0") as process:
+        url = metrics_url(process)
+
+        def joules() -> float:
+            with urllib.request.urlopen(url, timeout=SOON_S) as answer:
+                return joules_of(answer.read().decode())
+
+        first = joules()
+        assert settles(lambda: joules() > first, SOON_S)
+        assert joules() <= host.joules
+
+
+def test_a_real_prometheus_scrapes_it(host: Host, file: Path, tmp_path: Path) -> None:
+    program = os.environ.get("EMLIO_PROMETHEUS") or shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not on PATH, and EMLIO_PROMETHEUS does not say where it is")
+    with recorder(host, file, "--metrics", "0") as process:
+        address = metrics_url(process).removeprefix("http://").removesuffix("/metrics")
+        (tmp_path / "prometheus.yml").write_text(
+            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+            f"scrape_configs: [{{job_name: emlio, static_configs: [{{targets: ['{address}']}}]}}]\n"
+        )
+        log = tmp_path / "prometheus.log"
+        words = [program, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/tsdb"]
+        with log.open("wb") as out:
+            scraping = subprocess.Popen([*words, "--web.listen-address=127.0.0.1:0"], stdout=out, stderr=out)
+        try:
+            wanted = 'emlio_energy_joules_total{node="n1",device="package-0",method="measured"}'
+            assert settles(lambda: len(_asked(log, f"{wanted} > 1")) == 1, SOON_S), log.read_text()[-2000:]
+            assert _asked(log, 'scrape_samples_scraped{job="emlio"} > 5')
+        finally:
+            scraping.kill()
+            scraping.wait()
+
+
+def _asked(log: Path, question: str) -> list[Any]:
+    """What a Prometheus answers; nothing while it starts."""
+    at = log.read_text().rpartition('Listening on" address=')[2].split()
+    if not at or not at[0].startswith("127.0.0.1:"):
+        return []
+    try:
+        url = f"http://{at[0]}/api/v1/query?{urllib.parse.urlencode({'query': question})}"
+        with urllib.request.urlopen(url, timeout=SOON_S) as answer:
+            return list(json.load(answer)["data"]["result"])
+    except urllib.error.URLError:
+        return []
+
+
+def test_exports_say_the_same_as_the_file(host: Host, file: Path, tmp_path: Path) -> None:
+    with recorder(host, file, "--for", "1s") as process:
+        assert process.finish(SOON_S) == 0
+    with Store(file) as store:
+        series = store.load()
+    joules = exported_device(shown(file))["joules"]
+    energy("export", file, "--prometheus", "--out", tmp_path / "energy.prom")
+    assert joules_of((tmp_path / "energy.prom").read_text()) == joules
+    energy("export", file, "--csv", "--out", tmp_path / "energy.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "energy.csv").read_text())))
+    assert len(rows) == len(series.readings) * len(series.devices)
+    totals = [int(row["total_uj"]) for row in rows if row["source"] == "host-export"]
+    assert totals == [total for _, total in series.points("package-0")]
+    printed = energy("export", file, "--csv")
+    assert (tmp_path / "energy.csv").read_text() in printed
+
+
+def test_what_is_estimated_says_so(file: Path) -> None:
+    """On whatever machine this is: figures of a model, and none else, are called estimates."""
+    energy("record", "--out", file, "--for", "300ms", "--cpu-watts", "5:25")
+    devices = shown(file)["devices"]
+    assert devices
+    assert all((one["method"] == "estimated") is (one["source"] == "model") for one in devices)
+    table = energy("show", file)
+    told = "~ is an estimate, ±50%: for ratios on one machine, not between machines" in table
+    assert told is any(one["source"] == "model" for one in devices)
+    assert ("~" in table) is told
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("show", "nowhere.sqlite"), "there must be a recording to read at nowhere.sqlite"),
+        (("export", "nowhere.sqlite", "--csv"), "there must be a recording to read at nowhere.sqlite"),
+        (("record", "--interval", "1ms"), "the interval must be from 10 ms to 1 s, got 1 ms"),
+        (("record", "--for", "0s"), "the time to record for must be above 0"),
+        (("record", "--metrics", "here"), "must be HOST:PORT"),
+        (("record", "--socket-group", "root"), "--socket-group must come with --socket"),
+        (("record", "--socket", "x", "--socket-group", "no such group"), "must be a group of this machine"),
+        (("record", "--node", "a/b"), "--out must say where to record to"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", COMMAND, "energy", *words],
+        capture_output=True, text=True, timeout=SOON_S, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
