@@ -42,6 +42,7 @@ from emlio.wire.control import (
     Welcome,
 )
 from emlio.wire.limits import RECORDS_PER_SIZES, ROWS_PER_PART
+from emlio.wire.seal import CIPHERS, SECRET_BYTES
 
 __all__ = ["PeerReport", "RankSession"]
 
@@ -93,6 +94,7 @@ class RankSession:
         self._pings: dict[int, int] = {}
         self._nonce = 0
         self._rows: list[ShardRow] = []
+        self._protections: tuple[str, ...] = ()
         self._offer: PlanOffer | None = None
         self._catalog: Sequence[ShardRow] = ()
         self._sizes_unsent: deque[SizesRequest] = deque()
@@ -103,6 +105,7 @@ class RankSession:
     def greet(self, hello: Hello, now_ns: int) -> list[RankInstruction]:
         """Begin."""
         self._move("greet", LocalProtocolError)
+        self._protections = hello.protections
         self._heard_ns = now_ns
         return [self._ask(hello, now_ns)]
 
@@ -245,6 +248,12 @@ class RankSession:
                     return []  # the answer to an order that a later one replaced
                 self._answered(now_ns)
                 self._move("current", RemoteProtocolError)
+                if (
+                    self.welcome is not None
+                    and self.welcome.protection in CIPHERS
+                    and len(message.secret) < SECRET_BYTES
+                ):
+                    raise RemoteProtocolError(f"a secret must have {SECRET_BYTES} bytes, got {len(message.secret)}")
                 return [StreamOpened(stream=message.stream, ports=tuple(message.ports), secret=message.secret)]
             case Pong():
                 sent = self._pings.pop(message.nonce, None)
@@ -269,6 +278,11 @@ class RankSession:
 
     def _on_welcome(self, message: Welcome, now_ns: int) -> list[RankInstruction]:
         self._move("welcome", RemoteProtocolError)
+        if message.protection not in self._protections:
+            # Nobody is talked into less than was asked for, not even by a daemon that has the right key.
+            raise RemoteProtocolError(
+                f"data must be protected by one of {', '.join(self._protections)}, the daemon chose {message.protection}"
+            )
         self._answered(now_ns)
         self.session, self.welcome = message.session, message
         self._ping_every_ns = max(
