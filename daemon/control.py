@@ -360,7 +360,8 @@ class Control:
                 on_failure=on_failure,
             )
         except EmlioError as error:
-            self._carry_out(client, machine.refuse("bad-order", str(error)))
+            code = error.code if isinstance(error, RefusedError) else "bad-order"
+            self._carry_out(client, machine.refuse(code, str(error)))
 
     def _on_bound(self, client: Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
         if client.stream is stream:

@@ -322,8 +322,8 @@ class Crew:
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
             last = retry.since or retry.error
-            if source.holding is None and isinstance(last, RefusedError):
-                raise last  # it never was here, and says why
+            if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
+                raise last  # it never was here, and says why, or something else is there
             raise PeerLostError(self._farewell(source, retry))
 
     def _farewell(self, source: Source, retry: Retry) -> str:
