@@ -1,7 +1,8 @@
 """The four commands of README.md that lead to an encrypted set-up, typed on two hosts.
 
 Two network namespaces with a link between them stand for the hosts, and two homes. The commands and the loader's lines are read
-out of README.md; only what its reader replaces too is replaced: keys, a folder, the name of a host by its address, what is done with a batch.
+out of README.md; only what its reader replaces too is replaced: keys, a folder, the name of a host by its address, what is done
+with a batch.
 
 Covers: that the commands do what the text says, and that a host that was not allowed gets nothing. Does not cover: other ways to
 exchange keys (test_key_commands), what goes wrong (tests/integration/test_trust).
