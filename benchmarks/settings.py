@@ -102,6 +102,12 @@ class CommonSettings:
     append: bool = option(
         False, "add to the samples in the --json file, if they are of a like run", parse=_switch, switch=True
     )
+    into: Path | None = option(
+        None,
+        "put the tables into this Markdown file, in the place of its first ```text block",
+        parse=_path,
+        metavar="FILE.md",
+    )
     data: Path | None = option(
         None,
         "keep datasets in this folder and use what is there (default: a temporary one)",
