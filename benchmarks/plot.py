@@ -80,7 +80,7 @@ def plot_delivery(results: Results, path: Path) -> None:
         key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name),
     )
     bar = min(_BAR, _GROUP / max(len(names), 1))
-    with sheet(path, width=max(2.4 + 0.52 / bar * len(scenarios), 8.0), height=5.6) as (figure, axes):
+    with sheet(path, width=max(2.4 + max(2.0, 0.4 * len(names)) * len(scenarios), 8.0), height=5.6) as (figure, axes):
         for place, name in enumerate(names):
             _bars(axes, rows, scenarios, name, bar, place - (len(names) - 1) / 2)
         half = max(len(names), 1) * bar / 2 + 0.06
