@@ -44,9 +44,7 @@ class Tap:
         header = decode_data_header(head, len(payload) - (TAG_BYTES if seal is not None else 0))
         self.order.check(header)
         if seal is not None:
-            opened = np.empty(len(payload) - TAG_BYTES, np.uint8).data
-            seal.open(header.lane_sequence, head, payload, opened)
-            payload = opened
+            payload = seal.open_here(header.lane_sequence, head, payload)
         return Message(header=header, payload=payload, sizes=header.record_sizes())
 
 
