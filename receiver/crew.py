@@ -157,7 +157,7 @@ class Crew:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
             self._carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
         if news is not None and not source.link.closed:
-            reason = self._config.trust.reason(news, source.peer)
+            reason = self._config.trust.reason(source.clearest(news), source.peer)
             if reason is not None:
                 raise reason
             self._carry_out(source, source.machine.cut_off())
