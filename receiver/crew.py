@@ -279,7 +279,7 @@ class Crew:
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
         retry = source.retry or source.trouble
-        passing = may_pass(error, retry)
+        passing = may_pass(error, retry, has_sent=source.machine.stream > 1)
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))
