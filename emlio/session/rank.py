@@ -94,6 +94,7 @@ class RankSession:
         self._nonce = 0
         self._rows: list[ShardRow] = []
         self._offer: PlanOffer | None = None
+        self._catalog_sent = False
         self._catalog: Sequence[ShardRow] = ()
         self._sizes_unsent: deque[SizesRequest] = deque()
         self._sizes_open: list[SizesRequest] = []
@@ -332,6 +333,9 @@ class RankSession:
             return [Agreed()]
         if self._offer is None:
             raise RemoteProtocolError("a catalog must not be asked for before a plan is offered")
+        if self._catalog_sent:
+            raise RemoteProtocolError("a catalog must be asked for once in a session, got the question again")
+        self._catalog_sent = True
         rows, fingerprint = self._catalog, self._offer.fingerprint
         self._asked_ns = now_ns
         return [
