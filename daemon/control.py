@@ -82,6 +82,8 @@ class Control:
         self._calls: deque[Callable[[], None]] = deque()
         # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
         self._next_session = secrets.randbits(60)
+        # No session's deadline is before it. Each message moves one later: looking at all of them then would be work for nothing.
+        self._tick_ns: int | None = None
         self._emptied = False  # the last session has just ended
         self._draining = False
         self._drain_until_ns = 0
@@ -115,8 +117,7 @@ class Control:
                 self._long_answers.turn()
                 now_ns = self._clock.monotonic_ns()
                 self._look_at_permissions(now_ns)
-                for client in list(self._clients.values()):
-                    self._carry_out(client, client.machine.tick(now_ns))
+                self._tick(now_ns)
                 self._decide(self._claims.tick(now_ns))
                 if self._emptied and not self._clients:
                     self._emptied = False
@@ -159,16 +160,23 @@ class Control:
             if self._turns.over(self._clock.monotonic_ns()):
                 return
 
+    def _tick(self, now_ns: int) -> None:
+        if self._tick_ns is None or now_ns < self._tick_ns:
+            return
+        for client in list(self._clients.values()):
+            self._carry_out(client, client.machine.tick(now_ns))
+        self._tick_ns = min((client.machine.deadline_ns() for client in self._clients.values()), default=None)
+
     def _timeout_ms(self) -> int | None:
         now_ns = self._clock.monotonic_ns()
-        deadlines = [client.machine.deadline_ns() for client in self._clients.values()]
         others = (
+            self._tick_ns,
             self._claims.deadline_ns(),
             self._permissions.deadline_ns(),
             self._long_answers.deadline_ns(now_ns),
             self._turns.deadline_ns(now_ns),
         )
-        deadlines += [at for at in others if at is not None]
+        deadlines = [at for at in others if at is not None]
         if self._draining:
             streams = [client.stream for client in self._clients.values() if client.stream is not None]
             if now_ns >= self._drain_until_ns or not any(stream.in_flight_bytes for stream in streams):
@@ -294,6 +302,7 @@ class Control:
             label=label,
         )
         self._clients[identity] = client
+        self._tick_ns = min(self._tick_ns or machine.deadline_ns(), machine.deadline_ns())
         _LOG.info("%s begins", label)
         self._carry_out(client, machine.begin())
         if not client.reached:
