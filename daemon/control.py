@@ -54,6 +54,9 @@ __all__ = ["Control"]
 _LOG = logging.getLogger("emlio.daemon")
 _LEAVING = "this daemon is shutting down"
 
+_TIDY_NS = 5_000_000_000
+"""After a session others may end, and libzmq frees what it has for a connection later; giving memory back takes milliseconds."""
+
 
 class Control:
     """Owns the control socket, the sessions and, through them, all streams. `run` is the control thread's body."""
@@ -84,7 +87,7 @@ class Control:
         self._next_session = secrets.randbits(60)
         # No session's deadline is before it. Each message moves one later: looking at all of them then would be work for nothing.
         self._tick_ns: int | None = None
-        self._emptied = False  # the last session has just ended
+        self._tidy_ns: int | None = None  # sessions ended: memory they had is to be given back then
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
@@ -119,8 +122,8 @@ class Control:
                 self._look_at_permissions(now_ns)
                 self._tick(now_ns)
                 self._decide(self._claims.tick(now_ns))
-                if self._emptied and not self._clients:
-                    self._emptied = False
+                if self._tidy_ns is not None and now_ns >= self._tidy_ns:
+                    self._tidy_ns = None
                     give_back_freed_memory()
         finally:
             self._decide(self._claims.dismiss("draining", _LEAVING))
@@ -171,6 +174,7 @@ class Control:
         now_ns = self._clock.monotonic_ns()
         others = (
             self._tick_ns,
+            self._tidy_ns,
             self._claims.deadline_ns(),
             self._permissions.deadline_ns(),
             self._long_answers.deadline_ns(now_ns),
@@ -360,7 +364,8 @@ class Control:
                     self._orders.stop(client)
                 case Ended(reason=reason):
                     if self._clients.pop(client.identity, None) is not None:
-                        self._emptied = not self._clients
+                        if self._tidy_ns is None or not self._clients:
+                            self._tidy_ns = self._clock.monotonic_ns() + (_TIDY_NS if self._clients else 0)
                         self._admission.leave(client.owner)
                         self._orders.forget(client)
                         self._long_answers.forget(client)
