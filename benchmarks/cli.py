@@ -21,6 +21,7 @@ from emlio.benchmarks.decode import run_decode
 from emlio.benchmarks.decode_figures import render_decode
 from emlio.benchmarks.decode_plot import plot_decode
 from emlio.benchmarks.delivery import run_delivery
+from emlio.benchmarks.document import check_page, put_into
 from emlio.benchmarks.examples import run_examples
 from emlio.benchmarks.memory import run_memory
 from emlio.benchmarks.padding import run_padding
@@ -149,7 +150,9 @@ def _carry_out(command: Command, settings: CommonSettings) -> int:
     plot = settings.plot if isinstance(settings, PlottedSettings) else None
     if plot is not None:
         check_plotting()
-    # Read before hours of measuring, so that a file that cannot be read costs none of them.
+    # Looked at before hours of measuring, so that a file that cannot be used costs none of them.
+    if settings.into is not None:
+        check_page(settings.into)
     older = (
         read_results(settings.json)
         if settings.append and settings.json is not None and settings.json.exists()
@@ -162,7 +165,10 @@ def _carry_out(command: Command, settings: CommonSettings) -> int:
         write_results(results, settings.json)
     if plot is not None and command.plot is not None:
         command.plot(results, plot)
-    print(command.render(results))
+    tables = command.render(results)
+    print(tables)
+    if settings.into is not None:
+        put_into(settings.into, tables)
     missed = missed_bounds(results.figures)
     if missed:
         print(f"emlio-bench: out of bounds: {'; '.join(missed)}", file=sys.stderr)

@@ -12,6 +12,7 @@ from emlio.benchmarks.environment import read_environment
 from emlio.benchmarks.iperf import Iperf, find_iperf
 from emlio.benchmarks.loader import Loader
 from emlio.benchmarks.paper import Paper, msgpack_is_installed
+from emlio.benchmarks.protection_cost import cipher_speeds, protection_figures, sealing_figures
 from emlio.benchmarks.results import Results, Sample
 from emlio.benchmarks.runner import run_rounds
 from emlio.benchmarks.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario
@@ -38,6 +39,8 @@ def make_subjects(settings: DeliverySettings, iperf: str | None) -> list[Subject
                 subjects.append(Bare())
             case "emlio":
                 subjects += [Loader(order=order) for order in settings.orders]
+            case "sealed" | "curve" | "keyed":
+                subjects += [Loader(order=order, way=word) for order in settings.orders]
             case _:
                 if not msgpack_is_installed():
                     raise ConfigError(
@@ -62,6 +65,7 @@ def run_delivery(settings: DeliverySettings) -> Results:
     subjects = make_subjects(settings, iperf)
     window = QUICK_WINDOW if settings.quick else Window(sample_bytes=settings.bytes)
     samples: list[Sample] = []
+    speeds = cipher_speeds(1 if settings.quick else settings.repeats) if "sealed" in settings.subjects else ()
     with data_root(settings.data) as root:
         for scenario in _scenarios(settings):
             directory = make_data(scenario.data, root, progress=sys.stderr.isatty())
@@ -80,4 +84,9 @@ def run_delivery(settings: DeliverySettings) -> Results:
             ("sample_bytes", str(window.sample_bytes)),
         ),
         samples=tuple(samples),
+        figures=(
+            *protection_figures(samples, settings.orders, bounded=not settings.quick),
+            *sealing_figures(samples, settings.orders, speeds),
+            *speeds,
+        ),
     )

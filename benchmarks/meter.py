@@ -27,6 +27,7 @@ class Measurement:
         sender_cpu_ns: processor time of the sending process in it, user and system, all threads.
         receiver_cpu_ns: likewise of the receiving process.
         first_batch_ns: from the loader's construction to its first batch, where there is a loader.
+        protection: what kept records from being read on their way, where there is a loader.
     """
 
     payload_bytes: int
@@ -35,6 +36,7 @@ class Measurement:
     sender_cpu_ns: int
     receiver_cpu_ns: int
     first_batch_ns: int | None = None
+    protection: str | None = None
 
     def __post_init__(self) -> None:
         if self.payload_bytes < 1 or self.elapsed_ns < 1:
@@ -109,7 +111,7 @@ class Meter:
             return True
         return False
 
-    def measurement(self, first_batch_ns: int | None = None) -> Measurement:
+    def measurement(self, first_batch_ns: int | None = None, protection: str | None = None) -> Measurement:
         """The sample, once it is complete."""
         if self._begun is None or self._ended is None:
             raise ConfigError("a sample must be complete before it is read")
@@ -123,6 +125,7 @@ class Meter:
             sender_cpu_ns=sender_ns,
             receiver_cpu_ns=receiver_ns,
             first_batch_ns=first_batch_ns,
+            protection=protection,
         )
 
     def _read(self) -> tuple[int, int, int]:

@@ -20,12 +20,23 @@ from emlio.errors import ConfigError
 
 __all__ = ["check_plotting", "plot_delivery", "sheet"]
 
-_COLOURS: Final = {"paper": "#b9bec7", "emlio-shard": "#7cb3d9", "emlio-global": "#1f6fa8"}
+_COLOURS: Final = {
+    "paper": "#b9bec7",
+    "emlio-shard": "#7cb3d9",
+    "emlio-global": "#1f6fa8",
+    "emlio-shard-sealed": "#8cc79a",
+    "emlio-global-sealed": "#2e8b57",
+    "emlio-shard-curve": "#e0c07a",
+    "emlio-global-curve": "#b98a1e",
+}
 _OTHER_COLOUR: Final = "#8f79b8"
 _LIMIT_COLOUR: Final = "#c0392b"
 _BARE_COLOUR: Final = "#333333"
-_ORDER: Final = ("paper", "emlio-shard", "emlio-global")
+_ORDER: Final = tuple(_COLOURS)
 _BAR: Final = 0.26
+_GROUP: Final = 0.84
+"""The most a group may take of its place, however many bars it has."""
+
 _INK: Final = "#333333"
 
 
@@ -68,10 +79,11 @@ def plot_delivery(results: Results, path: Path) -> None:
         {row.subject for row in rows} - {BARE, *LIMITS},
         key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name),
     )
-    with sheet(path, width=max(2.4 + 2.0 * len(scenarios), 8.0), height=5.6) as (figure, axes):
+    bar = min(_BAR, _GROUP / max(len(names), 1))
+    with sheet(path, width=max(2.4 + max(2.0, 0.4 * len(names)) * len(scenarios), 8.0), height=5.6) as (figure, axes):
         for place, name in enumerate(names):
-            _bars(axes, rows, scenarios, name, place - (len(names) - 1) / 2)
-        half = max(len(names), 1) * _BAR / 2 + 0.06
+            _bars(axes, rows, scenarios, name, bar, place - (len(names) - 1) / 2)
+        half = max(len(names), 1) * bar / 2 + 0.06
         for name in (*LIMITS, BARE):
             _lines(axes, rows, scenarios, name, half)
         _dress(axes, rows, scenarios)
@@ -79,11 +91,11 @@ def plot_delivery(results: Results, path: Path) -> None:
         figure.tight_layout(rect=(0.01, 0.03, 0.99, 0.89))
 
 
-def _bars(axes: Any, rows: Sequence[Row], scenarios: Sequence[str], name: str, shift: float) -> None:
+def _bars(axes: Any, rows: Sequence[Row], scenarios: Sequence[str], name: str, bar: float, shift: float) -> None:
     chosen = [row for row in rows if row.subject == name]
-    places = [scenarios.index(row.scenario) + shift * _BAR for row in chosen]
+    places = [scenarios.index(row.scenario) + shift * bar for row in chosen]
     heights = [row.bytes_per_s.median / 1e9 for row in chosen]
-    axes.bar(places, heights, _BAR * 0.92, color=_COLOURS.get(name, _OTHER_COLOUR), label=label(name), zorder=2)
+    axes.bar(places, heights, bar * 0.92, color=_COLOURS.get(name, _OTHER_COLOUR), label=label(name), zorder=2)
     for row, place, height in zip(chosen, places, heights, strict=True):
         low, high = row.bytes_per_s.least / 1e9, row.bytes_per_s.most / 1e9
         axes.vlines(place, low, high, color=_INK, linewidth=0.9, alpha=0.7, zorder=3)

@@ -17,19 +17,23 @@ __all__ = ["label", "missed_bounds", "render"]
 
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",
-    "emlio-block": "EMLIO, block order, verified",
-    "emlio-global": "EMLIO, global order, verified",
-    "emlio-none": "EMLIO, file order, verified",
-    "emlio-shard": "EMLIO, shard order, verified",
     "iperf3": "iperf3, one stream",
     "paper": "the paper's way, shard order",
     "sockets": "plain TCP sockets (no iperf3)",
 }
+_ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
+_WAYS: Final = {"": "verified", "curve": "CURVE", "keyed": "keys only", "sealed": "sealed"}
 
 
 def label(subject: str) -> str:
     """A subject's name for people."""
-    return _LABELS.get(subject, subject)
+    if subject in _LABELS:
+        return _LABELS[subject]
+    ours, _, rest = subject.partition("-")
+    order, _, way = rest.partition("-")
+    return (
+        f"EMLIO, {_ORDERS[order]}, {_WAYS[way]}" if ours == "emlio" and order in _ORDERS and way in _WAYS else subject
+    )
 
 
 def render(results: Results) -> str:
@@ -80,6 +84,7 @@ def _scenario_table(rows: Sequence[Row], scenario: str) -> str:
             "of bare pair",
             "CPU s/GB",
             "first batch",
+            "protected by",
         )
     ]
     table += [
@@ -91,6 +96,7 @@ def _scenario_table(rows: Sequence[Row], scenario: str) -> str:
             _spread(row.of_bare, "{:.0f}", 100, " %") if row.of_bare else "",
             f"{row.sender_s_per_gb.median:.2f} + {row.receiver_s_per_gb.median:.2f}",
             f"{row.first_batch_ms.median:.0f} ms" if row.first_batch_ms else "",
+            row.protection,
         )
         for row in chosen
     ]

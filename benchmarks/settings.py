@@ -40,7 +40,8 @@ DECODE_SUBJECTS = (
     "carry-daemon",
     "carry-local",
 )
-SUBJECTS = ("limit", "bare", "emlio", "paper")
+SUBJECTS = ("limit", "bare", "emlio", "sealed", "curve", "paper", "keyed")
+_USUAL_SUBJECTS = SUBJECTS[:-1]
 WAYS = ("memory", "loopback", "link", "reordered")
 
 
@@ -101,6 +102,12 @@ class CommonSettings:
     append: bool = option(
         False, "add to the samples in the --json file, if they are of a like run", parse=_switch, switch=True
     )
+    into: Path | None = option(
+        None,
+        "put the tables into this Markdown file, in the place of its first ```text block",
+        parse=_path,
+        metavar="FILE.md",
+    )
     data: Path | None = option(
         None,
         "keep datasets in this folder and use what is there (default: a temporary one)",
@@ -160,7 +167,11 @@ class DeliverySettings(PlottedSettings):
         ("global", "shard"), "the loader's orders (default global,shard)", parse=_orders, metavar="ORDER,..."
     )
     subjects: tuple[str, ...] = option(
-        SUBJECTS, f"who is measured (default {','.join(SUBJECTS)})", parse=_subjects, metavar="NAME,..."
+        _USUAL_SUBJECTS,
+        "who is measured: emlio is without keys, sealed, curve and keyed are with them, keyed without encryption "
+        f"(default {','.join(_USUAL_SUBJECTS)})",
+        parse=_subjects,
+        metavar="NAME,...",
     )
     repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=_whole, metavar="N")
     bytes: int = option(

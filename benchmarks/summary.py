@@ -52,6 +52,7 @@ class Row:
         sender_s_per_gb: processor seconds the sender spent on a gigabyte.
         receiver_s_per_gb: likewise the receiver.
         first_batch_ms: from the loader's construction; None where there is no loader.
+        protection: what kept records from being read on their way; empty where there is no loader.
         shortest_ns: the shortest window.
     """
 
@@ -65,6 +66,7 @@ class Row:
     sender_s_per_gb: Spread
     receiver_s_per_gb: Spread
     first_batch_ms: Spread | None
+    protection: str
     shortest_ns: int
 
 
@@ -103,6 +105,7 @@ def _row(samples: Sequence[Sample], name: str, limit: str | None) -> Row:
         sender_s_per_gb=spread([value.sender_cpu_ns / value.payload_bytes for value in measured]),
         receiver_s_per_gb=spread([value.receiver_cpu_ns / value.payload_bytes for value in measured]),
         first_batch_ms=spread(first) if first else None,
+        protection=", ".join(dict.fromkeys(value.protection for value in measured if value.protection)),
         shortest_ns=min(value.elapsed_ns for value in measured),
     )
 

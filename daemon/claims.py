@@ -48,6 +48,11 @@ class Caller:
         return self.hello.job, self.hello.dataset, self.hello.rank
 
     @property
+    def owner(self) -> bytes:
+        """Whose share of everything it takes from: all of one key have one, or of one host where nobody shows a key."""
+        return self.key or self.address.encode()
+
+    @property
     def process(self) -> tuple[bytes, str, int]:
         """Whose it is."""
         return self.key, self.hello.host, self.hello.pid

@@ -21,10 +21,12 @@ class Client:
         machine: the conversation.
         served: its dataset.
         key: the public key it proved to have; none where nobody is asked for one.
+        owner: whose share of everything it takes from: that of its key, or of its host.
         protection: how its data are protected.
         label: whose it is, for the log.
         agreed: the plan, once there is one.
         stream: the one that runs.
+        lanes: how many it was ordered with.
         reached: whether it was there when something was last sent to it.
     """
 
@@ -32,8 +34,10 @@ class Client:
     machine: DaemonSession
     served: ServedDataset
     key: bytes
+    owner: bytes
     protection: str
     label: str
     agreed: AgreedPlan | None = None
     stream: Stream | None = None
+    lanes: int = 0
     reached: bool = True

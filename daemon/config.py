@@ -24,7 +24,7 @@ _MESSAGE_LEAST = 1 << 20
 """Of messages sized by themselves. At 4 MiB the work per message is a tenth of the work per byte; more gains little."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+|\*):(\d{1,5})")
+_ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Endpoint:
     @staticmethod
     def parse(text: Any) -> "Endpoint":
         """tcp://HOST:PORT; an IPv6 address in brackets."""
-        match = _ENDPOINT.fullmatch(str(text))
+        match = _ENDPOINT.fullmatch(str(text)) if str(text).isprintable() else None
         if match is None:
             raise ConfigError(f"must be tcp://HOST:PORT (IPv6 in brackets), got {text!r}")
         return Endpoint(host=match[1].strip("[]"), port=int(match[2]))

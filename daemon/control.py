@@ -11,47 +11,51 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from emlio.clock import Clock
+from emlio.daemon.admission import Admission
 from emlio.daemon.answers import fault_of, welcome_to
 from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
 from emlio.daemon.client import Client
 from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.lane_guard import LaneGuard
-from emlio.daemon.library import Library, ServedDataset
+from emlio.daemon.library import Library
+from emlio.daemon.limits import MOST_OPEN_QUESTIONS
+from emlio.daemon.long_answers import LongAnswers
 from emlio.daemon.memory import give_back_freed_memory
+from emlio.daemon.orders import Orders
 from emlio.daemon.permissions import Permissions
 from emlio.daemon.sender import StreamTotals
-from emlio.daemon.stream import Stream, StreamFailure
+from emlio.daemon.stream import StreamFailure
 from emlio.daemon.streams import Streams
-from emlio.daemon.transport import ControlSocket, Network, Received, Waiter
-from emlio.errors import DatasetError, EmlioError, RefusedError, RemoteProtocolError
-from emlio.processor import has_aes
+from emlio.daemon.transport import ControlSocket, Network, Received, Sent, Waiter
+from emlio.daemon.turns import Turns
+from emlio.errors import DatasetError, RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
 from emlio.waker import Waker
 from emlio.wire.control import (
+    CatalogPart,
     ControlMessage,
     Hello,
-    Open,
     Ping,
     Pong,
     Refused,
+    ShardsReply,
     decode_control,
     encode_control,
 )
-from emlio.wire.protection import accepted, choose
 
 __all__ = ["Control"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _LEAVING = "this daemon is shutting down"
 
-_MESSAGES_A_TURN = 256
-"""Messages taken before deadlines and other threads have their turn, however many a peer sends."""
+_TIDY_NS = 5_000_000_000
+"""After a session others may end, and libzmq frees what it has for a connection later; giving memory back takes milliseconds."""
 
 
 class Control:
@@ -62,7 +66,7 @@ class Control:
     ) -> None:
         self._config = config
         self._permissions = permissions
-        self._protections = accepted(config.encryption, keyed=permissions.are_asked, has_aes=has_aes())
+        self._admission = Admission(config, library, permissions)
         self._library = library
         self._clock = clock
         self._socket: ControlSocket = network.control()
@@ -73,12 +77,17 @@ class Control:
             self.abandon()
             raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
+        self._orders = Orders(library, self._streams, self.call, self._carry_out)
+        self._long_answers = LongAnswers(self._send_to)
+        self._turns = Turns()
         self._claims = Claims(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
         # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
         self._next_session = secrets.randbits(60)
-        self._emptied = False  # the last session has just ended
+        # No session's deadline is before it. Each message moves one later: looking at all of them then would be work for nothing.
+        self._tick_ns: int | None = None
+        self._tidy_ns: int | None = None  # sessions ended: memory they had is to be given back then
         self._draining = False
         self._drain_until_ns = 0
         self._stop = False
@@ -98,24 +107,23 @@ class Control:
     def run(self) -> None:
         """Serve until `stop`, or until `drain` has emptied."""
         self._streams.start()
-        waiter = Waiter(self._waker)
+        waiter, deaf = Waiter(self._waker), Waiter(self._waker)
         try:
             while not self._stop:
-                waiter.wait(self._timeout_ms(), control=self._socket)
+                if self._turns.rest_ns(self._clock.monotonic_ns()):
+                    deaf.wait(self._timeout_ms())
+                else:
+                    waiter.wait(self._timeout_ms(), control=self._socket)
                 while self._calls:
                     self._calls.popleft()()
-                for _ in range(_MESSAGES_A_TURN):
-                    received = self._socket.receive()
-                    if received is None:
-                        break
-                    self._on_message(received)
+                self._listen()
+                self._long_answers.turn()
                 now_ns = self._clock.monotonic_ns()
                 self._look_at_permissions(now_ns)
-                for client in list(self._clients.values()):
-                    self._carry_out(client, client.machine.tick(now_ns))
+                self._tick(now_ns)
                 self._decide(self._claims.tick(now_ns))
-                if self._emptied and not self._clients:
-                    self._emptied = False
+                if self._tidy_ns is not None and now_ns >= self._tidy_ns:
+                    self._tidy_ns = None
                     give_back_freed_memory()
         finally:
             self._decide(self._claims.dismiss("draining", _LEAVING))
@@ -147,12 +155,33 @@ class Control:
 
     # ---- receiving ------------------------------------------------------------------------------------------------
 
+    def _listen(self) -> None:
+        if not self._turns.begin(self._clock.monotonic_ns()):
+            return
+        while (received := self._socket.receive()) is not None:
+            self._on_message(received)
+            if self._turns.over(self._clock.monotonic_ns()):
+                return
+
+    def _tick(self, now_ns: int) -> None:
+        if self._tick_ns is None or now_ns < self._tick_ns:
+            return
+        for client in list(self._clients.values()):
+            self._carry_out(client, client.machine.tick(now_ns))
+        self._tick_ns = min((client.machine.deadline_ns() for client in self._clients.values()), default=None)
+
     def _timeout_ms(self) -> int | None:
-        deadlines = [client.machine.deadline_ns() for client in self._clients.values()]
-        others = (self._claims.deadline_ns(), self._permissions.deadline_ns())
-        deadlines += [at for at in others if at is not None]
+        now_ns = self._clock.monotonic_ns()
+        others = (
+            self._tick_ns,
+            self._tidy_ns,
+            self._claims.deadline_ns(),
+            self._permissions.deadline_ns(),
+            self._long_answers.deadline_ns(now_ns),
+            self._turns.deadline_ns(now_ns),
+        )
+        deadlines = [at for at in others if at is not None]
         if self._draining:
-            now_ns = self._clock.monotonic_ns()
             streams = [client.stream for client in self._clients.values() if client.stream is not None]
             if now_ns >= self._drain_until_ns or not any(stream.in_flight_bytes for stream in streams):
                 self._stop = True
@@ -160,7 +189,7 @@ class Control:
             deadlines.append(now_ns + 20_000_000)
         if not deadlines:
             return None
-        return max(0, (min(deadlines) - self._clock.monotonic_ns()) // 1_000_000 + 1)
+        return max(0, (min(deadlines) - now_ns) // 1_000_000 + 1)
 
     def _on_message(self, received: Received) -> None:
         identity = received.connection
@@ -175,6 +204,8 @@ class Control:
             self._refuse(identity, "protocol", str(error))
             return
         match message:
+            case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
+                self._refuse(identity, "no-session", "there is no memory for another list of shards now")
             case Hello() if client is not None or self._claims.waits(identity):
                 self._refuse(identity, "protocol", "a connection must say hello once")
             case Hello():
@@ -220,24 +251,13 @@ class Control:
     def _greet(self, caller: Caller) -> None:
         if self._draining:
             self._send(caller.connection, Refused(code="draining", text=_LEAVING))
-        elif self._find(caller) is not None:
-            self._decide(self._claims.say_hello(caller, self._clock.monotonic_ns()))
-
-    def _find(self, caller: Caller) -> ServedDataset | None:
-        """What it asks for; where that cannot be had, it is told."""
-        hello = caller.hello
+            return
         try:
-            if not hello.rank < hello.world_size:
-                raise RefusedError(
-                    f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range"
-                )
-            choose(self._protections, hello.protections)
-            return self._library.find(hello.dataset, self._permissions.readable(caller.key, self._library.names))
+            self._admission.judge(caller)
         except RefusedError as error:
             self._send(caller.connection, Refused(code=error.code, text=str(error)))
-        except DatasetError as error:
-            self._send(caller.connection, Refused(code="dataset-changed", text=str(error)))
-        return None
+        else:
+            self._decide(self._claims.say_hello(caller, self._clock.monotonic_ns()))
 
     def _decide(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -245,7 +265,7 @@ class Control:
                 case Admit(caller=caller):
                     self._admit(caller)
                 case TurnAway(caller=caller, code=code, text=text):
-                    _LOG.warning("%s is turned away: %s", caller, text)
+                    self._complaints.add(f"{caller} is turned away: {text}", self._clock.monotonic_ns())
                     self._send(caller.connection, Refused(code=code, text=text))
                 case End(connection=connection, reason=reason):
                     if (client := self._clients.get(connection)) is not None:
@@ -259,11 +279,13 @@ class Control:
 
     def _admit(self, caller: Caller) -> None:
         identity, hello = caller.connection, caller.hello
-        served = self._find(caller)
-        if served is None:
+        try:
+            admitted = self._admission.enter(caller)
+        except RefusedError as error:
+            self._send(identity, Refused(code=error.code, text=str(error)))
             self._decide(self._claims.gone(identity))
             return
-        protection = choose(self._protections, hello.protections)
+        served, protection = admitted.served, admitted.protection
         welcome = welcome_to(served, self._config, session=self._next_session, daemon=self._name, protection=protection)
         self._next_session += 1
         machine = DaemonSession(
@@ -275,9 +297,16 @@ class Control:
         )
         label = f"session {welcome.session} (rank {hello.rank}/{hello.world_size} of {hello.dataset}, {hello.host}:{hello.pid})"
         client = Client(
-            identity=identity, machine=machine, served=served, key=caller.key, protection=protection, label=label
+            identity=identity,
+            machine=machine,
+            served=served,
+            key=caller.key,
+            owner=caller.owner,
+            protection=protection,
+            label=label,
         )
         self._clients[identity] = client
+        self._tick_ns = min(self._tick_ns or machine.deadline_ns(), machine.deadline_ns())
         _LOG.info("%s begins", label)
         self._carry_out(client, machine.begin())
         if not client.reached:
@@ -287,7 +316,21 @@ class Control:
 
     def _send(self, identity: bytes, message: ControlMessage) -> bool:
         """Whether the peer is there."""
-        return self._socket.send(identity, encode_control(message))
+        return self._socket.send(identity, encode_control(message)).reached
+
+    def _send_to(self, client: Client, data: bytes) -> Sent:
+        sent = self._socket.send(client.identity, data)
+        client.reached = sent.reached
+        if sent.reached and not sent.taken:
+            self._carry_out(client, client.machine.end("it does not read what it is answered"))
+        return sent
+
+    def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage]) -> None:
+        if not self._long_answers.add(client, answer):
+            text = (
+                f"at most {MOST_OPEN_QUESTIONS} questions may be open, this rank asks more before it takes the answers"
+            )
+            self._carry_out(client, client.machine.refuse("protocol", text))
 
     def _say_what_left(self, client: Client) -> None:
         """The last word before goodbye: how much is still on its way, so that the rank can wait for it."""
@@ -305,71 +348,29 @@ class Control:
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:
             match instruction:
+                case Send(message=ShardsReply() as reply):
+                    self._answer_at_length(client, partial(_same, reply))
                 case Send(message=message):
-                    client.reached = self._send(client.identity, message)
+                    self._send_to(client, encode_control(message))
                 case Judge():
-                    self._judge(client, instruction)
+                    self._orders.judge(client, instruction)
                 case LookUpSizes(shard=shard, first=first, count=count):
-                    self._send(client.identity, client.served.sizes(shard, first, count))
+                    self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
+                case StartStream() if self._draining:
+                    self._carry_out(client, client.machine.refuse("draining", _LEAVING))
                 case StartStream(order=order):
-                    self._start(client, order)
+                    self._orders.start(client, order)
                 case StopStream():
-                    self._stop_stream(client)
+                    self._orders.stop(client)
                 case Ended(reason=reason):
                     if self._clients.pop(client.identity, None) is not None:
-                        self._emptied = not self._clients
+                        if self._tidy_ns is None or not self._clients:
+                            self._tidy_ns = self._clock.monotonic_ns() + (_TIDY_NS if self._clients else 0)
+                        self._admission.leave(client.owner)
+                        self._orders.forget(client)
+                        self._long_answers.forget(client)
                         _LOG.info("%s ended: %s", client.label, reason)
                         self._decide(self._claims.gone(client.identity))
-
-    def _judge(self, client: Client, judge: Judge) -> None:
-        machine = client.machine
-        name, world_size = machine.hello.dataset, machine.hello.world_size
-        try:
-            client.agreed = self._library.judge(name, judge.offer, world_size, judge.rows)
-        except EmlioError as error:
-            self._carry_out(client, machine.refuse("plan-refused", str(error)))
-            return
-        self._carry_out(client, machine.agree() if client.agreed is not None else machine.ask_catalog())
-
-    def _start(self, client: Client, order: Open) -> None:
-        agreed, machine = client.agreed, client.machine
-        if agreed is None:
-            self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
-            return
-        if self._draining:
-            self._carry_out(client, machine.refuse("draining", _LEAVING))
-            return
-
-        guard = LaneGuard.draw(client.protection, client.key)
-
-        def on_bound(stream: Stream, ports: Sequence[int]) -> None:
-            self.call(lambda: self._on_bound(client, stream, ports, guard.secret))
-
-        def on_failure(error: EmlioError) -> None:
-            self.call(lambda: self._carry_out(client, machine.refuse("no-lane", str(error))))
-
-        try:
-            client.stream = self._streams.open(
-                served=client.served,
-                agreed=agreed,
-                machine=machine,
-                order=order,
-                guard=guard,
-                label=client.label,
-                on_bound=on_bound,
-                on_failure=on_failure,
-            )
-        except EmlioError as error:
-            self._carry_out(client, machine.refuse("bad-order", str(error)))
-
-    def _on_bound(self, client: Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
-        if client.stream is stream:
-            self._carry_out(client, client.machine.opened(stream.stream, ports, secret))
-
-    def _stop_stream(self, client: Client) -> None:
-        stream, client.stream = client.stream, None
-        if stream is not None:
-            self._streams.stop(stream)
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
         """Somebody waits to write to this file, and ranks do not take what was lent of it: end their streams."""
@@ -380,7 +381,7 @@ class Control:
         for client in list(self._clients.values()):
             if client.stream is not None and any(client.stream is borrower for borrower in borrowers):
                 self._on_failure(StreamFailure(stream=client.stream, error=error))
-                self._stop_stream(client)
+                self._orders.stop(client)
 
     def _hear_failure(self, failure: StreamFailure) -> None:
         self.call(lambda: self._on_failure(failure))
@@ -391,3 +392,7 @@ class Control:
             if client.stream is stream:
                 _LOG.error("%s: %s", client.label, error)
                 self._send(client.identity, fault_of(stream.stream, error))
+
+
+def _same(message: ControlMessage) -> ControlMessage:
+    return message

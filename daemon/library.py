@@ -118,10 +118,17 @@ class Library:
         served.files.check_paths()
         return served
 
-    def judge(self, name: str, offer: PlanOffer, world_size: int, rows: Sequence[ShardRow] | None) -> AgreedPlan | None:
-        """The plan of the offer, or None when its catalog is not known and must be sent."""
+    def judge(
+        self,
+        name: str,
+        offer: PlanOffer,
+        world_size: int,
+        rows: Sequence[ShardRow] | None,
+        on_new: Callable[[Catalog], None],
+    ) -> AgreedPlan | None:
+        """The plan of the offer, or None when its catalog is not known and must be sent; `on_new` is told of one that was not."""
         served = self.find(name)
-        catalog = self._catalog(served, offer.fingerprint, rows)
+        catalog = self._catalog(served, offer.fingerprint, rows, on_new)
         if catalog is None:
             return None
         try:
@@ -145,7 +152,17 @@ class Library:
             )
         return AgreedPlan(plan=plan, local=served.local_numbers(catalog))
 
-    def _catalog(self, served: ServedDataset, fingerprint: str, rows: Sequence[ShardRow] | None) -> Catalog | None:
+    def forget_catalogs(self) -> None:
+        """Drop those that ranks sent, but where plans need them."""
+        self._catalogs.clear()
+
+    def _catalog(
+        self,
+        served: ServedDataset,
+        fingerprint: str,
+        rows: Sequence[ShardRow] | None,
+        on_new: Callable[[Catalog], None],
+    ) -> Catalog | None:
         if served.catalog.fingerprint == fingerprint:
             return served.catalog
         key = (served.dataset.name, fingerprint)
@@ -164,6 +181,7 @@ class Library:
             raise PlanError(f"a catalog must have the fingerprint offered, {fingerprint}, got {catalog.fingerprint}")
         served.check_copies(catalog)
         self._catalogs[key] = catalog
+        on_new(catalog)
         while len(self._catalogs) > _CATALOGS_KEPT:
             self._catalogs.popitem(last=False)
         return catalog

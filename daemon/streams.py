@@ -92,7 +92,7 @@ class Streams:
         """
         owned = _owned(agreed, order)
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
-        lanes = self._lanes(order.lanes, machine.hello.world_size)
+        lanes = self.lanes_of(order, machine.hello.world_size)
         message_bytes = self._config.message_bytes(lanes)
         feed = Feed(
             plan=agreed.plan,
@@ -116,11 +116,11 @@ class Streams:
         self._readers.add(stream)
         return stream
 
-    def _lanes(self, asked: int, world_size: int) -> int:
-        """The ranks of a job share the link, so each gets its part of what one alone would need."""
+    def lanes_of(self, order: Open, world_size: int) -> int:
+        """How many it gets: the ranks of a job share the link, so each gets its part of what one alone would need."""
         if self._config.lanes:
             return self._config.lanes
-        return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
+        return min(max(-(-order.lanes // world_size), min(order.lanes, 2)), MAX_LANES)
 
     def finish(self, stream: Stream) -> None:
         """Read no more for it; what was read still leaves."""

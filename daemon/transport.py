@@ -18,18 +18,16 @@ import zmq
 
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.gate import CONTROL_DOOR, Gate, Guest, Knock, Verdict
+from emlio.daemon.limits import MOST_ANSWERS, MOST_LANES, MOST_QUEUED_MESSAGES, UNREAD_MS
 from emlio.errors import ConfigError, TransportError
 from emlio.keys.curve import KeyPair
 from emlio.waker import Waker
-from emlio.wire.limits import MAX_CONTROL_BYTES
+from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANE_COMMAND_BYTES
 
-__all__ = ["ControlSocket", "Doorbell", "Lane", "Network", "Received", "Waiter", "send_buffer_bytes"]
+__all__ = ["ControlSocket", "Doorbell", "Lane", "Network", "Received", "Sent", "Waiter", "send_buffer_bytes"]
 
-_MOST_SOCKETS = 16_384
-"""For 1,000 ranks with 16 lanes each."""
-
-_CONTROL_QUEUE = 10_000
-"""Answers waiting for one slow rank before they are dropped (it will be given up by its heartbeat anyway)."""
+_OTHER_SOCKETS = 64
+"""Besides lanes: the control port's, the doorbell, and those of libzmq's own."""
 
 _PORT_FREED_S = 0.25
 """How long a lane waits for a port of a full range: one that opens its stream again gets those it just gave back."""
@@ -124,6 +122,26 @@ class Received:
     key: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What became of a message to a peer.
+
+    Attributes:
+        reached: whether the peer is there.
+        taken: whether the message is on its way; otherwise it was dropped, since the peer is gone or does not read.
+        tracker: libzmq's word on when its memory is free again.
+    """
+
+    reached: bool
+    taken: bool
+    tracker: zmq.MessageTracker | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it still takes memory here."""
+        return self.tracker is not None and not self.tracker.done
+
+
 class ControlSocket:
     """The bound ROUTER socket. Used by one thread only."""
 
@@ -147,13 +165,13 @@ class ControlSocket:
             key=bytes.fromhex(_told(identity, "User-Id")),
         )
 
-    def send(self, identity: bytes, data: bytes) -> bool:
-        """Send to a peer; dropped when it does not read, or is gone: then False is returned."""
+    def send(self, identity: bytes, data: bytes) -> Sent:
+        """Send to a peer; dropped when it does not read, or is gone."""
         try:
-            self.socket.send_multipart((identity, data), zmq.DONTWAIT)
+            tracker = self.socket.send_multipart((identity, data), zmq.DONTWAIT, copy=False, track=True)
         except zmq.ZMQError as error:
-            return error.errno != zmq.EHOSTUNREACH
-        return True
+            return Sent(reached=error.errno != zmq.EHOSTUNREACH, taken=False)
+        return Sent(reached=True, taken=True, tracker=tracker)
 
     def close(self, linger_ms: int = 500) -> None:
         """Free the port, after giving last answers a moment to leave."""
@@ -208,7 +226,7 @@ class Network:
         self._pair = pair
         self._doors = itertools.count(1)
         # libzmq's own limit is 1,023 sockets, fewer than 64 ranks with 16 lanes each have.
-        self._context.set(zmq.MAX_SOCKETS, min(_MOST_SOCKETS, int(self._context.get(zmq.SOCKET_LIMIT))))
+        self._context.set(zmq.MAX_SOCKETS, min(MOST_LANES + _OTHER_SOCKETS, int(self._context.get(zmq.SOCKET_LIMIT))))
         self._bind = bind
         self._ports = data_ports
         self._next = data_ports.first
@@ -217,7 +235,9 @@ class Network:
         """Bind the control socket."""
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_CONTROL_BYTES)
-        socket.setsockopt(zmq.SNDHWM, _CONTROL_QUEUE)
+        socket.setsockopt(zmq.RCVHWM, MOST_QUEUED_MESSAGES)
+        socket.setsockopt(zmq.SNDHWM, MOST_ANSWERS)
+        socket.setsockopt(zmq.TCP_MAXRT, UNREAD_MS)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say it when a peer is gone
         socket.setsockopt(zmq.AFFINITY, _CONTROL_THREAD)
         self._common(socket)
@@ -259,6 +279,8 @@ class Network:
         socket = self._socket(zmq.PUSH)
         # The mark must be set before the socket is bound: on a live pair it changes nothing.
         socket.setsockopt(zmq.SNDHWM, high_water_mark)
+        # Nothing is received there, but the words by which one asks to be let in: of anybody.
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_LANE_COMMAND_BYTES)
         socket.setsockopt(zmq.AFFINITY, _LANE_THREAD)
         self._common(socket)
         if guest.token:

@@ -11,7 +11,7 @@ from typing import cast
 from urllib.parse import unquote
 
 from emlio.errors import ConfigError
-from emlio.keys.key import PublicKey
+from emlio.keys.key import PublicKey, holds_secret
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 
@@ -21,7 +21,7 @@ _FILE_SCHEME = "file://"
 _HERE = ("/", "./", "../", "~")
 """What a directory begins with; a bare name could be a slip of the pen for an address."""
 
-_PEER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s@]+)(?::(\d{1,5}))?")
+_PEER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s@]+)(?::([0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +76,23 @@ class Address:
             return Address(peers=(), dataset=place.name, directory=place)
         if not text.startswith(_SCHEME):
             raise ConfigError(f"an address {form}, got {text!r}")
+        shown = "what may hold a secret key" if holds_secret(text) else repr(text)
         hosts, _, dataset = text[len(_SCHEME) :].partition("/")
         if not dataset or "/" in dataset:
-            raise ConfigError(f"an address {form}, got {text!r} without one dataset's name")
+            raise ConfigError(f"an address {form}, got {shown} without one dataset's name")
+        if not text.isprintable() or " " in dataset:
+            raise ConfigError(f"an address {form}, without line ends, control characters and odd spaces, got {shown}")
         peers: list[Peer] = []
         for part in hosts.split(","):
-            match = _PEER.fullmatch(part.strip())
-            if match is None:
-                raise ConfigError(f"an address {form}, got {part!r} as a daemon")
+            match = _PEER.fullmatch(part.strip(" "))
+            if match is None or holds_secret(match[2], surely=True):
+                raise ConfigError(
+                    f"an address {form}, got {'a secret key' if holds_secret(part) else repr(part)} as a daemon"
+                )
             key = PublicKey.parse(match[1]) if match[1] is not None else None
             peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
         if len(set(peers)) != len(peers):
-            raise ConfigError(f"each daemon must be named once, got {hosts!r}")
+            raise ConfigError(f"each daemon must be named once, got {shown}")
         directory = None if local is None else _directory(_text(local))
         return Address(peers=tuple(peers), dataset=dataset, directory=directory)
 

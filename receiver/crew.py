@@ -157,7 +157,7 @@ class Crew:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
             self._carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
         if news is not None and not source.link.closed:
-            reason = self._config.trust.reason(news, source.peer)
+            reason = self._config.trust.reason(source.clearest(news), source.peer)
             if reason is not None:
                 raise reason
             self._carry_out(source, source.machine.cut_off())
@@ -279,7 +279,7 @@ class Crew:
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
         retry = source.retry or source.trouble
-        passing = may_pass(error, retry)
+        passing = may_pass(error, retry, has_sent=source.machine.stream > 1)
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))
@@ -322,8 +322,8 @@ class Crew:
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
             last = retry.since or retry.error
-            if source.holding is None and isinstance(last, RefusedError):
-                raise last  # it never was here, and says why
+            if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
+                raise last  # it never was here, and says why, or something else is there
             raise PeerLostError(self._farewell(source, retry))
 
     def _farewell(self, source: Source, retry: Retry) -> str:

@@ -26,7 +26,7 @@ _PASSING_SOON = frozenset({"no-session", "draining"})
 """Also at the very beginning: it is being started anew, or was too busy to keep a session."""
 
 _PASSING_LATER = frozenset({"no-lane"})
-"""At the beginning they are a setting that must be changed; while a daemon comes back, others may hold what it lacks."""
+"""At the beginning they are a setting that must be changed; later others may hold what a daemon lacks, or its own last stream."""
 
 _MISUNDERSTANDINGS = 3
 """So many times what is said may have been changed on its way; after that the two sides really do not understand each other."""
@@ -95,9 +95,15 @@ class Retry:
         self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))
 
 
-def may_pass(error: EmlioError, before: Retry | None) -> bool:
-    """Whether a daemon that was lost for this reason, maybe after others, is called again soon."""
-    codes = _PASSING if before is None else _PASSING | _PASSING_LATER
+def may_pass(error: EmlioError, before: Retry | None, *, has_sent: bool) -> bool:
+    """Whether a daemon that was lost for this reason, maybe after others, is called again soon.
+
+    Args:
+        error: the reason.
+        before: what it was lost for before and is not back from yet.
+        has_sent: this was not its first stream.
+    """
+    codes = _PASSING | _PASSING_LATER if has_sent or before is not None else _PASSING
     return isinstance(error, TransportError | RemoteProtocolError) or (
         isinstance(error, RefusedError) and error.code in codes
     )

@@ -14,7 +14,7 @@ from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
 from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.retry import Retry
-from emlio.receiver.transport import ControlLink, Credentials, Lane, Network
+from emlio.receiver.transport import ControlLink, Credentials, Lane, LinkEvent, Network
 from emlio.session.instructions import StreamOpened
 from emlio.session.rank import RankSession
 from emlio.units import format_duration
@@ -44,9 +44,7 @@ class Tap:
         header = decode_data_header(head, len(payload) - (TAG_BYTES if seal is not None else 0))
         self.order.check(header)
         if seal is not None:
-            opened = np.empty(len(payload) - TAG_BYTES, np.uint8).data
-            seal.open(header.lane_sequence, head, payload, opened)
-            payload = opened
+            payload = seal.open_here(header.lane_sequence, head, payload)
         return Message(header=header, payload=payload, sizes=header.record_sizes())
 
 
@@ -100,6 +98,7 @@ class Source:
         self.peer = peer
         self._network = network
         self._credentials = credentials
+        self._clue: LinkEvent | None = None
 
     @property
     def peer_name(self) -> str:
@@ -122,6 +121,15 @@ class Source:
         self.agreed = False
         self.farewell = None
         self.link = self._network.control(self.peer.endpoint(), self._credentials)
+
+    def clearest(self, news: LinkEvent) -> LinkEvent:
+        """The same, or what a failed handshake said more clearly before: libzmq does not tell each time why one failed."""
+        if self.agreed:
+            self._clue = None
+        if self.agreed or news is LinkEvent.BROKEN:
+            return news
+        self._clue = news if self._clue is None else max(self._clue, news, key=lambda event: event.value)
+        return self._clue
 
     def hang_up(self) -> None:
         """The conversation is over: disconnect."""

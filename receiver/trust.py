@@ -86,7 +86,8 @@ class Trust:
                 )
             case LinkEvent.DROPPED if peer.key is not None:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove to have {wanted}, it hung up instead, as one with another key does"
+                    f"the daemon at {peer} must prove to have {wanted}, it hung up instead, as one with another key does, "
+                    "or one that runs without keys"
                 )
             case _:
                 return None

@@ -11,6 +11,7 @@ changed is read once more after the longest tick of any file system has passed. 
 """
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -180,7 +181,8 @@ class AllowFolder:
                         )
         except FileNotFoundError as error:
             raise ConfigError(
-                f"{self.path}: there must be a folder of client keys, is none. It is made by: emlio allow"
+                f"{self.path}: there must be a folder of client keys, is none. Let a client in, by the key that emlio keygen "
+                f"prints on its host: emlio allow NAME KEY --folder {shlex.quote(str(self.path.parent))}"
             ) from error
         except OSError as error:
             raise failed(self.path, "listed", error) from error

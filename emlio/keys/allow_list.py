@@ -30,7 +30,7 @@ def check_client_name(name: str) -> str:
     Raises:
         ConfigError: it cannot.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or holds_secret(name, surely=True):
         shown = "a secret key" if holds_secret(name) else repr(name[:80])
         raise ConfigError(
             "a client's name must be 1 to 64 letters, digits, '.', '_' or '-' and not begin with '.' or '-', "

@@ -23,6 +23,7 @@ The 58 are lower-case base32 (RFC 4648, a-z and 2-7, without padding) of the key
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -35,6 +36,9 @@ _PUBLIC = "emlio1"
 _SECRET = "emliosecret1"
 _SECRET_WORD = "emliosecret"
 """Without the `1`: a secret key of a later version is secret too."""
+
+_SECRET_PIECE = re.compile(r"secret[0-9]", re.IGNORECASE)
+"""What is left of the word and the `1` where the first characters were lost, as they are when a selection began too late."""
 
 _KEY_BYTES = 32
 _SUM_BYTES = 4
@@ -132,9 +136,14 @@ class SecretKey:
         return "SecretKey(hidden)"
 
 
-def holds_secret(text: str) -> bool:
-    """Whether the text holds a secret key, or a piece of one, and must not be shown."""
-    return _SECRET_WORD in text.lower()
+def holds_secret(text: str, *, surely: bool = False) -> bool:
+    """Whether the text holds a secret key, or what may be a piece of one, and must not be shown.
+
+    Args:
+        text: what somebody wrote where something else belongs.
+        surely: leave out what may be a piece and may be a name, such as that of a host secret1.
+    """
+    return _SECRET_WORD in text.lower() or (not surely and _SECRET_PIECE.search(text) is not None)
 
 
 def _check_length(raw: bytes, kind: str) -> None:

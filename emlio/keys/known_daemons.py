@@ -45,7 +45,7 @@ class DaemonPlace:
         Raises:
             ConfigError: it is none of them.
         """
-        match = None if holds_secret(text) else _PLACE.fullmatch(text)
+        match = _PLACE.fullmatch(text) if text.isprintable() and not holds_secret(text, surely=True) else None
         if match is None:
             shown = "a secret key" if holds_secret(text) else repr(text[:80])
             raise ConfigError(f"a daemon must be HOST or HOST:PORT, an IPv6 address in [brackets], got {shown}")

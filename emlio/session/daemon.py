@@ -50,6 +50,7 @@ class DaemonSession:
         self._heard_ns = now_ns
         self._parts: list[ShardRow] = []
         self._total = 0
+        self._catalog_asked = False
 
     def begin(self) -> list[DaemonInstruction]:
         """What to answer to the hello."""
@@ -126,7 +127,10 @@ class DaemonSession:
         return [Send(message=PlanReply(need_catalog=False))]
 
     def ask_catalog(self) -> list[DaemonInstruction]:
-        """The offer is of a catalog not known here."""
+        """The offer is of a catalog not known here. A session has one dataset, so one catalog, which is sent once."""
+        if self._catalog_asked:
+            return self.refuse("protocol", "a session may need one catalog, this rank offers plans over a second one")
+        self._catalog_asked = True
         self._move("needcatalog", LocalProtocolError)
         self._parts = []
         return [Send(message=PlanReply(need_catalog=True))]

@@ -42,6 +42,7 @@ from emlio.wire.control import (
     Welcome,
 )
 from emlio.wire.limits import RECORDS_PER_SIZES, ROWS_PER_PART
+from emlio.wire.protection import CLEAR, check_chosen, check_secret
 
 __all__ = ["PeerReport", "RankSession"]
 
@@ -93,7 +94,9 @@ class RankSession:
         self._pings: dict[int, int] = {}
         self._nonce = 0
         self._rows: list[ShardRow] = []
+        self._protections: tuple[str, ...] = ()
         self._offer: PlanOffer | None = None
+        self._catalog_sent = False
         self._catalog: Sequence[ShardRow] = ()
         self._sizes_unsent: deque[SizesRequest] = deque()
         self._sizes_open: list[SizesRequest] = []
@@ -103,6 +106,7 @@ class RankSession:
     def greet(self, hello: Hello, now_ns: int) -> list[RankInstruction]:
         """Begin."""
         self._move("greet", LocalProtocolError)
+        self._protections = hello.protections
         self._heard_ns = now_ns
         return [self._ask(hello, now_ns)]
 
@@ -245,6 +249,7 @@ class RankSession:
                     return []  # the answer to an order that a later one replaced
                 self._answered(now_ns)
                 self._move("current", RemoteProtocolError)
+                check_secret(self.welcome.protection if self.welcome is not None else CLEAR, message.secret)
                 return [StreamOpened(stream=message.stream, ports=tuple(message.ports), secret=message.secret)]
             case Pong():
                 sent = self._pings.pop(message.nonce, None)
@@ -269,6 +274,7 @@ class RankSession:
 
     def _on_welcome(self, message: Welcome, now_ns: int) -> list[RankInstruction]:
         self._move("welcome", RemoteProtocolError)
+        check_chosen(message.protection, self._protections)
         self._answered(now_ns)
         self.session, self.welcome = message.session, message
         self._ping_every_ns = max(
@@ -332,6 +338,9 @@ class RankSession:
             return [Agreed()]
         if self._offer is None:
             raise RemoteProtocolError("a catalog must not be asked for before a plan is offered")
+        if self._catalog_sent:
+            raise RemoteProtocolError("a catalog must be asked for once in a session, got the question again")
+        self._catalog_sent = True
         rows, fingerprint = self._catalog, self._offer.fingerprint
         self._asked_ns = now_ns
         return [

@@ -31,10 +31,12 @@ class Wire:
         dropping: whether bytes vanish.
         faults: what took place so far.
         forwarded_bytes: gone to ranks so far.
+        heard: what came of each connection and each way; None where that is not kept.
     """
 
-    def __init__(self, selector: BaseSelector) -> None:
+    def __init__(self, selector: BaseSelector, *, keeps: bool = False) -> None:
         self.selector = selector
+        self.heard: list[tuple[Course, bytearray]] | None = [] if keeps else None
         self.connections: set[Connection] = set()
         self.paused: dict[Connection, None] = {}
         self.marks = Marks()
@@ -51,8 +53,12 @@ class _Way:
         ended: whether nothing more comes.
     """
 
-    def __init__(self, course: Course, capacity: int) -> None:
+    def __init__(self, course: Course, capacity: int, wire: Wire) -> None:
         self.course = course
+        self._heard: bytearray | None = None
+        if wire.heard is not None:
+            self._heard = bytearray()
+            wire.heard.append((course, self._heard))
         self.ended = False
         self._memory = memoryview(bytearray(capacity))
         self._begin = self._end = 0
@@ -69,6 +75,8 @@ class _Way:
             self._end = source.recv_into(self._memory)
         except BlockingIOError:
             return True
+        if self._heard is not None:
+            self._heard += self._memory[: self._end]
         return self._end > 0
 
     def bytes_ahead(self, most: int) -> memoryview:
@@ -88,8 +96,8 @@ class Connection:
         self._rank = rank
         self._daemon = daemon
         self._wire = wire
-        self._up = _Way(Course.TO_DAEMON, _UP_BYTES)
-        self._down = _Way(course, _DOWN_BYTES)
+        self._up = _Way(Course.TO_DAEMON, _UP_BYTES, wire)
+        self._down = _Way(course, _DOWN_BYTES, wire)
         self._connecting = daemon is not None
         self._half_open = False
         self._lost = False

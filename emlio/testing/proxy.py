@@ -4,8 +4,9 @@ A daemon tells ranks the numbers of its data ports, so the proxy offers the same
 
     daemon 127.0.0.1:CONTROL, --data-ports A-B    <-    proxy 127.0.0.2:CONTROL and 127.0.0.2:A ... B    <-    ranks
 
-Covers: the listening ports, faults on demand from any thread, counts of what took place. Does not cover: what a fault does to one
-connection (emlio.testing.proxied_connection), one message instead of bytes (emlio.testing.link).
+Covers: the listening ports, faults on demand from any thread, counts of what took place, keeping all that was said. Does not
+cover: what a fault does to one connection (emlio.testing.proxied_connection), one message instead of bytes
+(emlio.testing.link).
 """
 
 import errno
@@ -50,13 +51,14 @@ class FaultProxy:
         host: the address it listens on.
     """
 
-    def __init__(self, *, target: str, ports: Sequence[int], host: str) -> None:
+    def __init__(self, *, target: str, ports: Sequence[int], host: str, keeps: bool = False) -> None:
         """See the class.
 
         Args:
             target: the daemon's address, without a port.
             ports: the daemon's control port, then its data ports.
             host: another address of this machine, such as 127.0.0.2.
+            keeps: keep every byte that comes, for `heard`.
         """
         if not ports:
             raise ValueError("ports must name at least the control port, got none")
@@ -66,7 +68,7 @@ class FaultProxy:
         self._selector = DefaultSelector()
         self._asleep = DefaultSelector()
         self._waker = Waker()
-        self._wire = Wire(self._selector)
+        self._wire = Wire(self._selector, keeps=keeps)
         self._listeners: list[socket.socket] = []
         self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._lock = Lock()
@@ -148,6 +150,11 @@ class FaultProxy:
     def forwarded_bytes(self) -> int:
         """Bytes from the daemon that went to ranks."""
         return self._wire.forwarded_bytes
+
+    @property
+    def heard(self) -> Sequence[tuple[Course, bytes]]:
+        """What came so far of each connection and each way, as it came, before any fault; none of it unless that is kept."""
+        return [(course, bytes(data)) for course, data in self._wire.heard or ()]
 
     @property
     def connections(self) -> int:

@@ -4,18 +4,21 @@ Covers: every state of both machines, for tests of what may happen in it. Does n
 (emlio.testing.session_pair).
 """
 
+import msgspec
+
 from emlio.session.daemon import DaemonSession
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
 from emlio.wire.control import Open, Opened, PlanReply, ShardsReply, Welcome
+from emlio.wire.protection import CLEAR
 
 __all__ = ["daemon_in", "example_open", "example_welcome", "rank_in"]
 
 _ROWS = example_rows(5)
 
 
-def example_welcome() -> Welcome:
+def example_welcome(protection: str = CLEAR) -> Welcome:
     """Session 7 at a daemon that holds five shards and lacks one."""
     return Welcome(
         session=7,
@@ -28,6 +31,7 @@ def example_welcome() -> Welcome:
         heartbeat_timeout_ns=5_000_000_000,
         send_buffer_bytes=4 << 20,
         max_lanes=64,
+        protection=protection,
     )
 
 
@@ -36,15 +40,15 @@ def example_open() -> Open:
     return Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1)
 
 
-def rank_in(state: RankState) -> RankSession:
-    """A rank's session that has come to `state`."""
+def rank_in(state: RankState, protection: str = CLEAR) -> RankSession:
+    """A rank's session that has come to `state`, with a daemon that protects its data so."""
     rank = RankSession(peer="store1:5555", timeout_ns=10_000_000_000)
     if state is RankState.NEW:
         return rank
-    rank.greet(example_hello(), 0)
+    rank.greet(msgspec.structs.replace(example_hello(), protections=(protection,)), 0)
     if state is RankState.GREETING:
         return rank
-    rank.receive(example_welcome(), 0)
+    rank.receive(example_welcome(protection), 0)
     if state is RankState.LISTING:
         return rank
     rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS)), 0)

@@ -7,6 +7,7 @@ __all__ = [
     "MAX_CONTROL_BYTES",
     "MAX_DATA_HEADER_BYTES",
     "MAX_LANES",
+    "MAX_LANE_COMMAND_BYTES",
     "MAX_MESSAGE_RECORDS",
     "MAX_NAME_LENGTH",
     "MAX_PAYLOAD_BYTES",
@@ -33,6 +34,9 @@ MAX_SHARDS = 1 << 22
 
 MAX_LANES = 64
 """Connections of one rank to one daemon: 64 stock socket buffers cover 10 Gbit/s at 180 ms."""
+
+MAX_LANE_COMMAND_BYTES = 4096
+"""What one who connects to a lane may say: ZeroMQ's own commands, of which none has a kilobyte."""
 
 MAX_MESSAGE_RECORDS = 1 << 17
 """Records in one data message: a message of 1 MiB holds 65,536 of the smallest frames."""

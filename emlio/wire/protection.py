@@ -11,10 +11,10 @@ Covers: what each side accepts under its setting, the choice. Pure. Does not cov
 from collections.abc import Sequence
 from typing import Final
 
-from emlio.errors import ConfigError, RefusedError
-from emlio.wire.seal import CIPHERS
+from emlio.errors import ConfigError, RefusedError, RemoteProtocolError
+from emlio.wire.seal import CIPHERS, SECRET_BYTES
 
-__all__ = ["CLEAR", "CURVE", "SETTINGS", "accepted", "choose"]
+__all__ = ["CLEAR", "CURVE", "SETTINGS", "accepted", "check_chosen", "check_secret", "choose"]
 
 CLEAR: Final = "clear"
 CURVE: Final = "curve"
@@ -60,3 +60,23 @@ def choose(here: Sequence[str], offered: Sequence[str]) -> str:
         "say the same encryption on both sides",
         code="protection",
     )
+
+
+def check_chosen(chosen: str, offered: Sequence[str]) -> None:
+    """Nobody is talked into less than was asked for, not even by a daemon that has the right key.
+
+    Raises:
+        RemoteProtocolError: the daemon chose what was not offered.
+    """
+    if chosen not in offered:
+        raise RemoteProtocolError(f"data must be protected by one of {', '.join(offered)}, the daemon chose {chosen}")
+
+
+def check_secret(protection: str, secret: bytes) -> None:
+    """Whether keys can follow from what the daemon told.
+
+    Raises:
+        RemoteProtocolError: they cannot.
+    """
+    if protection in CIPHERS and len(secret) != SECRET_BYTES:
+        raise RemoteProtocolError(f"a secret must have {SECRET_BYTES} bytes, got {len(secret)}")

@@ -7,13 +7,16 @@ A stream has a secret of its own, which the daemon draws and tells the rank insi
 each lane's keys (HKDF-SHA256), another one every KEY_MESSAGES messages. The nonce is the message's number in its lane, which both
 sides count: it is not sent and never used twice with a key, and a message that is replayed, moved or altered cannot be opened.
 
-Covers: ciphers by name, the keys, sealing and opening into memory the caller gives; what admits a rank to a lane. The only file
-that imports cryptography. Does not cover: who gets the secret (emlio.session), why it is made so (docs/security.md).
+Covers: ciphers by name, the keys, sealing and opening into memory the caller gives, or opening where the bytes lie; what admits a
+rank to a lane. The only file that imports cryptography. Does not cover: who gets the secret (emlio.session), why it is made so
+(docs/security.md).
 """
 
 import secrets
+from functools import cache
 from typing import Final
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -95,12 +98,42 @@ class LaneSeal:
                 f"message {sequence} of a lane must be what its sender sealed: it or its header was changed, or it is another's"
             ) from None
 
+    def open_here(self, sequence: int, header: bytes, sealed: memoryview) -> memoryview:
+        """Decrypt in the message's own memory, or in new memory where that cannot be; the records.
+
+        What was in `sealed` is gone afterwards, also if this raises.
+
+        Raises:
+            RemoteProtocolError: as `open`.
+        """
+        if not sealed.readonly and _opens_in_place(self._make):
+            payload = sealed[:-TAG_BYTES]
+        else:
+            payload = np.empty(len(sealed) - TAG_BYTES, np.uint8).data
+        self.open(sequence, header, sealed, payload)
+        return payload
+
     def _of(self, sequence: int) -> AESGCM | ChaCha20Poly1305:
         generation = sequence // KEY_MESSAGES
         if self._cipher is None or generation != self._generation:
             self._generation = generation
             self._cipher = self._make(_derive(self._secret, f"{self._purpose}{generation}", _KEY_BYTES))
         return self._cipher
+
+
+@cache
+def _opens_in_place(make: type[AESGCM] | type[ChaCha20Poly1305]) -> bool:
+    """Whether input and output may be the same memory: OpenSSL allows it, cryptography says nothing of it. So it is tried.
+
+    Were it wrong for one length only, the tag would not fit, or the records' checksums.
+    """
+    cipher, nonce, text = make(bytes(_KEY_BYTES)), bytes(_NONCE_BYTES), bytes(range(251)) * 300
+    memory = memoryview(bytearray(cipher.encrypt(nonce, text, None)))
+    try:
+        cipher.decrypt_into(nonce, memory, None, memory[:-TAG_BYTES])
+    except (InvalidTag, BufferError, TypeError, ValueError):
+        return False
+    return bytes(memory[:-TAG_BYTES]) == text
 
 
 def _derive(secret: bytes, purpose: str, size: int) -> bytes:

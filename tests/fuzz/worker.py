@@ -10,9 +10,10 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from tests.fuzz.guard import CpuGuard, TooSlow, limit_memory
@@ -22,7 +23,11 @@ from tests.fuzz.target import Target
 
 __all__ = ["main"]
 
-_PLACES_SPOKEN_OF = re.compile(r"[0-9]+|'[^']*'|\"[^\"]*\"|b'.*")
+_OWN_WORDS = re.compile(r"[^0-9'\"]{0,200}")
+"""How a message begins, up to what it repeats of the input."""
+_HEXADECIMAL = re.compile(r"\b[a-f]+\b")
+_MOST_OUTCOMES = 5000
+"""Told apart. If messages began with the input, each would be another one, and they would fill the memory."""
 _COVERAGE_BYTES = 512 << 20
 """What the engine itself may take besides."""
 
@@ -47,7 +52,7 @@ class _Execution:
             self._guard.begin()
             self._target.fuzz(data)
         except self._target.raises as error:
-            return type(error).__name__ + _PLACES_SPOKEN_OF.sub("", str(error)[:400])
+            return _outcome(error)
         except (Exception, TooSlow) as error:  # noqa: BLE001  # whatever is not documented is what is looked for
             self._guard.end()
             self._keep(data, error)
@@ -111,7 +116,7 @@ def _mutate(execution: _Execution, target: Target, seeds: Sequence[bytes], argum
     while execution.count <= len(seeds) + arguments.runs if arguments.runs else time.monotonic_ns() < deadline_ns:
         data = mutator.make()
         outcome = execution.run(data)
-        if outcome not in known:
+        if outcome not in known and len(known) < _MOST_OUTCOMES:
             known.add(outcome)
             mutator.keep(data)
 
@@ -146,6 +151,19 @@ def _with_coverage(arguments: argparse.Namespace, ledger: Ledger, findings: Path
     limit_memory(target.allowance_bytes + _COVERAGE_BYTES)
     atheris.Fuzz()
     return 0
+
+
+def _outcome(error: Exception) -> str:
+    """Where it was raised and how its words begin: two inputs with the same are as good as one."""
+    places = [f"{place.tb_frame.f_code.co_name}:{place.tb_lineno}" for place in _places(error.__traceback__)]
+    words = _OWN_WORDS.match(str(error))
+    return " ".join((type(error).__name__, *places[-2:], _HEXADECIMAL.sub("", words.group() if words else "")))
+
+
+def _places(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
 
 
 def _escaped(token: bytes) -> str:

@@ -5,11 +5,16 @@ from pathlib import Path
 import pytest
 
 from emlio.benchmarks.cli import main
+from emlio.benchmarks.data import make_data
 from emlio.benchmarks.delivery import make_subjects
+from emlio.benchmarks.loader import Loader
+from emlio.benchmarks.protected import WAYS
 from emlio.benchmarks.results import read_results
 from emlio.benchmarks.scenario import QUICK_WINDOW, delivery_scenario
 from emlio.benchmarks.settings import DeliverySettings
 from emlio.benchmarks.sockets import Sockets
+from emlio.errors import TransportError
+from emlio.wire.seal import CIPHERS
 
 
 def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
@@ -23,15 +28,36 @@ def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
     assert "100 kB records" in text
     assert "only 1 round(s)" in text
     samples = {sample.subject: sample.measured for sample in read_results(path).samples}
-    assert len(samples) == 5
-    for name in ("bare", "emlio-global", "emlio-shard", "paper"):
+    ours = [f"emlio-{order}{way}" for way in ("", "-sealed", "-curve") for order in ("global", "shard")]
+    assert len(samples) == 1 + 1 + len(ours) + 1
+    for name in ("bare", *ours, "paper"):
         measured = samples[name]
         assert measured.payload_bytes >= QUICK_WINDOW.sample_bytes or measured.elapsed_ns >= QUICK_WINDOW.most_ns
         assert measured.sender_cpu_ns > 0
         assert measured.receiver_cpu_ns > 0
-    for name in ("emlio-global", "emlio-shard"):
+    for name in ours:
         assert samples[name].payload_bytes == samples[name].records * 100_000
         assert (samples[name].first_batch_ns or 0) > 0
+    for name, protections in (
+        ("emlio-shard", ("clear",)),
+        ("emlio-shard-sealed", CIPHERS),
+        ("emlio-shard-curve", ("curve",)),
+    ):
+        assert samples[name].protection in protections
+    assert "sealed / clear, 100 kB records, shard order" in text
+    assert "one core opens, chacha20-poly1305" in text
+
+
+def test_a_sample_protected_otherwise_than_it_says_is_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = delivery_scenario(10_000, 100_000)
+    directory = make_data(scenario.data, tmp_path, progress=False)
+    keyed = Loader(order="shard", way="keyed").measure(scenario, directory, QUICK_WINDOW)
+    assert keyed.protection == "clear"
+    monkeypatch.setitem(WAYS, "sealed", ("off", CIPHERS))
+    with pytest.raises(TransportError, match=r"emlio-shard-sealed must protect data by aes-256-gcm or .*, got clear"):
+        Loader(order="shard", way="sealed").measure(scenario, directory, QUICK_WINDOW)
 
 
 def test_plain_sockets_stand_in_where_iperf_is_missing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from emlio.errors import ClosedError
 from emlio.testing.processes import settles
 from emlio.testing.proxy import FaultProxy, free_ports
+from emlio.testing.traffic import Course
 
 _HERE, _FACE = "127.0.0.1", "127.0.0.2"
 _LIMIT_S = 20.0
@@ -23,6 +24,23 @@ def _send_reset(side: socket.socket) -> None:
 
 def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def test_what_came_each_way_is_kept_if_it_is_to_be_and_a_fault_changes_nothing_of_it() -> None:
+    ports = free_ports(2, _HERE, _FACE)
+    for keeps in (True, False):
+        with (
+            socket.create_server((_HERE, ports[1])) as server,
+            FaultProxy(target=_HERE, ports=ports, host=_FACE, keeps=keeps) as proxy,
+            closing(socket.create_connection((_FACE, ports[1]))) as rank,
+            closing(server.accept()[0]) as daemon,
+        ):
+            proxy.corrupt_after(2)
+            rank.sendall(b"please")
+            assert daemon.recv(6, socket.MSG_WAITALL) == b"please"
+            daemon.sendall(b"here")
+            assert rank.recv(4, socket.MSG_WAITALL) == b"hese"
+            assert list(proxy.heard) == ([(Course.TO_DAEMON, b"please"), (Course.DATA, b"here")] if keeps else [])
 
 
 def test_thousands_of_connections_leave_no_descriptor() -> None:

@@ -126,7 +126,9 @@ def test_a_daemon_with_another_key_is_not_believed(house: House) -> None:
 
 
 def test_a_daemon_without_keys_is_not_believed_where_one_is_expected(house: House) -> None:
-    with house.daemon(keys=None) as port, pytest.raises(RemoteProtocolError, match="asks for no keys at all"):
+    # Whichever end sees first that they do not go together hangs up, so the rank may not learn why.
+    reasons = "asks for no keys at all|hung up instead, .* or one that runs without keys"
+    with house.daemon(keys=None) as port, pytest.raises(RemoteProtocolError, match=reasons):
         house.loader(port)
 
 

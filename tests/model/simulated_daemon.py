@@ -65,6 +65,7 @@ class SimulatedDaemon:
         alive: whether the process runs.
         frozen_until: the step from which on it does something again.
         opened: how many streams it began.
+        portless: whether no port is free for another.
     """
 
     host: str
@@ -76,6 +77,7 @@ class SimulatedDaemon:
     alive: bool = True
     frozen_until: int = 0
     opened: int = 0
+    portless: bool = False
     _clients: dict[int, _Client] = field(default_factory=dict[int, _Client])
     _sessions: int = 0
 
@@ -185,6 +187,8 @@ class SimulatedDaemon:
         owned = bits[: len(self.plan.catalog.shards)].astype(np.bool_)
         if not owned.any() or not set(np.flatnonzero(owned).tolist()) <= self.held:
             return client.machine.refuse("bad-order", "a stream must be of shards held here, and of one at least")
+        if self.portless and self.opened:
+            return client.machine.refuse("no-lane", "each lane needs a port, none is free")
         taken = {port for other in self._clients.values() if other.stream for port in other.stream.ports}
         free = [port for port in range(_FIRST_PORT, _FIRST_PORT + 1000) if port not in taken]
         ports = free[: self.draw.randint(1, 3)]

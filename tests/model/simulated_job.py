@@ -37,6 +37,7 @@ FAULTS = (
     "swap",
     "corrupt",
     "bad links",
+    "no ports",
 )
 
 _STEP_NS = 20_000_000
@@ -90,6 +91,7 @@ class SimulatedJob:
         self._network = SimulatedNetwork(self._clock)
         self._handed = _Handed()
         self._corrupted = False
+        self._portless_until: dict[str, int] = {}
         daemons = 1 + max(number for numbers in holders for number in numbers)
         rows = [
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
@@ -184,6 +186,7 @@ class SimulatedJob:
                 daemon.alive = True
             daemon.hear(network)
             daemon.push(network, step)
+            daemon.portless = step < self._portless_until.get(daemon.host, 0)
         for control in network.controls:
             control.deliver()
         if self._draw.random() < 0.6:
@@ -212,6 +215,9 @@ class SimulatedJob:
             case "leave" if daemon.alive:
                 daemon.leave(network)
                 daemon.frozen_until = step + fault.steps
+            case "no ports":
+                # Lanes that were closed give their ports back late, or others take them first.
+                self._portless_until[daemon.host] = step + fault.steps
             case "freeze":
                 daemon.frozen_until = max(daemon.frozen_until, step + fault.steps)
             case "cut control":

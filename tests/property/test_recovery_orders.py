@@ -128,6 +128,21 @@ def test_a_daemon_that_leaves_while_the_other_is_away_is_not_taken_for_one_that_
     assert [line for line in caplog.messages if "of the plan" in line or "must be owed" in line] == []
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_stream_that_finds_no_free_port_when_it_opens_again_is_waited_for(seed: int) -> None:
+    """The lanes it had until now may hold them a moment longer."""
+    shards = tuple(ShardEntry(name=f"s{n}", records=30, size_bytes=720, digest=f"{n:032x}") for n in range(4))
+    plan = Plan(Catalog(shards=shards), PlanSpec(seed=1, batch_size=2))
+    due = _planned(plan, 0, 0, 0, 2)
+    job = SimulatedJob(plan=plan, rank=0, holders=[[0, 1]] * 4, size=80_000, seed=seed)
+    faults = [
+        Fault(step=25, what=what, daemon=daemon, steps=60) for daemon in range(2) for what in ("no ports", "lose")
+    ]
+    came = job.run(epoch=0, origin=0, batches=len(due), faults=faults)
+    assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
+    assert job.lost >= 1, "it was refused"
+
+
 @given(
     _datasets(),
     _SHUFFLES,

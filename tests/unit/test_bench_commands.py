@@ -14,9 +14,12 @@ def test_subjects_are_chosen_and_iperf_is_replaced_where_it_is_missing() -> None
     pytest.importorskip("msgpack", reason='the paper\'s way needs the extra "bench"')
     settings = DeliverySettings(orders=("block", "shard"))
     with_iperf = [subject.name for subject in make_subjects(settings, "/usr/bin/iperf3")]
-    assert with_iperf == ["iperf3", "bare", "emlio-block", "emlio-shard", "paper"]
+    ours = [f"emlio-{order}{way}" for way in ("", "-sealed", "-curve") for order in ("block", "shard")]
+    assert with_iperf == ["iperf3", "bare", *ours, "paper"]
     assert make_subjects(settings, None)[0].name == "sockets"
     assert [subject.name for subject in make_subjects(DeliverySettings(subjects=("bare",)), None)] == ["bare"]
+    keyed = DeliverySettings(subjects=("keyed",), orders=("none",))
+    assert [subject.name for subject in make_subjects(keyed, None)] == ["emlio-none-keyed"]
 
 
 def test_the_papers_way_without_msgpack_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

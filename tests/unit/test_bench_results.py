@@ -93,6 +93,14 @@ def test_processor_time_is_per_gigabyte_and_by_side() -> None:
     assert row.first_batch_ms == spread([30.0])
 
 
+def test_a_table_says_what_data_were_protected_by() -> None:
+    clear = sample("emlio-global", 0, 1.0)
+    assert "protected by" not in render(run(clear))
+    sealed = replace(clear, measured=replace(clear.measured, protection="aes-256-gcm"))
+    line = next(line for line in render(run(sealed)).splitlines() if line.startswith("EMLIO"))
+    assert line.endswith("  aes-256-gcm")
+
+
 def test_a_round_without_the_other_subject_gives_no_ratio() -> None:
     rows = summarise(run(sample("bare", 0, 2.0), sample("emlio-global", 0, 1.0), sample("emlio-global", 1, 9.0)))
     assert rows[1].of_bare == spread([0.5])

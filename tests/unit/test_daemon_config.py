@@ -8,6 +8,8 @@ import pytest
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint, PortRange
 from emlio.daemon.permissions import find_keys
 from emlio.errors import ConfigError
+from emlio.keys.folder import KeyFolder
+from emlio.keys.key import PublicKey
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 _DATA = (DatasetSource(name="x", directory=Path("/data/x")),)
@@ -33,6 +35,19 @@ def test_an_address_others_can_reach_needs_keys_or_permission(host: str, tmp_pat
         _config(bind=Endpoint(host=host, port=5555), insecure=True, keys=tmp_path)
 
 
+def test_a_daemon_with_keys_that_has_let_nobody_in_yet_is_told_what_to_type(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path / "my keys")
+    folder.make("store")
+    for config in (_config(keys=folder.path), _config(bind=Endpoint(host="0.0.0.0", port=5555))):
+        with pytest.raises(ConfigError) as refused:
+            find_keys(config, {"EMLIO_HOME": str(folder.path)})
+        assert f"emlio allow NAME KEY --folder '{folder.path}'" in str(refused.value)
+    folder.allow("train1", PublicKey(raw=b"1" * 32))
+    pair, permissions = find_keys(_config(keys=folder.path), {})
+    assert pair == folder.pair()
+    assert permissions.knows(b"1" * 32)
+
+
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
@@ -50,7 +65,12 @@ def test_an_endpoint_is_read_and_printed(text: str, host: str, port: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "tcp://", "127.0.0.1", "tcp://a:port", "udp://a:1", "a:65536", "a:1:2", "::1:5", "[::1]", 5555]
+    "text",
+    [
+        *("", "tcp://", "127.0.0.1", "tcp://a:port", "udp://a:1", "a:65536", "a:1:2", "::1:5", "[::1]", 5555),
+        *("a:1\n", "\na:1", "a b:1", " a:1", "a:1 ", "a\tb:1", "a\x1b[2J:1", "a\x00:1", "a\x7f:1", "a\u202eb:1"),
+        *("a\xa0b:1", "a\udc80:1", "a:\u0661", "a:1\r"),
+    ],
 )
 def test_what_is_no_endpoint_is_refused(text: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be tcp://HOST:PORT|must be in \[0, 65535\]"):

@@ -84,9 +84,11 @@ def offered() -> list[str]:
 
 def test_every_setting_offered_in_a_comment_is_one(config: DaemonConfig) -> None:
     lines = offered()
-    assert {"insecure", "data-ports", "memory", "drain-timeout"} <= {line.partition(" ")[0] for line in lines}
+    assert {"keys", "encryption", "insecure", "data-ports", "memory", "drain-timeout"} <= {
+        line.partition(" ")[0] for line in lines
+    }
     for line in lines:
-        table = {"insecure": True, **tomllib.loads(line)}
+        table = tomllib.loads(line)
         read_settings(
             DaemonConfig,
             flags={},
@@ -96,6 +98,20 @@ def test_every_setting_offered_in_a_comment_is_one(config: DaemonConfig) -> None
             table_name=line,
             others={"data": config.data},
         )
+
+
+def test_the_keys_it_offers_are_those_that_the_instructions_make_and_ask_everybody_at_an_open_address(
+    config: DaemonConfig,
+) -> None:
+    (line,) = (line for line in offered() if line.startswith("keys"))
+    table = {**tomllib.loads(line), "bind": "tcp://0.0.0.0:5555", "encryption": "auto"}
+    found = read_settings(
+        DaemonConfig, flags={}, environment={}, prefix="", table=table, table_name="x", others={"data": config.data}
+    )
+    assert found.asks_for_keys
+    said = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert said.count(f"--folder {found.keys} ") + said.count(f"--folder {found.keys}\n") == 2
+    assert f"install -d -o {only('User')} -g {only('Group')} -m 0700 {found.keys}\n" in said
 
 
 def test_what_the_daemon_cannot_do_without_is_left_to_it() -> None:

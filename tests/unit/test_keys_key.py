@@ -75,6 +75,8 @@ def test_a_key_has_32_bytes(kind: type[PublicKey] | type[SecretKey], size: int) 
         "emlio1" + SECRET.reveal(),
         f"key={SECRET.reveal()}",
         "emliosecret2" + "a" * 58,
+        SECRET.reveal()[5:],
+        SECRET.reveal()[5:].upper(),
     ],
 )
 def test_a_secret_key_in_the_place_of_a_public_one_is_refused_and_not_repeated(text: str) -> None:
@@ -82,6 +84,13 @@ def test_a_secret_key_in_the_place_of_a_public_one_is_refused_and_not_repeated(t
     said = refusal(text)
     assert "got a secret key" in said
     assert text[13:] not in said
+
+
+def test_what_may_be_the_beginning_of_a_piece_is_not_shown_though_it_may_be_a_name() -> None:
+    for text in ("secret1", "Secret7.example.org"):
+        assert holds_secret(text)
+        assert not holds_secret(text, surely=True)
+    assert not holds_secret("secretary, secret, emlio1")
 
 
 def test_a_secret_key_under_the_name_of_a_public_one_is_refused_and_not_repeated() -> None:

@@ -66,7 +66,7 @@ def test_a_file_that_is_no_text_is_refused_with_the_place() -> None:
     assert refusal(lambda: ClientRule.parse("a", b"# \xff", "a.key")) == "a.key: must be UTF-8 text; byte 2 is not"
 
 
-@pytest.mark.parametrize("name", ["", ".a", "-a", "a/b", "..", "a b", "a\n", "a\0", "ä", "a" * 65, SECRET])
+@pytest.mark.parametrize("name", ["", ".a", "-a", "a/b", "..", "a b", "a\n", "a\0", "ä", "a" * 65, SECRET, SECRET[:40]])
 def test_a_client_s_name_never_is_a_path(name: str) -> None:
     assert "a client's name must be" in refusal(lambda: ClientRule(name=name, key=ONE))
 
@@ -141,6 +141,11 @@ def test_hosts_that_mean_the_same_are_the_same() -> None:
         (f"store1:0 {ONE}", "line 2: a daemon's port must be in [1, 65535], got 0"),
         (f"store1:65536 {ONE}", "line 2: a daemon's port must be in [1, 65535], got 65536"),
         (f"store1: {ONE}", "line 2: a daemon must be HOST or HOST:PORT"),
+        (
+            f"a\x1b[2J {ONE}",
+            r"line 2: a daemon must be HOST or HOST:PORT, an IPv6 address in [brackets], got 'a\x1b[2J'",
+        ),
+        (f"a\u202eb {ONE}", "line 2: a daemon must be HOST or HOST:PORT"),
         (f"*.example.org {ONE}", "line 2: a daemon must be HOST or HOST:PORT"),
         (f"2001:db8::1 {ONE}", "line 2: a daemon must be HOST or HOST:PORT"),
         (f"emlio://store1:5555/x {ONE}", "line 2: a daemon must be HOST or HOST:PORT"),

@@ -46,11 +46,38 @@ def test_an_address_names_daemons_and_a_dataset(text: str, endpoints: list[str],
         "emlio://::1:5555/a",
         "emlio://a,,b/x",
         "emlio://a b/x",
+        "emlio://a/x\n",
+        "emlio://a\n:1/x",
+        "emlio://a:1,\nb:1/x",
+        "emlio://a\tb/x",
+        "emlio://a/x y",
+        "emlio://a/x\x1b[2J",
+        "emlio://a\x07/x",
+        "emlio://a\x7f/x",
+        "emlio://a\u202eb/x",
+        "emlio://a,\xa0b/x",
+        "emlio://a\udc80/x",
+        "emlio://a:\u0661/x",
     ],
 )
 def test_anything_else_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be emlio://HOST:PORT|must be in \[1, 65535\]"):
         Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["emlio://{}/x", "emlio://{}", "emlio://{}:1,{}:1/x", "emlio://a b@{}@c/x", "emlio://{}@a/x", "emlio://a/{}\n"],
+)
+def test_a_secret_key_in_an_address_is_not_repeated(form: str) -> None:
+    tail = "mrswmz3infvgw3dnnzxxa4lson2hk5txpb4xu634pv7h7aebqkb5nzgixi"
+    with pytest.raises(ConfigError) as refused:
+        Address.parse(form.replace("{}", "emliosecret1" + tail))
+    assert tail not in str(refused.value)
+
+
+def test_a_host_may_be_called_what_a_piece_of_a_key_looks_like() -> None:
+    assert str(Address.parse("emlio://secret1/x").peers[0]) == "secret1:5555"
 
 
 @pytest.mark.parametrize("text", ["emlio://a:1,a:1/x", "emlio://a,a:5555/x", "emlio://[::1],[::1]/x"])

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
-from emlio.receiver.retry import Retry, is_for_the_user
+from emlio.receiver.retry import Retry, is_for_the_user, may_pass
 
 MS = 1_000_000
 LOST = PeerLostError("lost")
@@ -85,3 +85,19 @@ def test_what_is_wrong_at_the_start_is_said_when_calling_again_is_no_use(
     # What comes after something that may pass is left to the deadline, unless the two do not understand each other.
     once_only = attempts == 0
     assert told == [once_only, *(not once_only and attempts is not None and times >= attempts for times in range(4))]
+
+
+@pytest.mark.parametrize(
+    ("error", "first", "later"),
+    [
+        (LOST, True, True),
+        (RefusedError("leaving", code="draining"), True, True),
+        (RefusedError("no port is free", code="no-lane"), False, True),
+        (RefusedError("other files", code="dataset-changed"), False, False),
+        (DatasetError("other files"), False, False),
+    ],
+)
+def test_a_daemon_that_has_sent_before_may_lack_a_port_for_a_while(error: EmlioError, first: bool, later: bool) -> None:
+    assert may_pass(error, None, has_sent=False) is first
+    assert may_pass(error, None, has_sent=True) is later
+    assert may_pass(error, tried(1), has_sent=False) is later

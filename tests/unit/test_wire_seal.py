@@ -121,3 +121,69 @@ def test_other_ciphers_and_short_secrets_are_refused() -> None:
         lane("rot13")
     with pytest.raises(LocalProtocolError, match="must have 32 bytes, got 31"):
         lane(secret=bytes(31))
+
+
+@pytest.mark.parametrize("cipher", CIPHERS)
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4095, 100_016, 5_000_011])
+def test_it_opens_where_it_lies(cipher: str, size: int) -> None:
+    payload = bytes(range(251)) * (size // 251) + bytes(size % 251)
+    data = sealed(lane(cipher), 7, payload)
+    records = lane(cipher).open_here(7, HEADER, memoryview(data))
+    assert records == payload
+    assert records.obj is data
+
+
+@pytest.mark.parametrize("cipher", CIPHERS)
+def test_what_may_not_be_written_is_opened_elsewhere(cipher: str) -> None:
+    data = bytes(sealed(lane(cipher)))
+    assert lane(cipher).open_here(0, HEADER, memoryview(data)) == RECORDS
+    assert data == bytes(sealed(lane(cipher)))
+
+
+@pytest.mark.parametrize("cipher", CIPHERS)
+def test_where_it_lies_no_bit_can_be_turned_either(cipher: str) -> None:
+    data = sealed(lane(cipher))
+    for bit in range(0, 8 * len(data), 5):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(RemoteProtocolError, match="must be what its sender sealed"):
+            lane(cipher).open_here(0, HEADER, memoryview(changed))
+
+
+class Strict:
+    """A library that wants input and output apart."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = AESGCM(key)
+
+    def encrypt(self, nonce: bytes, data: bytes, header: bytes | None) -> bytes:
+        return self._cipher.encrypt(nonce, data, header)
+
+    def encrypt_into(self, nonce: bytes, data: memoryview, header: bytes | None, out: memoryview) -> int:
+        return self._cipher.encrypt_into(nonce, data, header, out)
+
+    def decrypt_into(self, nonce: bytes, data: memoryview, header: bytes | None, out: memoryview) -> int:
+        if memoryview(data).obj is memoryview(out).obj:
+            raise ValueError("data and buf overlap")
+        return self._cipher.decrypt_into(nonce, data, header, out)
+
+
+class Spoiling(Strict):
+    """A library that does it wrong without a word."""
+
+    def decrypt_into(self, nonce: bytes, data: memoryview, header: bytes | None, out: memoryview) -> int:
+        length = self._cipher.decrypt_into(nonce, data, header, out)
+        if memoryview(data).obj is memoryview(out).obj:
+            out[0] ^= 1
+        return length
+
+
+@pytest.mark.parametrize("library", [Strict, Spoiling])
+def test_a_library_that_cannot_do_it_there_does_it_elsewhere(
+    library: type[Strict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emlio.wire.seal.AESGCM", library)
+    data = sealed(lane())
+    records = lane().open_here(0, HEADER, memoryview(data))
+    assert records == RECORDS
+    assert records.obj is not data

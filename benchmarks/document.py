@@ -1,0 +1,42 @@
+"""A page of results with tables that no hand has typed.
+
+Covers: putting what a benchmark printed into a Markdown file, in the place of what stood there. Does not cover: the text around
+it.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from emlio.errors import ConfigError
+
+__all__ = ["check_page", "put_into"]
+
+_BLOCK: Final = re.compile(r"(?<=^```text\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+
+
+def check_page(path: Path) -> None:
+    """Raise where `put_into` would, as far as can be seen without writing."""
+    _change(path, "", write=False)
+
+
+def put_into(path: Path, tables: str) -> None:
+    """Write the tables into the page at `path`, as its first block of text.
+
+    Raises:
+        ConfigError: it has none, or cannot be written.
+    """
+    _change(path, tables, write=True)
+
+
+def _change(path: Path, tables: str, *, write: bool) -> None:
+    try:
+        page = path.read_text(encoding="utf-8")
+        block = _BLOCK.search(page)
+        if block is None:
+            raise ConfigError(f"{path}: must have a block for tables, which begins with ```text on a line of its own")
+        if write:
+            changed = f"{page[: block.start()]}{tables.rstrip()}\n{page[block.end() :]}"
+            path.write_text(changed, encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{path}: must be a page that can be read and written: {error}") from error

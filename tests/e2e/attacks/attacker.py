@@ -1,0 +1,198 @@
+"""The tools of an attacker: bare TCP that speaks as much ZMTP as he likes, crowds of connections, ZeroMQ with stolen or no keys.
+
+Covers: connecting, sending what no ZeroMQ library sends, keeping all that comes back. Does not cover: the daemon and its
+legitimate rank (siege.py), an attacker between the two (middleman.py), one whose key is admitted (insider.py).
+"""
+
+import resource
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from emlio.keys.curve import KeyPair
+from emlio.keys.key import PublicKey
+
+__all__ = ["GREETING_BYTES", "Crowd", "Stranger", "dealer", "frame", "greeting", "many_descriptors", "plain_hello"]
+
+GREETING_BYTES = 64
+
+_COMMAND, _LONG = 0x04, 0x02
+_CONNECT_S = 10.0
+_ANSWER_S = 10.0
+
+
+def greeting(mechanism: bytes = b"CURVE", *, as_server: bool = False) -> bytes:
+    """What a peer says first: signature, version 3.1, mechanism, role, filler."""
+    return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(20, b"\0") + bytes((as_server,)) + bytes(31)
+
+
+def frame(body: bytes, *, command: bool = False, said_bytes: int | None = None) -> bytes:
+    """A frame; `said_bytes` is the length that it claims to have, by default its own."""
+    length = len(body) if said_bytes is None else said_bytes
+    kind = _COMMAND if command else 0
+    if length < 256:
+        return bytes((kind, length)) + body
+    return bytes((kind | _LONG,)) + length.to_bytes(8, "big") + body
+
+
+def plain_hello(token: bytes) -> bytes:
+    """The command with which one asks to be let into a lane."""
+    return frame(b"\x05HELLO\x04rank" + bytes((len(token),)) + token, command=True)
+
+
+class Stranger:
+    """One TCP connection to HOST:PORT; everything that came back is in `heard`."""
+
+    def __init__(self, peer: str) -> None:
+        host, _, port = peer.rpartition(":")
+        self.heard = b""
+        self._socket = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+
+    def say(self, data: bytes) -> bool:
+        """Send all of it; False where the other side hangs up meanwhile."""
+        try:
+            self._socket.sendall(data)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    def listen(self, timeout_s: float) -> bool:
+        """Take all that comes until the other side hangs up or the time is over; whether it hung up."""
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            try:
+                data = self._socket.recv(1 << 16)
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+            if not data:
+                return True
+            self.heard += data
+        return False
+
+    def hears(self, size_bytes: int) -> None:
+        """Wait until so many bytes have come."""
+        self._socket.settimeout(_ANSWER_S)
+        while len(self.heard) < size_bytes and (data := self._socket.recv(1 << 16)):
+            self.heard += data
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Crowd:
+    """Many connections from one thread. What came back from all of them is in `heard`."""
+
+    def __init__(self, peer: str, count: int) -> None:
+        """Connect so many times; waits for each, so that none is lost in the daemon's queue of new ones."""
+        host, _, port = peer.rpartition(":")
+        self.heard = b""
+        self._selector = selectors.DefaultSelector()
+        self._open: set[socket.socket] = set()
+        try:
+            for _ in range(count):
+                one = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+                one.setblocking(False)
+                self._open.add(one)
+                self._selector.register(one, selectors.EVENT_READ)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def connections(self) -> int:
+        """Those that the other side has not ended."""
+        return len(self._open)
+
+    def say(self, data: bytes) -> None:
+        """Each sends it, as far as there is room."""
+        for one in list(self._open):
+            try:
+                one.send(data)
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._drop(one)
+
+    def listen(self, timeout_s: float) -> bool:
+        """Take what comes until all were hung up on or the time is over; whether all were."""
+        deadline = time.monotonic() + timeout_s
+        while self._open and (left := deadline - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                one = key.fileobj
+                assert isinstance(one, socket.socket)
+                try:
+                    data = one.recv(1 << 12)
+                except OSError:
+                    data = b""
+                self.heard += data
+                if not data:
+                    self._drop(one)
+        return not self._open
+
+    def _drop(self, one: socket.socket) -> None:
+        self._selector.unregister(one)
+        self._open.discard(one)
+        one.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        for one in list(self._open):
+            self._drop(one)
+        self._selector.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def dealer(
+    endpoint: str, pair: KeyPair | None = None, daemon: PublicKey | None = None
+) -> Iterator["zmq.Socket[bytes]"]:
+    """A control connection that shows these keys, or none."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+        peer.setsockopt(zmq.LINGER, 0)
+        peer.setsockopt(zmq.RCVTIMEO, int(_ANSWER_S * 1000))
+        peer.setsockopt(zmq.SNDTIMEO, int(_ANSWER_S * 1000))
+        if pair is not None and daemon is not None:
+            peer.setsockopt(zmq.CURVE_SERVERKEY, daemon.z85)
+            peer.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.z85)
+            peer.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.z85)
+        peer.connect(endpoint)
+        yield peer
+
+
+@contextmanager
+def many_descriptors(count: int) -> Iterator[None]:
+    """Let this process open so many, where its limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(soft, count)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise OSError(f"this needs {count} descriptors, the system allows {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,132 @@
+"""An attacker on the way between a daemon and its rank, who records, repeats, exchanges, holds back and changes what passes.
+
+Covers: a conversation said again over another connection; data messages, once and always. Does not cover: damage that nobody
+intends (tests/e2e/test_recovery.py), strangers at lanes (test_lanes.py).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from emlio.testing.proxy import free_ports
+from tests.e2e.attacks.attacker import Stranger
+from tests.e2e.attacks.middleman import Message, Middleman, Tamper
+from tests.e2e.attacks.siege import HANDSHAKE_S, Siege
+
+DAEMON, BETWEEN = "127.0.0.1", "127.0.0.2"
+PORTS = 13
+"""One for control, and enough lanes: those of a stream that was replaced are freed a moment later."""
+
+AT = 7
+"""The message that is tampered with: some have come before it, over both lanes."""
+
+
+class Once:
+    """Does something with one message, and leaves all others as they are."""
+
+    def __init__(self, kind: str) -> None:
+        self.done = False
+        self._kind = kind
+        self._count = 0
+        self._kept: Message | None = None
+
+    def __call__(self, message: Message) -> list[Message]:
+        self._count += 1
+        if self.done:
+            return [message]
+        if self._kind in ("replayed", "exchanged") and self._count == AT:
+            self._kept = message
+            return [message] if self._kind == "replayed" else []
+        if self._kind in ("replayed", "exchanged") and self._count > AT and self._kept is not None:
+            self.done = True
+            return [message, self._kept]
+        if self._count < AT or self._kept is not None:
+            return [message]
+        self.done = True
+        return changed(message, self._kind)
+
+
+def changed(message: Message, kind: str) -> list[Message]:
+    match kind:
+        case "doubled":
+            return [message, message]
+        case "left out":
+            return []
+        case "record changed":
+            return [message[:-40] + bytes((message[-40] ^ 1,)) + message[-39:]]
+        case "tag changed":
+            return [message[:-1] + bytes((message[-1] ^ 0x80,))]
+        case "header changed":
+            return [message[:20] + bytes((message[20] ^ 1,)) + message[21:]]
+        case _:
+            raise AssertionError(kind)
+
+
+ONCE = ["replayed", "exchanged", "doubled", "left out", "record changed", "tag changed", "header changed"]
+
+
+@contextmanager
+def between(folder: Path, tamper: Tamper) -> Iterator[tuple[Siege, Middleman]]:
+    """A daemon with an honest rank, and somebody at another address through whom a second rank calls."""
+    ports = free_ports(PORTS, DAEMON, BETWEEN)
+    flags = ("--data-ports", f"{ports[1]}-{ports[-1]}")
+    with (
+        Siege(folder, *flags, bind=f"tcp://{DAEMON}:{ports[0]}") as siege,
+        Middleman(target=DAEMON, host=BETWEEN, ports=ports, tamper=tamper) as middleman,
+    ):
+        yield siege, middleman
+
+
+@pytest.mark.parametrize("kind", ONCE)
+def test_a_message_that_was_tampered_with_is_noticed_and_asked_for_again(tmp_path: Path, kind: str) -> None:
+    tamper = Once(kind)
+    with between(tmp_path, tamper) as (siege, _):
+        with siege.new_rank(at=BETWEEN) as victim:
+            siege.reads(victim, reopened=4)
+            while not tamper.done:
+                siege.reads(victim, reopened=4)
+            assert siege.reads(victim, reopened=4)["reopened"] >= 1
+        siege.is_unharmed()
+
+
+@pytest.mark.parametrize(
+    ("kind", "noticed"),
+    [
+        ("record changed", "must be what its sender sealed"),
+        ("tag changed", "must be what its sender sealed"),
+        ("header changed", "header"),
+        ("left out", "a batch must be complete within 3 s"),
+    ],
+)
+def test_one_who_tampers_with_everything_is_an_error_and_never_wrong_data(
+    tmp_path: Path, kind: str, noticed: str
+) -> None:
+    with between(tmp_path, lambda message: changed(message, kind)) as (siege, middleman):
+        with siege.new_rank(at=BETWEEN, timeout="3s") as victim:
+            said = siege.fails(victim)
+        assert said["wrong"] == ""
+        assert said["records"] == 0
+        assert "PeerLostError" in said["error"]
+        assert noticed in said["error"]
+        assert middleman.tampered >= 1
+        assert f"{BETWEEN}:" in said["error"]
+        siege.is_unharmed()
+
+
+def test_a_conversation_that_was_recorded_opens_nothing_when_it_is_said_again(tmp_path: Path) -> None:
+    with between(tmp_path, lambda message: [message]) as (siege, middleman):
+        with siege.new_rank(at=BETWEEN) as victim:
+            siege.reads(victim)
+            (recorded,) = [bytes(said) for said in middleman.heard]
+            assert len(recorded) > 500, "greeting, handshake, hello and more"
+            sessions = siege.daemon.log.count(" begins")
+            for peer in (siege.daemon.peer, siege.daemon.peer):
+                with Stranger(peer) as replay:
+                    replay.say(recorded)
+                    assert replay.listen(3 * HANDSHAKE_S)
+                    siege.told_nothing(replay.heard)
+            assert siege.daemon.log.count(" begins") == sessions
+            siege.reads(victim)
+        siege.is_unharmed()

@@ -1,0 +1,155 @@
+"""The most that one client may have: shares, sessions, catalogs, answers, the control thread's time.
+
+Covers: each bound as it is reached and left again. Does not cover: that attackers meet them (tests/e2e/attacks).
+"""
+
+import gc
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from emlio.daemon.admission import Admission
+from emlio.daemon.claims import Caller
+from emlio.daemon.client import Client
+from emlio.daemon.config import DaemonConfig, DatasetSource
+from emlio.daemon.library import Library
+from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_REST_NS, MOST_TURN_NS
+from emlio.daemon.long_answers import LongAnswers
+from emlio.daemon.permissions import Permissions
+from emlio.daemon.sent_catalogs import SentCatalogs
+from emlio.daemon.shares import Shares
+from emlio.daemon.transport import Sent
+from emlio.daemon.turns import Turns
+from emlio.errors import RefusedError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.shards.dataset import open_dataset
+from emlio.testing.datasets import make_dataset
+from emlio.wire.control import Hello, SizesReply
+
+ALICE, BOB = b"alice", b"bob"
+
+
+def test_one_client_s_share_leaves_the_rest_to_others() -> None:
+    shares = Shares(most=5, most_each=3)
+    assert [shares.take(ALICE) for _ in range(4)] == [True, True, True, False]
+    assert [shares.take(BOB) for _ in range(3)] == [True, True, False]
+    shares.give_back(ALICE, 2)
+    assert shares.of(ALICE) == 1
+    assert shares.take(BOB)
+    assert not shares.take(ALICE, 2)
+
+
+def caller(key: bytes, connection: bytes) -> Caller:
+    hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="x", host="h", pid=1, software="0")
+    return Caller(connection=connection, hello=hello, key=key)
+
+
+def test_a_client_that_has_as_many_sessions_as_it_may_is_told_to_come_again(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "x", records=4, shards=1)
+    config = DaemonConfig(data=(DatasetSource(name="x", directory=tmp_path / "x"),))
+    library = Library([open_dataset("x", tmp_path / "x", None, False)])
+    try:
+        admission = Admission(config, library, Permissions(None), most_sessions=3, most_sessions_each=2)
+        for number in range(2):
+            admission.enter(caller(ALICE, b"%d" % number))
+        with pytest.raises(RefusedError, match="this client has 2") as refused:
+            admission.enter(caller(ALICE, b"2"))
+        assert refused.value.code == "no-session", "a rank calls again after that"
+        admission.enter(caller(BOB, b"3"))
+        admission.leave(ALICE)
+        admission.enter(caller(ALICE, b"4"))
+    finally:
+        library.close()
+
+
+def catalog(name: str) -> Catalog:
+    return Catalog(shards=(ShardEntry(name=name, records=1, size_bytes=20, digest="d"),))
+
+
+def test_a_catalog_counts_from_its_first_part_until_nobody_has_it() -> None:
+    sent = SentCatalogs(most=100, most_each=60)
+    assert sent.came(b"1", ALICE, 40)
+    assert not sent.came(b"1", ALICE, 30)
+    assert sent.came(b"2", BOB, 60)
+    assert not sent.came(b"3", b"carol", 1)
+    kept = catalog("a")
+    sent.becomes(b"1", kept)
+    sent.gone(b"1")
+    assert not sent.came(b"1", ALICE, 30), "it is what the plan is made of"
+    del kept
+    gc.collect()
+    assert sent.came(b"1", ALICE, 30)
+    sent.gone(b"2")
+    assert sent.came(b"3", b"carol", 60)
+
+
+class Peer:
+    """Takes answers, and holds them until it is told to let go of them."""
+
+    def __init__(self) -> None:
+        self.sent: list[_Held] = []
+
+    def take(self, _: Client, data: bytes) -> Sent:
+        self.sent.append(_Held())
+        return cast("Sent", self.sent[-1])
+
+
+class _Held:
+    under_way = True
+
+
+def some_client(owner: bytes, identity: bytes) -> Client:
+    client = Client.__new__(Client)
+    client.owner, client.identity = owner, identity
+    return client
+
+
+def answer() -> SizesReply:
+    return SizesReply(shard="s", first=0, offset=0, sizes=bytes(1000))
+
+
+def test_an_answer_waits_until_the_client_has_taken_those_before_it() -> None:
+    peer = Peer()
+    answers = LongAnswers(peer.take, most_each=2500)
+    one, other = some_client(ALICE, b"1"), some_client(BOB, b"2")
+    for _ in range(5):
+        assert answers.add(one, answer)
+    assert len(peer.sent) == 3
+    assert answers.add(other, answer)
+    assert len(peer.sent) == 4, "another client's are its own affair"
+    assert answers.deadline_ns(0) is not None
+    peer.sent[0].under_way = False
+    answers.turn()
+    assert len(peer.sent) == 5
+    for held in peer.sent:
+        held.under_way = False
+    answers.turn()
+    assert len(peer.sent) == 6
+    assert answers.deadline_ns(0) is None
+
+
+def test_questions_that_wait_are_counted_and_end_with_their_session() -> None:
+    peer = Peer()
+    answers = LongAnswers(peer.take, most_each=1)
+    client = some_client(ALICE, b"1")
+    assert [answers.add(client, answer) for _ in range(MOST_OPEN_QUESTIONS + 1)] == [True] * (MOST_OPEN_QUESTIONS + 1)
+    assert not answers.add(client, answer)
+    answers.forget(client)
+    peer.sent[0].under_way = False
+    answers.turn()
+    assert len(peer.sent) == 1
+    assert answers.deadline_ns(0) is None
+
+
+def test_who_listened_long_rests_as_long_but_not_for_ever() -> None:
+    turns = Turns()
+    assert turns.begin(0)
+    assert not turns.over(MOST_TURN_NS - 1)
+    assert turns.deadline_ns(MOST_TURN_NS) is None
+    assert turns.over(MOST_TURN_NS)
+    assert turns.rest_ns(MOST_TURN_NS) == MOST_TURN_NS
+    assert not turns.begin(2 * MOST_TURN_NS - 1)
+    assert turns.begin(2 * MOST_TURN_NS)
+    assert turns.over(10_000_000_000)
+    assert turns.deadline_ns(10_000_000_000) == 10_000_000_000 + MOST_REST_NS
