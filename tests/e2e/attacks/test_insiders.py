@@ -14,6 +14,8 @@ import pytest
 import zmq
 
 from emlio.daemon.limits import MOST_QUEUED_MESSAGES
+from emlio.testing.attackers import many_descriptors
+from emlio.testing.attackers_inside import Insider, enveloped, hello_of, insider, nested, wide_map
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess
 from emlio.wire.control import (
@@ -30,8 +32,6 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import MAX_CONTROL_BYTES
-from tests.e2e.attacks.attacker import many_descriptors
-from tests.e2e.attacks.insider import Insider, enveloped, hello_of, insider, nested, wide_map
 from tests.e2e.attacks.siege import CLOSED, MEMORY_BYTES, OPEN, Siege
 
 TALL, TALL_RECORDS = "tall", 100_000
