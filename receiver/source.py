@@ -53,6 +53,7 @@ class Source:
         unfit: why it is not asked for anything, while others can be.
         late: it was added when the plan stood.
         leaving: it was taken off the list.
+        in_vain: how often it was lost since it sent anything that was missing.
     """
 
     def __init__(self, number: int, peer: Peer, machine: RankSession, network: Network) -> None:
@@ -76,6 +77,7 @@ class Source:
         self.trouble: Retry | None = None
         self.late = False
         self.leaving = False
+        self.in_vain = 0
         self.peer = peer
         self._network = network
 
@@ -100,6 +102,10 @@ class Source:
         self.agreed = False
         self.farewell = None
         self.link = self._network.control(self.peer.endpoint())
+
+    def may_be_silent_ns(self, first_ns: int, longest_ns: int) -> int:
+        """How long it may be silent. One that is lost again before it sent anything may only be slow: it gets twice as long."""
+        return max(first_ns, min(first_ns << min(max(self.in_vain - 1, 0), 20), longest_ns))
 
     def hang_up(self) -> None:
         """The conversation is over: disconnect."""
