@@ -76,7 +76,9 @@ class _Handed:
 class SimulatedJob:
     """See the module."""
 
-    def __init__(self, *, plan: Plan, rank: int, holders: Sequence[Sequence[int]], size: int, seed: int) -> None:
+    def __init__(
+        self, *, plan: Plan, rank: int, holders: Sequence[Sequence[int]], size: int, seed: int, delay_ns: int = 0
+    ) -> None:
         """See the class.
 
         Args:
@@ -85,10 +87,12 @@ class SimulatedJob:
             holders: for each shard of the catalog, the daemons that hold it.
             size: bytes that each record has more than its number.
             seed: draws the order of events.
+            delay_ns: that control messages take each way.
         """
         self._draw = random.Random(seed)
         self._clock = ManualClock()
         self._network = SimulatedNetwork(self._clock)
+        self._network.faults = LinkFaults(delay_ns=delay_ns)
         self._handed = _Handed()
         self._corrupted = False
         self._portless_until: dict[str, int] = {}
@@ -151,7 +155,7 @@ class SimulatedJob:
                     # What has nothing to spoil yet spoils what comes next.
                     if self._break(fault, step) or step > fault.step + fault.steps:
                         due.remove(fault)
-                if step >= ended:
+                if faults and step >= ended:
                     self._network.faults = LinkFaults()
                 self._step(step)
                 if self._handed.batches and self._draw.random() < 0.5:

@@ -143,6 +143,17 @@ def test_a_stream_that_finds_no_free_port_when_it_opens_again_is_waited_for(seed
     assert job.lost >= 1, "it was refused"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_daemon_slower_to_answer_than_its_heartbeat_is_lost_a_few_times_and_then_waited_for(seed: int) -> None:
+    shards = tuple(ShardEntry(name=f"s{n}", records=30, size_bytes=720, digest=f"{n:032x}") for n in range(4))
+    plan = Plan(Catalog(shards=shards), PlanSpec(seed=1, batch_size=2))
+    due = _planned(plan, 0, 0, 0, 2)
+    job = SimulatedJob(plan=plan, rank=0, holders=[[0]] * 4, size=0, seed=seed, delay_ns=900_000_000)
+    came = job.run(epoch=0, origin=0, batches=len(due), faults=[])
+    assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
+    assert 1 <= job.lost <= 4
+
+
 @given(
     _datasets(),
     _SHUFFLES,
