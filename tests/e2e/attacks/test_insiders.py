@@ -109,9 +109,14 @@ def test_a_link_out_of_the_folder_is_not_served(tmp_path: Path) -> None:
 # ---- a key taken away ---------------------------------------------------------------------------------------------------
 
 
+LOOKED = "clients may come in now"
+
+
 def test_a_key_taken_away_ends_its_sessions_and_nobody_else_s(siege: Siege) -> None:
     keys = siege.keys
+    looks = siege.daemon.log.count(LOOKED)
     keys.store.allow("former", keys.stranger.pair().public, (OPEN,))
+    siege.daemon.wait_for_log(LOOKED, times=looks + 1)
     with siege.new_rank(keys.stranger, timeout="3s") as rank, ExitStack() as stack:
         siege.reads(rank)
         former = stack.enter_context(insider(siege.daemon.endpoint, keys.stranger.pair(), keys.store.pair().public))
