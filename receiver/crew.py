@@ -277,13 +277,13 @@ class Crew:
         knew_it = source.agreed or source.late or (source.retry is not None and source.holding is not None)
         if not knew_it and is_for_the_user(error, source.retry):
             raise error
-        source.in_vain += source.agreed
+        source.in_vain += source.machine.in_vain
         was_here = source.is_here or source.farewell is not None
         is_news = was_here or source.retry is None
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
         retry = source.retry or source.trouble
-        passing = may_pass(error, retry, has_sent=source.machine.stream > 1)
+        passing = may_pass(error, retry, reopens=source.machine.stream > 1)
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))

@@ -70,7 +70,7 @@ class Source:
         unfit: why it is not asked for anything, while others can be.
         late: it was added when the plan stood.
         leaving: it was taken off the list.
-        in_vain: how often it was lost since it sent anything that was missing.
+        in_vain: how often it said nothing to an order, or after it, since it sent anything that was missing.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class SimulatedJob:
         self._draw = random.Random(seed)
         self._clock = ManualClock()
         self._network = SimulatedNetwork(self._clock)
-        self._network.faults = LinkFaults(delay_ns=delay_ns)
+        self._calm = self._network.faults = LinkFaults(delay_ns=delay_ns)
         self._handed = _Handed()
         self._corrupted = False
         self._portless_until: dict[str, int] = {}
@@ -155,8 +155,8 @@ class SimulatedJob:
                     # What has nothing to spoil yet spoils what comes next.
                     if self._break(fault, step) or step > fault.step + fault.steps:
                         due.remove(fault)
-                if faults and step >= ended:
-                    self._network.faults = LinkFaults()
+                if step >= ended:
+                    self._network.faults = self._calm
                 self._step(step)
                 if self._handed.batches and self._draw.random() < 0.5:
                     batch = self._handed.batches.popleft()
