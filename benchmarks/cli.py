@@ -15,6 +15,9 @@ from types import FrameType
 from typing import Any, Final
 
 from emlio import __version__
+from emlio.benchmarks.attacks import run_attacks
+from emlio.benchmarks.attacks_figures import render_attacks
+from emlio.benchmarks.attacks_plot import plot_attacks
 from emlio.benchmarks.convergence import run_convergence
 from emlio.benchmarks.convergence_plot import plot_convergence
 from emlio.benchmarks.decode import run_decode
@@ -32,6 +35,7 @@ from emlio.benchmarks.recovery_plot import plot_recovery
 from emlio.benchmarks.report import missed_bounds, render
 from emlio.benchmarks.results import Results, merge, read_results, write_results
 from emlio.benchmarks.settings import (
+    AttacksSettings,
     CommonSettings,
     ConvergenceSettings,
     DecodeSettings,
@@ -63,6 +67,13 @@ class Command:
 
 
 COMMANDS: Final = {
+    "attacks": Command(
+        settings=AttacksSettings,
+        run=run_attacks,
+        text="how much of its speed a rank keeps while somebody attacks its daemon",
+        render=render_attacks,
+        plot=plot_attacks,
+    ),
     "convergence": Command(
         settings=ConvergenceSettings,
         run=run_convergence,

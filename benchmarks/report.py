@@ -13,7 +13,7 @@ from emlio.benchmarks.subject import LIMITS
 from emlio.benchmarks.summary import Row, Spread, doubts, spread, summarise
 from emlio.units import format_size
 
-__all__ = ["label", "missed_bounds", "render"]
+__all__ = ["align", "label", "missed_bounds", "render"]
 
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",
@@ -100,7 +100,7 @@ def _scenario_table(rows: Sequence[Row], scenario: str) -> str:
         )
         for row in chosen
     ]
-    return _align(table)
+    return align(table)
 
 
 def _figure_table(figures: Sequence[Figure]) -> str:
@@ -123,7 +123,7 @@ def _figure_table(figures: Sequence[Figure]) -> str:
             )
         )
     notes = dict.fromkeys(figure.note for figure in figures if figure.note)
-    return "\n".join([_align(table), *(["", *notes] if notes else [])])
+    return "\n".join([align(table), *(["", *notes] if notes else [])])
 
 
 def _number(value: float) -> str:
@@ -135,7 +135,7 @@ def _spread(of: Spread, form: str, factor: float, unit: str = "") -> str:
     return f"{median}{unit} ({least}..{most})"
 
 
-def _align(table: Sequence[tuple[str, ...]]) -> str:
+def align(table: Sequence[tuple[str, ...]]) -> str:
     """Columns under their heads: the first to the left, the others to the right; empty columns are left out."""
     kept = [column for column in range(len(table[0])) if any(row[column] for row in table[1:])]
     widths = [max(len(row[column]) for row in table) for column in kept]

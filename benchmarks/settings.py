@@ -14,7 +14,9 @@ from emlio.settings import option
 from emlio.units import parse_duration_ns, parse_size
 
 __all__ = [
+    "ATTACKS_NAMED",
     "DECODE_SUBJECTS",
+    "AttacksSettings",
     "CommonSettings",
     "ConvergenceSettings",
     "DecodeSettings",
@@ -28,6 +30,7 @@ __all__ = [
     "StartSettings",
 ]
 
+ATTACKS_NAMED = ("nothing", "crowd", "loris", "garbage", "oversized", "handshakes", "pings", "lanes")
 DECODE_SUBJECTS = (
     "dali-tfrecord",
     "emlio-daemon",
@@ -42,6 +45,7 @@ DECODE_SUBJECTS = (
 )
 SUBJECTS = ("limit", "bare", "emlio", "sealed", "curve", "paper", "keyed")
 _USUAL_SUBJECTS = SUBJECTS[:-1]
+_MOST_LIFE_S = 720
 WAYS = ("memory", "loopback", "link", "reordered")
 
 
@@ -87,6 +91,10 @@ def _decoders(value: Any) -> tuple[str, ...]:
     return _words(value, DECODE_SUBJECTS)
 
 
+def _attacks(value: Any) -> tuple[str, ...]:
+    return _words(value, ATTACKS_NAMED)
+
+
 def _ways(value: Any) -> tuple[str, ...]:
     words = _words(value, WAYS)
     if "memory" not in words:
@@ -128,6 +136,34 @@ class PlottedSettings(CommonSettings):
     """What commands know whose results can be drawn."""
 
     plot: Path | None = option(None, "draw the result", parse=_path, metavar="FILE.png")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttacksSettings(PlottedSettings):
+    """`emlio-bench attacks`."""
+
+    attacks: tuple[str, ...] = option(
+        ATTACKS_NAMED, f"what is tried (default {','.join(ATTACKS_NAMED)})", parse=_attacks, metavar="NAME,..."
+    )
+    repeats: int = option(5, "spans of each attack, between quiet ones (default 5)", parse=_whole, metavar="N")
+    span: int = option(
+        5_000_000_000, "how long each span is, quiet or not (default 5s)", parse=parse_duration_ns, metavar="TIME"
+    )
+    unpaced: bool = option(
+        False,
+        "the rank reads as fast as it can: it then also feels that the attacker takes processor time of the same machine",
+        parse=_switch,
+        switch=True,
+    )
+
+    def __post_init__(self) -> None:
+        CommonSettings.__post_init__(self)
+        # Each span and the time to settle before it; a process of a benchmark lives for a quarter of an hour.
+        life_s = (2 * self.repeats + 1) * (self.span / 1e9 + 4)
+        if life_s > _MOST_LIFE_S:
+            raise ConfigError(
+                f"--repeats and --span must be so small that an attack is over within {_MOST_LIFE_S:g} s, got {life_s:g} s"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ _LIFE_S = 900
 """A worker whose driver was killed must not stay for ever."""
 
 ROLES = {
+    "attack": ("emlio.benchmarks.attacks_attackers", "attack"),
+    "attacked-read": ("emlio.benchmarks.attacks_rank", "read_on"),
     "bare-receive": ("emlio.benchmarks.bare", "receive"),
     "bare-send": ("emlio.benchmarks.bare", "send"),
     "carry-dataloader": ("emlio.benchmarks.decode_carry", "carry_by_dataloader"),

@@ -232,7 +232,7 @@ class Crew:
 
     def _agreed(self, source: Source) -> None:
         source.agreed = True
-        source.machine.expect_within(self._config.heartbeat_ns)
+        source.machine.expect_within(source.may_be_silent_ns(self._config.heartbeat_ns, self._config.timeout_ns))
         retry, source.retry, source.unfit = source.retry, None, None
         if retry is not None:
             away = format_duration(self._clock.monotonic_ns() - retry.lost_ns)
@@ -268,18 +268,22 @@ class Crew:
     def brought(self, source: Source) -> None:
         """It sent something that was missing: all is well with it."""
         source.mends, source.trouble = 0, None
+        if source.in_vain:
+            source.in_vain = 0
+            source.machine.expect_within(self._config.heartbeat_ns)
 
     def lose(self, source: Source, error: EmlioError) -> None:
         """A daemon failed: hang up, have others send its part, and call again."""
         knew_it = source.agreed or source.late or (source.retry is not None and source.holding is not None)
         if not knew_it and is_for_the_user(error, source.retry):
             raise error
+        source.in_vain += source.machine.in_vain
         was_here = source.is_here or source.farewell is not None
         is_news = was_here or source.retry is None
         source.hang_up()
         now_ns = self._clock.monotonic_ns()
         retry = source.retry or source.trouble
-        passing = may_pass(error, retry, has_sent=source.machine.stream > 1)
+        passing = may_pass(error, retry, reopens=source.machine.stream > 1)
         if isinstance(error, RefusedError) and error.code == "dataset-changed":
             # It agreed to the plan before, so the files changed under it: what a stream that meets them is told, too.
             error = DatasetError(str(error))

@@ -95,15 +95,15 @@ class Retry:
         self._due_ns = max(now_ns, self._began_ns + round(longest * self._chances.uniform(0.5, 1.0)))
 
 
-def may_pass(error: EmlioError, before: Retry | None, *, has_sent: bool) -> bool:
+def may_pass(error: EmlioError, before: Retry | None, *, reopens: bool) -> bool:
     """Whether a daemon that was lost for this reason, maybe after others, is called again soon.
 
     Args:
         error: the reason.
         before: what it was lost for before and is not back from yet.
-        has_sent: this was not its first stream.
+        reopens: it was ordered a stream before, in the same session.
     """
-    codes = _PASSING | _PASSING_LATER if has_sent or before is not None else _PASSING
+    codes = _PASSING | _PASSING_LATER if reopens or before is not None else _PASSING
     return isinstance(error, TransportError | RemoteProtocolError) or (
         isinstance(error, RefusedError) and error.code in codes
     )

@@ -70,6 +70,7 @@ class Source:
         unfit: why it is not asked for anything, while others can be.
         late: it was added when the plan stood.
         leaving: it was taken off the list.
+        in_vain: how often it said nothing to an order, or after it, since it sent anything that was missing.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Source:
         self.trouble: Retry | None = None
         self.late = False
         self.leaving = False
+        self.in_vain = 0
         self.peer = peer
         self._network = network
         self._credentials = credentials
@@ -130,6 +132,10 @@ class Source:
             return news
         self._clue = news if self._clue is None else max(self._clue, news, key=lambda event: event.value)
         return self._clue
+
+    def may_be_silent_ns(self, first_ns: int, longest_ns: int) -> int:
+        """How long it may be silent. One that is lost again before it sent anything may only be slow: it gets twice as long."""
+        return max(first_ns, min(first_ns << min(max(self.in_vain - 1, 0), 20), longest_ns))
 
     def hang_up(self) -> None:
         """The conversation is over: disconnect."""

@@ -74,6 +74,7 @@ class RankSession:
 
     Attributes:
         report: what the daemon last said about the stream.
+        in_vain: it was given up for silence while a stream was ordered of it.
         dismissed: the daemon said goodbye; as much as its last report says may still be on its way.
     """
 
@@ -85,6 +86,7 @@ class RankSession:
         self.round_trip_ns: int | None = None
         self.report = PeerReport()
         self.dismissed = False
+        self.in_vain = False
         self.stream = 0
         self._timeout_ns = timeout_ns
         self._heard_ns = 0
@@ -202,6 +204,7 @@ class RankSession:
             self._asked_ns = None if self._asked_ns is None else self._asked_ns + late_ns
         waited = now_ns - self._since_ns()
         if waited >= self._timeout_ns:
+            self.in_vain = self.state in (RankState.OPENING, RankState.STREAMING)
             what, none = ("say anything", "nothing") if self._asked_ns is None else ("answer", "no answer")
             return self._fail(
                 PeerLostError(

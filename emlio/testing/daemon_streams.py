@@ -30,8 +30,10 @@ MESSAGE, FOR_EVER_S = 2000, 20
 
 
 @contextmanager
-def open_streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Generator[list[Stream]]:
-    """So many streams of the dataset in `folder`: two shards, records in their order."""
+def open_streams(
+    folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30, session: int = 7
+) -> Generator[list[Stream]]:
+    """So many streams of the dataset in `folder`, records in their order."""
     shards = OpenShards(open_dataset("numbers", folder))
     plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("none")))
     pool, made = BufferPool(MESSAGE, 1 << 20), list[Stream]()
@@ -40,13 +42,22 @@ def open_streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) ->
             plan=plan,
             rank=0,
             position=StreamPosition(epoch=0, origin=0, slot=0),
-            owned=np.ones(2, np.bool_),
-            local=np.arange(2),
+            owned=np.ones(len(plan.catalog.shards), np.bool_),
+            local=np.arange(len(plan.catalog.shards)),
             shards=shards,
             message_bytes=MESSAGE,
             clock=SystemClock(),
         )
-        made.append(Stream(session=7, stream=1 + number, feed=feed, pool=pool, limit_bytes=limit_bytes, label="one"))
+        made.append(
+            Stream(
+                session=session,
+                stream=1 + number,
+                feed=feed,
+                pool=pool,
+                limit_bytes=limit_bytes,
+                label=f"session {session}",
+            )
+        )
     try:
         yield made
     finally:

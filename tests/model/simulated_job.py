@@ -76,7 +76,9 @@ class _Handed:
 class SimulatedJob:
     """See the module."""
 
-    def __init__(self, *, plan: Plan, rank: int, holders: Sequence[Sequence[int]], size: int, seed: int) -> None:
+    def __init__(
+        self, *, plan: Plan, rank: int, holders: Sequence[Sequence[int]], size: int, seed: int, delay_ns: int = 0
+    ) -> None:
         """See the class.
 
         Args:
@@ -85,10 +87,12 @@ class SimulatedJob:
             holders: for each shard of the catalog, the daemons that hold it.
             size: bytes that each record has more than its number.
             seed: draws the order of events.
+            delay_ns: that control messages take each way.
         """
         self._draw = random.Random(seed)
         self._clock = ManualClock()
         self._network = SimulatedNetwork(self._clock)
+        self._calm = self._network.faults = LinkFaults(delay_ns=delay_ns)
         self._handed = _Handed()
         self._corrupted = False
         self._portless_until: dict[str, int] = {}
@@ -152,7 +156,7 @@ class SimulatedJob:
                     if self._break(fault, step) or step > fault.step + fault.steps:
                         due.remove(fault)
                 if step >= ended:
-                    self._network.faults = LinkFaults()
+                    self._network.faults = self._calm
                 self._step(step)
                 if self._handed.batches and self._draw.random() < 0.5:
                     batch = self._handed.batches.popleft()

@@ -143,6 +143,34 @@ def test_a_stream_that_finds_no_free_port_when_it_opens_again_is_waited_for(seed
     assert job.lost >= 1, "it was refused"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_daemon_slower_to_answer_than_its_heartbeat_is_lost_a_few_times_and_then_waited_for(seed: int) -> None:
+    shards = tuple(ShardEntry(name=f"s{n}", records=30, size_bytes=720, digest=f"{n:032x}") for n in range(4))
+    plan = Plan(Catalog(shards=shards), PlanSpec(seed=1, batch_size=2))
+    due = _planned(plan, 0, 0, 0, 2)
+    job = SimulatedJob(plan=plan, rank=0, holders=[[0]] * 4, size=0, seed=seed, delay_ns=900_000_000)
+    came = job.run(epoch=0, origin=0, batches=len(due), faults=[])
+    assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
+    assert 1 <= job.lost <= 4
+
+
+def test_one_that_is_asked_for_nothing_is_missed_as_soon_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """It sends nothing whether it is well or not: that says nothing of how quick it is."""
+    plan = Plan(
+        Catalog(shards=(ShardEntry(name="s", records=400, size_bytes=9600, digest=f"{1:032x}"),)),
+        PlanSpec(seed=1, batch_size=1),
+    )
+    for idle in range(2):
+        caplog.clear()
+        job = SimulatedJob(plan=plan, rank=0, holders=[[0, 1]], size=0, seed=idle)
+        freezes = [Fault(step=step, what="freeze", daemon=idle, steps=70) for step in (60, 260, 460, 660)]
+        came = job.run(epoch=0, origin=0, batches=400, faults=freezes)
+        assert [_content(batch) for batch in came] == [ids for _, _, ids in _planned(plan, 0, 0, 0, 1)]
+        silences = [line for line in caplog.messages if f"10.0.0.{idle + 1}:5555 is lost" in line]
+        assert len(silences) == len(freezes), "a freeze was not noticed, since it was given longer"
+        assert all("within 1 s" in line for line in silences)
+
+
 @given(
     _datasets(),
     _SHUFFLES,

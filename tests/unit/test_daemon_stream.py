@@ -1,24 +1,13 @@
 """The hand-over between reading and sending: its bound in bytes, its pauses, its end; and the threads that read."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-import numpy as np
 import pytest
 
-from emlio.clock import SystemClock
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.planner.catalog import Catalog
-from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.buffers import BufferPool
-from emlio.reading.course import StreamPosition
-from emlio.reading.feed import Feed
-from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
-from emlio.shards.dataset import open_dataset
 from emlio.testing.daemon_streams import FOR_EVER_S, MESSAGE, RECORD, numbers_of, open_streams, start_readers
 from emlio.testing.datasets import make_dataset
 
@@ -156,7 +145,7 @@ def test_a_failing_stream_is_reported_once_and_the_others_go_on(
         if failed.is_set() and stream.session == 7:
             read.set()
 
-    with open_streams(folder) as (good,), _bad_stream(bad) as broken:
+    with open_streams(folder) as (good,), open_streams(bad, session=8) as (broken,):
         path = next(bad.glob("*.tfrecord"))
         with path.open("r+b") as file:
             file.truncate(3000)
@@ -169,26 +158,3 @@ def test_a_failing_stream_is_reported_once_and_the_others_go_on(
     assert isinstance(failures[0].error, DatasetError)
     assert not isinstance(failures[0].error, CorruptRecordError)
     assert path.name in str(failures[0].error)
-
-
-@contextmanager
-def _bad_stream(folder: Path) -> Iterator[Stream]:
-    shards = OpenShards(open_dataset("bad", folder))
-    feed = Feed(
-        plan=Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10)),
-        rank=0,
-        position=StreamPosition(epoch=0, origin=0, slot=0),
-        owned=np.ones(1, np.bool_),
-        local=np.arange(1),
-        shards=shards,
-        message_bytes=MESSAGE,
-        clock=SystemClock(),
-    )
-    pool = BufferPool(MESSAGE, 0)
-    stream = Stream(session=8, stream=1, feed=feed, pool=pool, limit_bytes=1 << 20, label="session 8")
-    try:
-        yield stream
-    finally:
-        stream.close()
-        shards.close()
-        shards.dataset.close()

@@ -97,7 +97,9 @@ def test_what_is_wrong_at_the_start_is_said_when_calling_again_is_no_use(
         (DatasetError("other files"), False, False),
     ],
 )
-def test_a_daemon_that_has_sent_before_may_lack_a_port_for_a_while(error: EmlioError, first: bool, later: bool) -> None:
-    assert may_pass(error, None, has_sent=False) is first
-    assert may_pass(error, None, has_sent=True) is later
-    assert may_pass(error, tried(1), has_sent=False) is later
+def test_a_daemon_that_had_lanes_before_may_lack_a_port_for_a_while(
+    error: EmlioError, first: bool, later: bool
+) -> None:
+    assert may_pass(error, None, reopens=False) is first
+    assert may_pass(error, None, reopens=True) is later
+    assert may_pass(error, tried(1), reopens=False) is later

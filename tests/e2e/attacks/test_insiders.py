@@ -14,6 +14,8 @@ import pytest
 import zmq
 
 from emlio.daemon.limits import MOST_QUEUED_MESSAGES
+from emlio.testing.attackers import many_descriptors
+from emlio.testing.attackers_inside import Insider, enveloped, hello_of, insider, nested, wide_map
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess
 from emlio.wire.control import (
@@ -30,8 +32,6 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import MAX_CONTROL_BYTES
-from tests.e2e.attacks.attacker import many_descriptors
-from tests.e2e.attacks.insider import Insider, enveloped, hello_of, insider, nested, wide_map
 from tests.e2e.attacks.siege import CLOSED, MEMORY_BYTES, OPEN, Siege
 
 TALL, TALL_RECORDS = "tall", 100_000
@@ -109,9 +109,14 @@ def test_a_link_out_of_the_folder_is_not_served(tmp_path: Path) -> None:
 # ---- a key taken away ---------------------------------------------------------------------------------------------------
 
 
+LOOKED = "clients may come in now"
+
+
 def test_a_key_taken_away_ends_its_sessions_and_nobody_else_s(siege: Siege) -> None:
     keys = siege.keys
+    looks = siege.daemon.log.count(LOOKED)
     keys.store.allow("former", keys.stranger.pair().public, (OPEN,))
+    siege.daemon.wait_for_log(LOOKED, times=looks + 1)
     with siege.new_rank(keys.stranger, timeout="3s") as rank, ExitStack() as stack:
         siege.reads(rank)
         former = stack.enter_context(insider(siege.daemon.endpoint, keys.stranger.pair(), keys.store.pair().public))

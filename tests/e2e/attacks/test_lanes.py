@@ -13,10 +13,10 @@ import pytest
 import zmq
 
 from emlio.keys.curve import KeyPair
+from emlio.testing.attackers import Stranger, greeting, plain_hello
+from emlio.testing.attackers_inside import Insider, hello_of, insider
 from emlio.wire.control import Goodbye
 from emlio.wire.seal import CIPHERS, admission_token
-from tests.e2e.attacks.attacker import Stranger, greeting, plain_hello
-from tests.e2e.attacks.insider import Insider, hello_of, insider
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 
 PROTECTIONS = {"aead": CIPHERS, "curve": ("curve",), "off": ("clear",)}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from emlio.testing.attackers import Stranger
 from emlio.testing.proxy import free_ports
-from tests.e2e.attacks.attacker import Stranger
 from tests.e2e.attacks.middleman import Message, Middleman, Tamper
 from tests.e2e.attacks.siege import HANDSHAKE_S, Siege
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 import zmq
 
+from emlio.testing.attackers import GREETING_BYTES, Crowd, Stranger, dealer, frame, greeting, many_descriptors
+from emlio.testing.attackers_inside import enveloped, hello_of, nested, wide_map
 from emlio.wire.control import encode_control
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANE_COMMAND_BYTES
-from tests.e2e.attacks.attacker import GREETING_BYTES, Crowd, Stranger, dealer, frame, greeting, many_descriptors
-from tests.e2e.attacks.insider import enveloped, hello_of, nested, wide_map
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 
 HUNG_UP_S = 3 * HANDSHAKE_S

@@ -14,7 +14,7 @@ from tests.fuzz.target import Target
 __all__ = ["PUBLIC", "SECRET", "TARGET", "fuzz"]
 
 PUBLIC = PublicKey(raw=bytes(range(32)))
-SECRET = SecretKey(raw=bytes(range(32)))
+SECRET = SecretKey(raw=bytes(range(100, 132)))
 _SHORTEST = 16
 """Fewer characters could also stand there for another reason."""
 _DATASET = "imagenet-" + "a" * 200
@@ -76,8 +76,10 @@ def fuzz(data: bytes) -> None:
         refused = error
     if refused is not None:
         # A key in the wrong place, perhaps spoiled: not a piece of it may come into a log.
-        pieces = [piece[:_SHORTEST].decode(errors="replace") for piece in data[1:].split(b"emliosecret1")[1:]]
-        assert not any(piece in str(refused) for piece in pieces if len(piece) == _SHORTEST)
+        pieces = [piece[:_SHORTEST] for piece in data[1:].split(b"emliosecret1")[1:]]
+        # One that stands elsewhere too may be repeated from there.
+        own = [piece for piece in pieces if len(piece) == _SHORTEST and data.count(piece) == 1]
+        assert not any(piece.decode(errors="replace") in str(refused) for piece in own)
         raise refused
 
 

@@ -1,9 +1,9 @@
 """An attacker whose key is admitted: a control connection with the means to say anything, in any number.
 
-Covers: hello, a plan, streams, bytes that are no message. Does not cover: strangers (attacker.py).
+Covers: hello, a plan, streams, bytes that are no message. Does not cover: strangers (emlio.testing.attackers).
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from emlio.keys.curve import KeyPair
 from emlio.keys.key import PublicKey
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.testing.attackers import dealer
 from emlio.wire.control import (
     ControlMessage,
     Hello,
@@ -29,7 +30,6 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.seal import CIPHERS
-from tests.e2e.attacks.attacker import dealer
 
 __all__ = ["Insider", "enveloped", "hello_of", "insider", "nested", "wide_map"]
 
@@ -141,7 +141,7 @@ class Insider:
 
 
 @contextmanager
-def insider(endpoint: str, pair: KeyPair, daemon: PublicKey) -> Iterator[Insider]:
+def insider(endpoint: str, pair: KeyPair, daemon: PublicKey) -> Generator[Insider, None, None]:
     """One at this daemon."""
     with dealer(endpoint, pair, daemon) as socket:
         yield Insider(socket)

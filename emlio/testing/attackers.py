@@ -1,14 +1,14 @@
 """The tools of an attacker: bare TCP that speaks as much ZMTP as he likes, crowds of connections, ZeroMQ with stolen or no keys.
 
 Covers: connecting, sending what no ZeroMQ library sends, keeping all that comes back. Does not cover: the daemon and its
-legitimate rank (siege.py), an attacker between the two (middleman.py), one whose key is admitted (insider.py).
+legitimate rank, an attacker between the two (tests/e2e/attacks), one whose key is admitted (emlio.testing.attackers_inside).
 """
 
 import resource
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,17 @@ import zmq
 from emlio.keys.curve import KeyPair
 from emlio.keys.key import PublicKey
 
-__all__ = ["GREETING_BYTES", "Crowd", "Stranger", "dealer", "frame", "greeting", "many_descriptors", "plain_hello"]
+__all__ = [
+    "GREETING_BYTES",
+    "Crowd",
+    "Stranger",
+    "dealer",
+    "dealer_in",
+    "frame",
+    "greeting",
+    "many_descriptors",
+    "plain_hello",
+]
 
 GREETING_BYTES = 64
 
@@ -101,17 +111,14 @@ class Crowd:
     """Many connections from one thread. What came back from all of them is in `heard`."""
 
     def __init__(self, peer: str, count: int) -> None:
-        """Connect so many times; waits for each, so that none is lost in the daemon's queue of new ones."""
+        """Connect so many times."""
         host, _, port = peer.rpartition(":")
+        self._peer = host, int(port)
         self.heard = b""
         self._selector = selectors.DefaultSelector()
         self._open: set[socket.socket] = set()
         try:
-            for _ in range(count):
-                one = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
-                one.setblocking(False)
-                self._open.add(one)
-                self._selector.register(one, selectors.EVENT_READ)
+            self.grow(count)
         except BaseException:
             self.close()
             raise
@@ -120,6 +127,14 @@ class Crowd:
     def connections(self) -> int:
         """Those that the other side has not ended."""
         return len(self._open)
+
+    def grow(self, count: int) -> None:
+        """Connect so many times more; waits for each, so that none is lost in the daemon's queue of new ones."""
+        for _ in range(count):
+            one = socket.create_connection(self._peer, timeout=_CONNECT_S)
+            one.setblocking(False)
+            self._open.add(one)
+            self._selector.register(one, selectors.EVENT_READ)
 
     def say(self, data: bytes) -> None:
         """Each sends it, as far as there is room."""
@@ -170,9 +185,21 @@ class Crowd:
 @contextmanager
 def dealer(
     endpoint: str, pair: KeyPair | None = None, daemon: PublicKey | None = None
-) -> Iterator["zmq.Socket[bytes]"]:
+) -> Generator["zmq.Socket[bytes]", None, None]:
     """A control connection that shows these keys, or none."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+    with zmq.Context() as context, dealer_in(context, endpoint, pair, daemon) as peer:
+        yield peer
+
+
+def dealer_in(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+    endpoint: str,
+    pair: KeyPair | None = None,
+    daemon: PublicKey | None = None,
+) -> "zmq.Socket[bytes]":
+    """The same beside others of one context; the caller closes it."""
+    peer = context.socket(zmq.DEALER)
+    try:
         peer.setsockopt(zmq.LINGER, 0)
         peer.setsockopt(zmq.RCVTIMEO, int(_ANSWER_S * 1000))
         peer.setsockopt(zmq.SNDTIMEO, int(_ANSWER_S * 1000))
@@ -181,11 +208,14 @@ def dealer(
             peer.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.z85)
             peer.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.z85)
         peer.connect(endpoint)
-        yield peer
+    except BaseException:
+        peer.close()
+        raise
+    return peer
 
 
 @contextmanager
-def many_descriptors(count: int) -> Iterator[None]:
+def many_descriptors(count: int) -> Generator[None, None, None]:
     """Let this process open so many, where its limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, count)
