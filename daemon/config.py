@@ -239,6 +239,13 @@ class DaemonConfig:
     cache_dir: Path | None = option(
         None, "where indexes go when a dataset's folder cannot be written", parse=parse_path, metavar="DIR"
     )
+    energy: Path | None = option(
+        None,
+        "the file of this host's recorder (emlio energy record --out FILE), for ranks that ask what their epochs used here; "
+        "opened when one asks (default: none, for not every host records)",
+        parse=parse_path,
+        metavar="FILE",
+    )
     ready_file: Path | None = option(
         None, "write the real endpoints here as JSON once ranks may come", parse=parse_path, metavar="FILE"
     )

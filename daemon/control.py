@@ -21,25 +21,37 @@ from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, Tur
 from emlio.daemon.client import Client
 from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
+from emlio.daemon.energy_desk import EnergyDesk
 from emlio.daemon.library import Library
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.long_answers import LongAnswers
 from emlio.daemon.memory import give_back_freed_memory
 from emlio.daemon.orders import Orders
 from emlio.daemon.permissions import Permissions
-from emlio.daemon.sender import StreamTotals
+from emlio.daemon.reports import Reports
 from emlio.daemon.stream import StreamFailure
 from emlio.daemon.streams import Streams
 from emlio.daemon.transport import ControlSocket, Network, Received, Sent, Waiter
 from emlio.daemon.turns import Turns
+from emlio.energy.run import boot_id
 from emlio.errors import DatasetError, RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
-from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
+from emlio.session.instructions import (
+    DaemonInstruction,
+    Ended,
+    Judge,
+    LookUpEnergy,
+    LookUpSizes,
+    Send,
+    StartStream,
+    StopStream,
+)
 from emlio.waker import Waker
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
+    EnergyReply,
     Hello,
     Ping,
     Pong,
@@ -78,7 +90,9 @@ class Control:
             raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         self._orders = Orders(library, self._streams, self.call, self._carry_out)
+        self._reports = Reports(self._streams, clock)
         self._long_answers = LongAnswers(self._send_to)
+        self._energy = EnergyDesk(config.energy, boot_id(Path("/proc")), self.call, self._carry_out)
         self._turns = Turns()
         self._claims = Claims(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._clients: dict[bytes, Client] = {}
@@ -128,8 +142,10 @@ class Control:
         finally:
             self._decide(self._claims.dismiss("draining", _LEAVING))
             for client in list(self._clients.values()):
-                self._say_what_left(client)
+                if (last := self._reports.last(client)) is not None:
+                    self._send(client.identity, last)
                 self._carry_out(client, client.machine.drain())
+            self._energy.close()
             self._streams.close()
             self._socket.close()
             self._waker.close()
@@ -192,15 +208,13 @@ class Control:
         return max(0, (min(deadlines) - now_ns) // 1_000_000 + 1)
 
     def _on_message(self, received: Received) -> None:
-        identity = received.connection
+        identity, heard_ns = received.connection, self._clock.monotonic_ns()
         client = self._clients.get(identity)
         try:
             message = decode_control(received.data)
         except RemoteProtocolError as error:
             who = client.label if client else f"a stranger at {received.address}"
-            self._complaints.add(
-                f"a control message from {who} was not understood: {error}", self._clock.monotonic_ns()
-            )
+            self._complaints.add(f"a control message from {who} was not understood: {error}", heard_ns)
             self._refuse(identity, "protocol", str(error))
             return
         match message:
@@ -211,14 +225,14 @@ class Control:
             case Hello():
                 self._greet(Caller(connection=identity, hello=message, address=received.address, key=received.key))
             case Ping() if client is not None and client.stream is not None:
-                client.machine.receive(message, self._clock.monotonic_ns())
-                self._report(client, message.nonce)
+                client.machine.receive(message, heard_ns)
+                self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
                 self._refuse(identity, "no-session", "there is no such session here: say hello first")
             case _:
-                self._carry_out(client, client.machine.receive(message, self._clock.monotonic_ns()))
+                self._carry_out(client, client.machine.receive(message, heard_ns))
         if client is not None and identity in self._clients:
             self._decide(self._claims.heard(identity, self._clock.monotonic_ns()))
 
@@ -230,14 +244,6 @@ class Control:
         else:
             self._claims.gone(identity)
             self._send(identity, Refused(code=code, text=text))
-
-    def _report(self, client: Client, nonce: int) -> None:
-        """Say how the client's stream is doing, if it has one."""
-        totals = self._streams.totals(client.stream) if client.stream is not None else StreamTotals()
-        pong = Pong(
-            nonce=nonce, sent_bytes=totals.sent_bytes, blocked_ns=totals.blocked_ns, starved_ns=totals.starved_ns
-        )
-        self._carry_out(client, [Send(message=pong)])
 
     def _look_at_permissions(self, now_ns: int) -> None:
         """Those who lost theirs lose their sessions."""
@@ -273,7 +279,7 @@ class Control:
                 case Probe(connection=connection):
                     # What came before it in this list may have ended the session.
                     if (client := self._clients.get(connection)) is not None:
-                        self._report(client, 0)
+                        self._carry_out(client, [Send(message=self._reports.pong(client, 0))])
                         if not client.reached:
                             self._claims.lost(connection, self._clock.monotonic_ns())
 
@@ -332,30 +338,21 @@ class Control:
             )
             self._carry_out(client, client.machine.refuse("protocol", text))
 
-    def _say_what_left(self, client: Client) -> None:
-        """The last word before goodbye: how much is still on its way, so that the rank can wait for it."""
-        stream = client.stream
-        if stream is None:
-            return
-        sent = self._streams.totals(stream).sent_bytes
-        if stream.in_flight_bytes:
-            _LOG.warning("%s not drained: %s bytes did not leave in time", client.label, f"{stream.in_flight_bytes:,}")
-            sent = 0  # what is in the lanes is dropped with them: nothing can be promised
-        else:
-            _LOG.info("%s drained: %s bytes sent", client.label, f"{sent:,}")
-        self._send(client.identity, Pong(nonce=0, sent_bytes=sent))
-
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Send(message=ShardsReply() as reply):
                     self._answer_at_length(client, partial(_same, reply))
+                case Send(message=EnergyReply() as reply):
+                    self._answer_at_length(client, partial(self._energy.hand_over, client, reply))
                 case Send(message=message):
                     self._send_to(client, encode_control(message))
                 case Judge():
                     self._orders.judge(client, instruction)
                 case LookUpSizes(shard=shard, first=first, count=count):
                     self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
+                case LookUpEnergy(question=question):
+                    self._energy.ask(client, question)
                 case StartStream() if self._draining:
                     self._carry_out(client, client.machine.refuse("draining", _LEAVING))
                 case StartStream(order=order):
@@ -369,6 +366,7 @@ class Control:
                         self._admission.leave(client.owner)
                         self._orders.forget(client)
                         self._long_answers.forget(client)
+                        self._energy.forget(client)
                         _LOG.info("%s ended: %s", client.label, reason)
                         self._decide(self._claims.gone(client.identity))
 

@@ -27,7 +27,16 @@ from emlio.receiver.reorder import Reorder
 from emlio.receiver.retry import Retry, is_for_the_user, may_pass
 from emlio.receiver.source import Source, Sources
 from emlio.receiver.transport import Network
-from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
+from emlio.session.instructions import (
+    Agreed,
+    EnergyCame,
+    Failed,
+    Listed,
+    RankInstruction,
+    Send,
+    SizesCame,
+    StreamOpened,
+)
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.units import format_duration
@@ -56,7 +65,7 @@ class Crew:
         network: Network,
         clock: Clock,
         here: Holding | None,
-        on_sizes: Callable[[int, SizesCame], None],
+        on_answer: Callable[[int, SizesCame | EnergyCame], None],
     ) -> None:
         """See the class.
 
@@ -66,10 +75,10 @@ class Crew:
             network: makes sockets.
             clock: for deadlines.
             here: what lies on this host.
-            on_sizes: hears a daemon's answer about sizes, with the number of its stream.
+            on_answer: hears a daemon's answer about sizes or energy, with the number of its stream.
         """
         self.sources = Sources()
-        self.flow = Flow(config, clock, self.sources, self.stream_names, self._carry_out, self.guard)
+        self.flow = Flow(config, clock, self.sources, self.stream_names, self.carry_out, self.guard)
         self.losses = 0
         self.local_number = len(peers)
         self._config = config
@@ -77,7 +86,7 @@ class Crew:
         self._network = network
         self._clock = clock
         self._here = here
-        self._on_sizes = on_sizes
+        self._on_answer = on_answer
         self._chances = random.Random(uuid4().int)
         self._client = uuid4().hex
         # Numbers are never given twice: a daemon that is added gets the next one.
@@ -111,7 +120,7 @@ class Crew:
         source = Source(number, peer, machine, self._network, self._config.trust.credentials(peer))
         source.called_ns = now_ns
         self.sources.add(source)
-        self._carry_out(source, source.machine.greet(self._hello(peer), now_ns))
+        self.carry_out(source, source.machine.greet(self._hello(peer), now_ns))
         return source
 
     def _hello(self, peer: Peer) -> Hello:
@@ -143,7 +152,7 @@ class Crew:
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         offer = agreement.offer(source.machine.session)
-        self._carry_out(source, source.machine.offer(offer, agreement.rows(), self._clock.monotonic_ns()))
+        self.carry_out(source, source.machine.offer(offer, agreement.rows(), self._clock.monotonic_ns()))
 
     # ---- the conversations ----------------------------------------------------------------------------------------
 
@@ -155,12 +164,12 @@ class Crew:
                 message = decode_control(data)
             except RemoteProtocolError as error:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
-            self._carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
+            self.carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
         if news is not None and not source.link.closed:
             reason = self._config.trust.reason(source.clearest(news), source.peer)
             if reason is not None:
                 raise reason
-            self._carry_out(source, source.machine.cut_off())
+            self.carry_out(source, source.machine.cut_off())
 
     def tick(self, *, hungry: bool) -> None:
         """Time has passed: ping, notice silence, call again, give up; with `hungry`, the user waits for a batch."""
@@ -173,7 +182,7 @@ class Crew:
         self.flow.watch(now_ns, hungry=hungry)
 
     def _tick(self, source: Source, now_ns: int) -> None:
-        self._carry_out(source, source.machine.tick(now_ns))
+        self.carry_out(source, source.machine.tick(now_ns))
         if source.farewell is not None and now_ns - source.farewell_ns >= self._config.heartbeat_ns:
             raise source.farewell  # what was said to be on its way does not come
         if source.trouble is not None and now_ns - source.moved_ns >= self._config.heartbeat_ns and source.is_here:
@@ -189,11 +198,8 @@ class Crew:
                 found.append(source.farewell_ns + self._config.heartbeat_ns)
         return min((at for at in found if at is not None), default=None)
 
-    def ask_sizes(self, source: Source, shard: str, first: int, count: int) -> None:
-        """Ask a daemon; `on_sizes` hears the answer."""
-        self._carry_out(source, source.machine.ask_sizes(shard, first, count))
-
-    def _carry_out(self, source: Source, instructions: list[RankInstruction]) -> None:
+    def carry_out(self, source: Source, instructions: list[RankInstruction]) -> None:
+        """Do what a conversation needs; `on_answer` hears what was asked for."""
         for instruction in instructions:
             match instruction:
                 case Send(message=message):
@@ -204,8 +210,8 @@ class Crew:
                     self._listed(source, held)
                 case Agreed():
                     self._agreed(source)
-                case SizesCame():
-                    self._on_sizes(source.number, instruction)
+                case SizesCame() | EnergyCame():
+                    self._on_answer(source.number, instruction)
                 case StreamOpened():
                     source.connect(instruction)
                 case Failed(error=error):
@@ -321,8 +327,8 @@ class Crew:
         if retry.due_ns is not None and now_ns >= retry.due_ns:
             answer_ns = retry.answer_within_ns(self._config.heartbeat_ns, timeout_ns)
             retry.try_now(now_ns)
-            source.call_again(RankSession(peer=source.machine.peer, timeout_ns=answer_ns))
-            self._carry_out(source, source.machine.greet(self._hello(source.peer), now_ns))
+            source.call_again(RankSession(peer=source.machine.peer, timeout_ns=answer_ns, clocks=source.machine.clocks))
+            self.carry_out(source, source.machine.greet(self._hello(source.peer), now_ns))
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
             last = retry.since or retry.error

@@ -14,11 +14,15 @@ from functools import partial
 from threading import Event, Thread
 
 from emlio.clock import Clock
+from emlio.energy.clocks import ClockFit
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import Plan
 from emlio.receiver.address import Address, Peer
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.crew import Crew
+from emlio.receiver.daemon_energy import DaemonEnergy
+from emlio.receiver.energy_asker import EnergyAsker
+from emlio.receiver.energy_questions import EnergyQuestions
 from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
@@ -30,7 +34,7 @@ from emlio.receiver.record_sizes import RecordSizes
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Tap
 from emlio.receiver.transport import Network
-from emlio.session.instructions import SizesCame
+from emlio.session.instructions import EnergyCame, SizesCame
 from emlio.waker import Waker
 
 __all__ = ["Engine"]
@@ -78,8 +82,10 @@ class Engine:
         here = self._local.holding if self._local is not None else None
         self._names = NameWatch(self._change_soon)
         peers = daemons_at(config.address.peers)
-        self._crew = Crew(config, peers, self._network, clock, here, self._hear_sizes)
+        self._crew = Crew(config, peers, self._network, clock, here, self._hear_answer)
         self._questions = Questions(self._crew, self._local)
+        self._energy = EnergyQuestions(self._crew, clock)
+        self._energy_asker = EnergyAsker(self._crew, self._energy, self._call)
         self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
 
     # ---- for other threads ----------------------------------------------------------------------------------------
@@ -139,6 +145,27 @@ class Engine:
         future: Future[RecordSizes] = Future()
         self._call(lambda: self._questions.ask(shard, first, count, future))
         return future
+
+    def clocks(self) -> dict[str, ClockFit]:
+        """The daemons' clocks against this process's CLOCK_MONOTONIC, by address; without those that were never compared.
+
+        Raises:
+            PeerLostError: the receive thread does not answer.
+        """
+        return self._energy_asker.clocks()
+
+    def energy_of_daemons(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
+        """What the daemons' nodes used, each by its own clock; of those that do not say, why. Waits for their answers.
+
+        Args:
+            from_ns: by this process's CLOCK_MONOTONIC.
+            to_ns: not before that. Where it is just now, recorders take a second or two to have written it.
+            timeout_ns: who has not answered by then is left out.
+
+        Raises:
+            PeerLostError: the receive thread does not answer.
+        """
+        return self._energy_asker.ask(from_ns, to_ns, timeout_ns)
 
     @property
     def lanes(self) -> int:
@@ -222,6 +249,7 @@ class Engine:
             self._over = True
             self._hear_calls()  # whoever asked something must not wait for ever
             self._questions.end()
+            self._energy.end()
             self._free()
 
     def _fail(self, error: EmlioError) -> None:
@@ -245,18 +273,23 @@ class Engine:
                     self._crew.guard_data(daemon, partial(self._receive_data, daemon, tap))
         self._crew.tick(hungry=self._prefetch.hungry)
         self._questions.renew()
+        self._energy.tick()
         self.worked_ns += time.monotonic_ns() - begun_ns
 
     def _timeout_ms(self) -> int | None:
         if self._intake.held_back and self._intake.has_news():
             return 0  # handed out after the last look and before it was said that a message waits: nobody wakes for it
-        deadline_ns = self._crew.deadline_ns(hungry=self._prefetch.hungry)
+        found = (self._crew.deadline_ns(hungry=self._prefetch.hungry), self._energy.deadline_ns())
+        deadline_ns = min((at for at in found if at is not None), default=None)
         if deadline_ns is None:
             return None
         return max(0, (deadline_ns - self._clock.monotonic_ns()) // 1_000_000 + 1)
 
-    def _hear_sizes(self, number: int, came: SizesCame) -> None:
-        self._questions.hear(number, came)
+    def _hear_answer(self, number: int, came: SizesCame | EnergyCame) -> None:
+        if isinstance(came, SizesCame):
+            self._questions.hear(number, came)
+        else:
+            self._energy.hear(number, came)
 
     # ---- streaming ------------------------------------------------------------------------------------------------
 

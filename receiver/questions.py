@@ -100,9 +100,8 @@ class Questions:
         if source is None or not source.is_here:
             return
         try:
-            self._crew.ask_sizes(source, question.name, question.first, question.count)
-        except (
-            LocalProtocolError
-        ):  # the conversation is just over; it is asked again once the daemon is back, or of another
-            return
+            asks = source.machine.ask_sizes(question.name, question.first, question.count)
+        except LocalProtocolError:
+            return  # the conversation is just over; it is asked again once the daemon is back, or of another
         question.asked = (source.number, source.machine.session)
+        self._crew.carry_out(source, asks)

@@ -5,7 +5,7 @@ cover: the tables (emlio.energy.schema), when to write (emlio.energy.writer).
 """
 
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +51,13 @@ class Store:
     last moments too, and leaves the file whole.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = True) -> None:
+    def __init__(self, path: Path, *, read_only: bool = True, patience_s: float = _PATIENCE_S) -> None:
         """Open it.
 
         Args:
             path: the file. It is made if it is to be written and is not there.
             read_only: whether it is only looked at.
+            patience_s: for how long to wait for another process that has it to itself.
 
         Raises:
             ConfigError: it is not there, is something else, or is of another version.
@@ -68,9 +69,9 @@ class Store:
             if read_only:
                 if not path.is_file():
                     raise ConfigError(f"there must be a recording to read at {path}")
-                self._database = _opened(f"{_uri(path)}?mode=ro")
+                self._database = _opened(f"{_uri(path)}?mode=ro", patience_s)
             else:
-                self._database = _opened(_uri(path))
+                self._database = _opened(_uri(path), patience_s)
         try:
             with self._told():
                 if not read_only:
@@ -192,32 +193,47 @@ class Store:
         return chosen[-1]
 
     def readings(
-        self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None
-    ) -> Iterator[Reading]:
+        self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None, from_seq: int = 0
+    ) -> Generator[Reading]:
         """The readings of a recording one by one, however many there are; all as they are at the first.
+
+        Whoever does not want them all closes it.
 
         Args:
             number: of the recording; None for the last.
             from_ns: leave out what is before the last reading up to here.
             to_ns: leave out what is after the first reading from here.
+            from_seq: leave out readings with lower numbers.
         """
         recording = self.recording(number)
         number, devices = recording.number, len(recording.run.devices)
         with self._told(), self._transaction("DEFERRED"):
-            first = self._edge("max(seq)", "<=", number, from_ns, 0)
-            last = self._edge("min(seq)", ">=", number, to_ns, _LAST_SEQ)
+            first = from_seq if from_ns is None else max(from_seq, self._last_until(number, from_ns))
+            last = _LAST_SEQ if to_ns is None else self._first_from(number, to_ns)
             ticks = self._database.execute(schema.SELECT_TICKS, (number, first, last))
             samples = self._database.execute(schema.SELECT_SAMPLES, (number, first, last))
             yield from schema.join_readings(ticks, samples, devices)
 
-    def _edge(self, which: str, side: str, number: int, at_ns: int | None, otherwise: int) -> int:
-        if at_ns is None:
-            return otherwise
-        row = self._database.execute(
-            f"SELECT {which} FROM tick WHERE run = ? AND mono_ns {side} ?",  # both are words of this file
-            (number, at_ns),
-        ).fetchone()
-        return otherwise if row[0] is None else int(row[0])
+    def _last_until(self, number: int, at_ns: int) -> int:
+        """The number of the last reading up to a moment; 0 where there is none."""
+        after = self._first_from(number, at_ns + 1)
+        row = self._database.execute("SELECT max(seq) FROM tick WHERE run = ? AND seq < ?", (number, after)).fetchone()
+        return 0 if row[0] is None else int(row[0])
+
+    def _first_from(self, number: int, at_ns: int) -> int:
+        """The number of the first reading from a moment on, found by halving: a recording may be months long."""
+        low, (most,) = 0, self._database.execute("SELECT max(seq) FROM tick WHERE run = ?", (number,)).fetchone()
+        high = found = _LAST_SEQ if most is None else int(most) + 1
+        while low < high and most is not None:
+            middle = (low + high) // 2
+            seq, mono_ns = self._database.execute(
+                "SELECT seq, mono_ns FROM tick WHERE run = ? AND seq >= ? ORDER BY seq LIMIT 1", (number, middle)
+            ).fetchone()
+            if mono_ns >= at_ns:
+                high, found = middle, seq
+            else:
+                low = seq + 1
+        return int(found)
 
     def load(self, number: int | None = None, *, from_ns: int | None = None, to_ns: int | None = None) -> Series:
         """A recording, or as much of it as energy between two moments needs. The arguments are those of `readings`."""
@@ -263,6 +279,6 @@ def _uri(path: Path) -> str:
     return f"file:{quote(str(path.absolute()))}"
 
 
-def _opened(uri: str) -> sqlite3.Connection:
+def _opened(uri: str, patience_s: float) -> sqlite3.Connection:
     # Transactions are begun here and nowhere else. One thread makes it and another may use it, one at a time.
-    return sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(uri, uri=True, timeout=patience_s, isolation_level=None, check_same_thread=False)

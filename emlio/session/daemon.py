@@ -7,12 +7,23 @@ Covers: what may be asked when, collecting a catalog sent in parts, the heartbea
 from collections.abc import Sequence
 
 from emlio.errors import LocalProtocolError, RemoteProtocolError
-from emlio.session.instructions import DaemonInstruction, Ended, Judge, LookUpSizes, Send, StartStream, StopStream
+from emlio.session.instructions import (
+    DaemonInstruction,
+    Ended,
+    Judge,
+    LookUpEnergy,
+    LookUpSizes,
+    Send,
+    StartStream,
+    StopStream,
+)
 from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
+    EnergyReply,
+    EnergyRequest,
     Goodbye,
     Hello,
     Open,
@@ -51,6 +62,7 @@ class DaemonSession:
         self._parts: list[ShardRow] = []
         self._total = 0
         self._catalog_asked = False
+        self._energy_asked = False
 
     def begin(self) -> list[DaemonInstruction]:
         """What to answer to the hello."""
@@ -62,14 +74,14 @@ class DaemonSession:
             return []
         self._heard_ns = now_ns
         try:
-            return self._handle(message)
+            return self._handle(message, now_ns)
         except RemoteProtocolError as error:
             return self.refuse("protocol", str(error))
 
-    def _handle(self, message: ControlMessage) -> list[DaemonInstruction]:
+    def _handle(self, message: ControlMessage, now_ns: int) -> list[DaemonInstruction]:
         match message:
             case Ping():
-                return [Send(message=Pong(nonce=message.nonce))]
+                return [Send(message=Pong(nonce=message.nonce, heard_ns=now_ns, said_ns=now_ns))]
             case ShardsRequest():
                 self._move("shardsrequest", RemoteProtocolError)
                 if message.first >= max(len(self._rows), 1):
@@ -80,6 +92,8 @@ class DaemonSession:
                 return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
             case SizesRequest():
                 return [LookUpSizes(shard=message.shard, first=message.first, count=message.count)]
+            case EnergyRequest():
+                return [self._on_energy(message)]
             case PlanOffer():
                 self._move("planoffer", RemoteProtocolError)
                 self.offer = message
@@ -98,6 +112,16 @@ class DaemonSession:
                 return self._end(message.reason or "the rank said goodbye")
             case _:
                 raise RemoteProtocolError(f"a rank must not send {type(message).__name__}")
+
+    def _on_energy(self, question: EnergyRequest) -> LookUpEnergy:
+        if self._energy_asked:
+            raise RemoteProtocolError("energy must be asked for when the question before was answered, it was not")
+        if question.to_ns < question.from_ns:
+            raise RemoteProtocolError(
+                f"energy must be asked for from a moment on to a later one, got {question.from_ns} ns to {question.to_ns} ns"
+            )
+        self._energy_asked = True
+        return LookUpEnergy(question=question)
 
     def _on_catalog(self, part: CatalogPart) -> list[DaemonInstruction]:
         self._move("catalogpart", RemoteProtocolError)
@@ -138,6 +162,13 @@ class DaemonSession:
     def opened(self, stream: int, ports: Sequence[int], secret: bytes = b"") -> list[DaemonInstruction]:
         """The lanes are bound."""
         return [Send(message=Opened(stream=stream, ports=list(ports), secret=secret))]
+
+    def tell_energy(self, reply: EnergyReply) -> list[DaemonInstruction]:
+        """What was found of the energy that the rank asked for. Nothing where it does not ask any more."""
+        if not self._energy_asked or self.state is DaemonState.OVER:
+            return []
+        self._energy_asked = False
+        return [Send(message=reply)]
 
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
         """End the session and say why."""

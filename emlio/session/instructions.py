@@ -6,15 +6,17 @@ Covers: the values both sides' machines return. Does not cover: doing it (emlio.
 from dataclasses import dataclass, field
 
 from emlio.errors import EmlioError
-from emlio.wire.control import ControlMessage, Open, PlanOffer, ShardRow
+from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest, Open, PlanOffer, ShardRow
 
 __all__ = [
     "Agreed",
     "DaemonInstruction",
     "Ended",
+    "EnergyCame",
     "Failed",
     "Judge",
     "Listed",
+    "LookUpEnergy",
     "LookUpSizes",
     "RankInstruction",
     "Send",
@@ -78,13 +80,20 @@ class SizesCame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyCame:
+    """The daemon has answered the question for what its node used, or for a part of it."""
+
+    reply: EnergyReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The session is over because of this."""
 
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | Failed
+RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,13 @@ class LookUpSizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpEnergy:
+    """Find what this node's recorder has of the stretch asked for, and `tell_energy`."""
+
+    question: EnergyRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartStream:
     """Bind the lanes, answer `opened`, and push; a stream that runs is stopped first."""
 
@@ -126,4 +142,4 @@ class Ended:
     reason: str
 
 
-DaemonInstruction = Send | Judge | LookUpSizes | StartStream | StopStream | Ended
+DaemonInstruction = Send | Judge | LookUpSizes | LookUpEnergy | StartStream | StopStream | Ended

@@ -4,10 +4,10 @@ Covers: the conversation, its deadlines, heartbeats and the round trip measured 
 data messages. Every method returns what the shell must do; nothing here waits.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from emlio.energy.clock_log import ClockLog
 from emlio.errors import (
     CorruptRecordError,
     DatasetError,
@@ -17,18 +17,22 @@ from emlio.errors import (
     RefusedError,
     RemoteProtocolError,
 )
-from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, SizesCame, StreamOpened
+from emlio.session.energy_asked import EnergyAsked
+from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
+from emlio.session.pings import Pings
+from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
+    EnergyReply,
+    EnergyRequest,
     Fault,
     Goodbye,
     Hello,
     Open,
     Opened,
-    Ping,
     PlanOffer,
     PlanReply,
     Pong,
@@ -41,7 +45,7 @@ from emlio.wire.control import (
     Stop,
     Welcome,
 )
-from emlio.wire.limits import RECORDS_PER_SIZES, ROWS_PER_PART
+from emlio.wire.limits import ROWS_PER_PART
 from emlio.wire.protection import CLEAR, check_chosen, check_secret
 
 __all__ = ["PeerReport", "RankSession"]
@@ -54,10 +58,6 @@ _LATE_PART = 4
 
 _PROBES = 3
 """Pings sent at once after the welcome, so that the round trip is the best of several and not one unlucky figure."""
-
-_SIZES_OPEN = 16
-"""Questions for sizes that may be open: enough to hide the round trip, and few, since the daemon keeps the answers, 1 MiB
-each, until this side reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,10 @@ class RankSession:
         report: what the daemon last said about the stream.
         in_vain: it was given up for silence while a stream was ordered of it.
         dismissed: the daemon said goodbye; as much as its last report says may still be on its way.
+        clocks: what its pongs tell of its clock. It outlives the session: the next one goes on with it.
     """
 
-    def __init__(self, *, peer: str, timeout_ns: int) -> None:
+    def __init__(self, *, peer: str, timeout_ns: int, clocks: ClockLog | None = None) -> None:
         self.peer = peer
         self.state = RankState.NEW
         self.session = 0
@@ -88,20 +89,20 @@ class RankSession:
         self.dismissed = False
         self.in_vain = False
         self.stream = 0
+        self.clocks = clocks if clocks is not None else ClockLog()
         self._timeout_ns = timeout_ns
         self._heard_ns = 0
         self._next_ping_ns: int | None = None
         self._ping_every_ns = timeout_ns // _HEARTBEATS_PER_TIMEOUT
         self._asked_ns: int | None = None
-        self._pings: dict[int, int] = {}
-        self._nonce = 0
+        self._pings = Pings(self.clocks)
         self._rows: list[ShardRow] = []
         self._protections: tuple[str, ...] = ()
         self._offer: PlanOffer | None = None
         self._catalog_sent = False
         self._catalog: Sequence[ShardRow] = ()
-        self._sizes_unsent: deque[SizesRequest] = deque()
-        self._sizes_open: list[SizesRequest] = []
+        self._sizes = SizesAsked()
+        self._energy = EnergyAsked()
 
     # ---- what the shell may ask for -------------------------------------------------------------------------------
 
@@ -153,8 +154,22 @@ class RankSession:
             raise LocalProtocolError(
                 f"sizes must be asked for from record 0 on and for at least 1, got {count} from record {first} of {shard}"
             )
-        self._sizes_unsent.append(SizesRequest(session=self.session, shard=shard, first=first, count=count))
-        return self._send_questions()
+        return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
+
+    @property
+    def asks_energy(self) -> bool:
+        """Whether a question for energy is open; the next one must wait."""
+        return self._energy.is_open
+
+    def ask_energy(self, from_ns: int, to_ns: int, *, recording: int = 0, first: int = 0) -> list[RankInstruction]:
+        """Ask what the daemon's node used, by its clock; `EnergyCame` brings the answer or a part of it, see `EnergyRequest`.
+
+        Raises:
+            LocalProtocolError: there is no session, the question is none, or another is open.
+        """
+        self._move("askenergy", LocalProtocolError)
+        question = EnergyRequest(session=self.session, from_ns=from_ns, to_ns=to_ns, recording=recording, first=first)
+        return [self._energy.ask(question)]
 
     def leave(self) -> list[RankInstruction]:
         """End the session; harmless in every state."""
@@ -241,7 +256,9 @@ class RankSession:
             case ShardsReply():
                 return self._on_shards(message, now_ns)
             case SizesReply():
-                return self._on_sizes(message)
+                return self._sizes.answered(message)
+            case EnergyReply():
+                return [self._energy.answered(message)]
             case PlanReply():
                 return self._on_plan_reply(message, now_ns)
             case Opened():
@@ -255,9 +272,9 @@ class RankSession:
                 check_secret(self.welcome.protection if self.welcome is not None else CLEAR, message.secret)
                 return [StreamOpened(stream=message.stream, ports=tuple(message.ports), secret=message.secret)]
             case Pong():
-                sent = self._pings.pop(message.nonce, None)
-                if sent is not None:
-                    self._measure(now_ns - sent)
+                round_trip_ns = self._pings.answered(message, now_ns)
+                if round_trip_ns is not None:
+                    self._measure(round_trip_ns)
                 # While it opens a stream the daemon may still speak of the one before.
                 if self.state is RankState.STREAMING:
                     self.report = PeerReport(
@@ -307,32 +324,6 @@ class RankSession:
         missing = self.welcome.missing if self.welcome else []
         return [Listed(rows=tuple(self._rows), missing=tuple(missing))]
 
-    def _on_sizes(self, message: SizesReply) -> list[RankInstruction]:
-        named = (message.shard, message.first)
-        question = next((asked for asked in self._sizes_open if (asked.shard, asked.first) == named), None)
-        if question is None:
-            raise RemoteProtocolError(
-                f"sizes must be those asked for, got some from record {message.first} of {message.shard!r} on that nobody "
-                "asked for"
-            )
-        most = 4 * min(question.count, RECORDS_PER_SIZES)
-        if len(message.sizes) % 4 or len(message.sizes) > most:
-            raise RemoteProtocolError(
-                f"sizes of {question.count} records from record {message.first} of {message.shard!r} on must have 4 bytes "
-                f"each and {most} at most, got {len(message.sizes)}"
-            )
-        self._sizes_open.remove(question)
-        came = SizesCame(shard=message.shard, first=message.first, offset=message.offset, sizes=message.sizes)
-        return [came, *self._send_questions()]
-
-    def _send_questions(self) -> list[RankInstruction]:
-        """The questions for which there is room on the way."""
-        sent: list[RankInstruction] = []
-        while self._sizes_unsent and len(self._sizes_open) < _SIZES_OPEN:
-            self._sizes_open.append(self._sizes_unsent.popleft())
-            sent.append(Send(message=self._sizes_open[-1]))
-        return sent
-
     def _on_plan_reply(self, message: PlanReply, now_ns: int) -> list[RankInstruction]:
         self._move("planreply", RemoteProtocolError)
         self._answered(now_ns)
@@ -381,12 +372,8 @@ class RankSession:
         self.round_trip_ns = round_trip_ns if best is None else min(best, round_trip_ns)
 
     def _ping(self, now_ns: int) -> Send:
-        self._nonce += 1
-        self._pings[self._nonce] = now_ns
-        while len(self._pings) > 2 * _HEARTBEATS_PER_TIMEOUT:
-            del self._pings[next(iter(self._pings))]
         self._next_ping_ns = now_ns + self._ping_every_ns
-        return Send(message=Ping(session=self.session, nonce=self._nonce))
+        return Send(message=self._pings.next(self.session, now_ns))
 
     def _fail(self, error: EmlioError) -> list[RankInstruction]:
         instructions = self.leave()

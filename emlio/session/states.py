@@ -8,7 +8,7 @@ emlio.session.daemon).
     daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING ─stop→ AGREED
     both:    any ─goodbye, refusal, silence→ OVER
 
-A rank may ask for sizes of records in every state from LISTING on but OVER, and stays where it is.
+A rank may ask for sizes of records, and for energy, in every state from LISTING on but OVER, and stays where it is.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "current"): RankState.STREAMING,
     (RankState.OPENING, "stop"): RankState.READY,
     (RankState.STREAMING, "stop"): RankState.READY,
-    **{(state, "asksizes"): state for state in _GREETED},
+    **{(state, asked): state for state in _GREETED for asked in ("askenergy", "asksizes")},
 }
 """`opened` alone does not end OPENING: it may answer an order that a later one has replaced; `current` says it does not."""
 

@@ -5,7 +5,7 @@ cover: data messages.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emlio.errors import RemoteProtocolError
 from emlio.session.daemon import DaemonSession
@@ -13,9 +13,11 @@ from emlio.session.instructions import (
     Agreed,
     DaemonInstruction,
     Ended,
+    EnergyCame,
     Failed,
     Judge,
     Listed,
+    LookUpEnergy,
     LookUpSizes,
     RankInstruction,
     Send,
@@ -29,6 +31,7 @@ from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link
 from emlio.wire.control import (
     ControlMessage,
+    EnergyReply,
     Hello,
     Open,
     PlanOffer,
@@ -86,6 +89,8 @@ class SessionSettings:
         timeout_ns: the rank's.
         heartbeat_timeout_ns: the daemon's.
         ports: the lanes of every stream.
+        energy: what the daemon answers to questions for energy.
+        ahead_ns: of the rank's clock, the daemon's.
     """
 
     rows: tuple[ShardRow, ...] = example_rows(3)
@@ -94,6 +99,8 @@ class SessionSettings:
     timeout_ns: int = 10_000_000_000
     heartbeat_timeout_ns: int = 5_000_000_000
     ports: tuple[int, ...] = (6001, 6002)
+    energy: EnergyReply = field(default_factory=lambda: EnergyReply(absent="nobody records here"))
+    ahead_ns: int = 0
 
 
 class SessionPair:
@@ -147,6 +154,10 @@ class SessionPair:
         """Ask how long records are."""
         self._at_rank(self.rank.ask_sizes(shard, first, count))
 
+    def ask_energy(self, from_ns: int, to_ns: int) -> None:
+        """Ask what the daemon's node used."""
+        self._at_rank(self.rank.ask_energy(from_ns, to_ns))
+
     def leave(self) -> None:
         """Say goodbye."""
         self._at_rank(self.rank.leave())
@@ -172,7 +183,7 @@ class SessionPair:
         now_ns = self._clock.monotonic_ns()
         self._at_rank(self.rank.tick(now_ns))
         if self.daemon is not None:
-            self._at_daemon(self.daemon, self.daemon.tick(now_ns))
+            self._at_daemon(self.daemon, self.daemon.tick(now_ns + self._settings.ahead_ns))
 
     def run_until(self, end_ns: int) -> None:
         """Let time pass from one event to the next, until `end_ns`."""
@@ -184,7 +195,9 @@ class SessionPair:
         self._clock.advance_to(end_ns)
 
     def _next_ns(self) -> int | None:
-        ends = self.daemon.deadline_ns() if self.daemon is not None and self.ended is None else None
+        ends = None
+        if self.daemon is not None and self.ended is None:
+            ends = self.daemon.deadline_ns() - self._settings.ahead_ns
         known = [when for when in (self._up.next_ns(), self._down.next_ns(), self.rank.deadline_ns(), ends) if when]
         return min(known) if known else None
 
@@ -198,7 +211,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Agreed() | StreamOpened() | SizesCame():
+                case Listed() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -208,7 +221,10 @@ class SessionPair:
         elif self.daemon is None or self.ended is not None:
             self._down.send(encode_control(Refused(code="no-session", text="there is no such session here")))
         else:
-            self._at_daemon(self.daemon, self.daemon.receive(message, self._clock.monotonic_ns()))
+            self._at_daemon(self.daemon, self.daemon.receive(message, self._daemons_ns()))
+
+    def _daemons_ns(self) -> int:
+        return self._clock.monotonic_ns() + self._settings.ahead_ns
 
     def _welcome(self, hello: Hello) -> DaemonSession:
         settings = self._settings
@@ -229,7 +245,7 @@ class SessionPair:
             welcome=welcome,
             rows=settings.rows,
             heartbeat_timeout_ns=settings.heartbeat_timeout_ns,
-            now_ns=self._clock.monotonic_ns(),
+            now_ns=self._daemons_ns(),
         )
 
     def _at_daemon(self, daemon: DaemonSession, instructions: Sequence[DaemonInstruction]) -> None:
@@ -243,6 +259,8 @@ class SessionPair:
                     self._at_daemon(daemon, self._judge(daemon, rows))
                 case LookUpSizes():
                     self._down.send(encode_control(self._sizes(instruction)))
+                case LookUpEnergy():
+                    self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
                 case StartStream(order=order):
                     if self.running is not None:
                         raise RemoteProtocolError("a stream must be stopped before another is started")

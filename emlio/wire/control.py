@@ -14,11 +14,14 @@ import msgspec
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
+from emlio.wire.energy import DeviceRow, ReadingRow
+from emlio.wire.kinds import Count, Digest, Name, Named, Text
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
+    MAX_ENERGY_DEVICES,
     MAX_LANES,
-    MAX_NAME_LENGTH,
     MAX_SHARDS,
+    READINGS_PER_ENERGY,
     RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
@@ -27,6 +30,8 @@ __all__ = [
     "PROTOCOL_VERSION",
     "CatalogPart",
     "ControlMessage",
+    "EnergyReply",
+    "EnergyRequest",
     "Fault",
     "Goodbye",
     "Hello",
@@ -55,10 +60,6 @@ _CHECKSUM = slice(3, 7)
 _BODY_AT = 7
 _MOST_REASON = 400
 
-Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
-Text = Annotated[str, msgspec.Meta(max_length=16384)]
-Digest = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -74,7 +75,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One shard as both sides must see it."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+    name: Named
     records: Count
     size_bytes: Count
     digest: Digest
@@ -151,6 +152,38 @@ class SizesReply(_Message, frozen=True, kw_only=True):
     sizes: Annotated[bytes, msgspec.Meta(max_length=4 * RECORDS_PER_SIZES)]
 
 
+class EnergyRequest(_Message, frozen=True, kw_only=True):
+    """Rank: what your node used from `from_ns` to `to_ns`, by its CLOCK_MONOTONIC. Changes nothing.
+
+    An answer may end before the stretch does; the next question goes on with the same `recording` from reading `first` on. Only
+    a daemon whose pongs tell its time knows this message. The next question must wait for the answer to this one.
+    """
+
+    session: Count
+    from_ns: Count
+    to_ns: Count
+    recording: Count = 0
+    first: Count = 0
+
+
+class EnergyReply(_Message, frozen=True, kw_only=True):
+    """Daemon: what the recorder on my node has of that stretch, with a reading before and one after it where there are such.
+
+    Where there is nothing, `absent` says why, and the rest is empty. With `more` the readings end here for want of room; with
+    `live` the recorder still records, or was killed. `boot` says which start of the node its clock belongs to.
+    """
+
+    absent: Text = ""
+    node: Name = ""
+    boot: Name = ""
+    recording: Count = 0
+    interval_ns: Count = 0
+    devices: Annotated[list[DeviceRow], msgspec.Meta(max_length=MAX_ENERGY_DEVICES)] = []
+    readings: Annotated[list[ReadingRow], msgspec.Meta(max_length=READINGS_PER_ENERGY)] = []
+    more: bool = False
+    live: bool = False
+
+
 class PlanOffer(_Message, frozen=True, kw_only=True):
     """Rank: the plan I work by; agree or refuse."""
 
@@ -222,12 +255,17 @@ class Ping(_Message, frozen=True, kw_only=True):
 
 
 class Pong(_Message, frozen=True, kw_only=True):
-    """Daemon: so do I; and what held the stream up since it was opened."""
+    """Daemon: so do I; and what held the stream up since it was opened.
+
+    `heard_ns` and `said_ns` are when the ping was heard and the answer given, by this node's CLOCK_MONOTONIC; 0 where not told.
+    """
 
     nonce: Count
     sent_bytes: Count = 0
     blocked_ns: Count = 0
     starved_ns: Count = 0
+    heard_ns: Count = 0
+    said_ns: Count = 0
 
 
 class Fault(_Message, frozen=True, kw_only=True):
@@ -262,6 +300,8 @@ ControlMessage = (
     | ShardsReply
     | SizesRequest
     | SizesReply
+    | EnergyRequest
+    | EnergyReply
     | PlanOffer
     | CatalogPart
     | PlanReply

@@ -6,14 +6,18 @@ Covers: the numbers and why they are what they are. Does not cover: limits of se
 __all__ = [
     "MAX_CONTROL_BYTES",
     "MAX_DATA_HEADER_BYTES",
+    "MAX_ENERGY_DEVICES",
     "MAX_LANES",
     "MAX_LANE_COMMAND_BYTES",
     "MAX_MESSAGE_RECORDS",
     "MAX_NAME_LENGTH",
+    "MAX_NOTE_LENGTH",
     "MAX_PAYLOAD_BYTES",
     "MAX_SHARDS",
+    "READINGS_PER_ENERGY",
     "RECORDS_PER_SIZES",
     "ROWS_PER_PART",
+    "VALUES_PER_ENERGY",
 ]
 
 MAX_NAME_LENGTH = 255
@@ -28,6 +32,18 @@ memory: a text with one rare character takes four bytes for each of its characte
 
 RECORDS_PER_SIZES = 1 << 18
 """Sizes of records in one control message: 1 MiB, little enough that a heartbeat behind it is not late on a slow path."""
+
+MAX_ENERGY_DEVICES = 256
+"""Of one node whose energy is counted: sockets, memories and GPUs."""
+
+MAX_NOTE_LENGTH = 1024
+"""Of what a reader of a device's figures must know. Those of all devices together have 1 MiB at most."""
+
+READINGS_PER_ENERGY = 4096
+"""Readings of energy in one control message: seven minutes of ten a second."""
+
+VALUES_PER_ENERGY = 1 << 16
+"""Numbers in these readings, of nine bytes at most: 576 KiB, so that a heartbeat behind them is not late on a slow path."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""

@@ -84,6 +84,12 @@ class Draws:
                 return self.take(self.number() & 63)
             case inspect.BoolType():
                 return bool(self.byte() & 1)
+            case inspect.FloatType():
+                return (0.0, -1.0, 125.5, 1e300, float("inf"), float("nan"))[self.byte() % 6]
+            case inspect.NoneType():
+                return None
+            case inspect.UnionType(types=kinds):
+                return self._value(self.choice(kinds))
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 return [self._value(item) for _ in range(self.byte() & 7)]
             case inspect.StructType(cls=made, fields=fields):

@@ -12,7 +12,7 @@ from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
 from emlio.session.states import DaemonState
 from emlio.testing.session_states import daemon_in
-from emlio.wire.control import ControlMessage, decode_control, encode_control
+from emlio.wire.control import ControlMessage, EnergyReply, decode_control, encode_control
 from emlio.wire.limits import MAX_SHARDS
 from tests.fuzz.draws import Draws
 from tests.fuzz.target import Target
@@ -56,6 +56,8 @@ def _found_out(daemon: DaemonSession, draws: Draws) -> list[DaemonInstruction]:
                 return daemon.drain()
             case 13:
                 return daemon.end("the rank has gone")
+            case 14:
+                return daemon.tell_energy(EnergyReply(absent="nobody records here"))
             case _:
                 return []
     except LocalProtocolError:

@@ -22,7 +22,8 @@ __all__ = ["TARGET", "fuzz"]
 _KINDS = get_args(ControlMessage)
 _ROWS = example_rows(5000)
 _MOST_SENT = 1 + 3 + 16 + 2
-"""At once: a question, three pings, the questions for sizes that may be open, the two parts of this catalog."""
+"""At once: a question, three pings, the questions for sizes that may be open, the two parts of this catalog. That for energy goes
+alone."""
 
 
 def fuzz(data: bytes) -> None:
@@ -48,7 +49,7 @@ def fuzz(data: bytes) -> None:
 def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction]:
     small = draws.byte()
     try:
-        match small % 8:
+        match small % 9:
             case 0:
                 return rank.greet(example_hello(), now_ns)
             case 1 | 2:
@@ -59,6 +60,8 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
                 return rank.stop()
             case 6:
                 return rank.ask_sizes("train-000000", small % 3, 1 + small)
+            case 7:
+                return rank.ask_energy(small, 2 * small - 20, recording=small % 3, first=small % 2)
             case _:
                 rank.expect_within(1 + draws.number() ** 2 % (1 << 36))
                 return rank.cut_off() if small > 240 else []

@@ -1,0 +1,65 @@
+"""The question of a rank for what a daemon's node used.
+
+Covers: one at a time, answers that do not fit it. Does not cover: when one may be asked (emlio.session.rank), what is made of the
+answers.
+"""
+
+from itertools import pairwise
+
+from emlio.errors import LocalProtocolError, RemoteProtocolError
+from emlio.session.instructions import EnergyCame, Send
+from emlio.wire.control import EnergyReply, EnergyRequest
+
+__all__ = ["EnergyAsked"]
+
+
+class EnergyAsked:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._open: EnergyRequest | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still to come; another question must wait for it."""
+        return self._open is not None
+
+    def ask(self, question: EnergyRequest) -> Send:
+        """The question, which must be the only one."""
+        if self._open is not None:
+            raise LocalProtocolError("energy must be asked for when the question before was answered, it was not")
+        if not 0 <= question.from_ns <= question.to_ns:
+            raise LocalProtocolError(
+                f"energy must be asked for from a moment on to a later one, got {question.from_ns} ns to {question.to_ns} ns"
+            )
+        self._open = question
+        return Send(message=question)
+
+    def answered(self, reply: EnergyReply) -> EnergyCame:
+        """The answer, which must be one to the question."""
+        question, self._open = self._open, None
+        if question is None:
+            raise RemoteProtocolError("energy must be told who asked for it, got some that nobody asked for")
+        wrong = _wrong(question, reply)
+        if wrong is not None:
+            raise RemoteProtocolError(f"an answer about energy {wrong}")
+        return EnergyCame(reply=reply)
+
+
+def _wrong(question: EnergyRequest, reply: EnergyReply) -> str | None:
+    """What is, with the first word missing."""
+    if reply.absent:
+        return "must have readings, or say why there are none, it does both" if reply.readings or reply.more else None
+    if question.recording and reply.recording != question.recording:
+        return f"must go on with recording {question.recording}, got one of {reply.recording}"
+    if reply.more and not reply.readings:
+        return "must have readings where it has no room for all, got none"
+    for row in reply.readings:
+        if len(row.totals) != len(reply.devices) or len(row.events) not in (0, len(reply.devices)):
+            return f"must have a total for each of {len(reply.devices)} devices, got {len(row.totals)} in {row.seq}"
+        if row.seq < question.first:
+            return f"must begin at reading {question.first}, got {row.seq}"
+    for before, after in pairwise(reply.readings):
+        if after.seq <= before.seq or after.mono_ns <= before.mono_ns:
+            return f"must have readings in the order of time, got {after.seq} after {before.seq}"
+    return None

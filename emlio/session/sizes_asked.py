@@ -1,0 +1,55 @@
+"""The questions of a rank for the sizes of records.
+
+Covers: how many are on the way, which answer belongs to which. Does not cover: when one may be asked (emlio.session.rank).
+"""
+
+from collections import deque
+
+from emlio.errors import RemoteProtocolError
+from emlio.session.instructions import RankInstruction, Send, SizesCame
+from emlio.wire.control import SizesReply, SizesRequest
+from emlio.wire.limits import RECORDS_PER_SIZES
+
+__all__ = ["SizesAsked"]
+
+_MOST_OPEN = 16
+"""Enough to hide the round trip, and few, since the daemon keeps the answers, 1 MiB each, until this side reads them."""
+
+
+class SizesAsked:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._unsent: deque[SizesRequest] = deque()
+        self._open: list[SizesRequest] = []
+
+    def ask(self, question: SizesRequest) -> list[RankInstruction]:
+        """One more, sent when there is room for it on the way."""
+        self._unsent.append(question)
+        return self._send()
+
+    def answered(self, reply: SizesReply) -> list[RankInstruction]:
+        """An answer, which must be one that was asked for."""
+        named = (reply.shard, reply.first)
+        question = next((asked for asked in self._open if (asked.shard, asked.first) == named), None)
+        if question is None:
+            raise RemoteProtocolError(
+                f"sizes must be those asked for, got some from record {reply.first} of {reply.shard!r} on that nobody "
+                "asked for"
+            )
+        most = 4 * min(question.count, RECORDS_PER_SIZES)
+        if len(reply.sizes) % 4 or len(reply.sizes) > most:
+            raise RemoteProtocolError(
+                f"sizes of {question.count} records from record {reply.first} of {reply.shard!r} on must have 4 bytes "
+                f"each and {most} at most, got {len(reply.sizes)}"
+            )
+        self._open.remove(question)
+        came = SizesCame(shard=reply.shard, first=reply.first, offset=reply.offset, sizes=reply.sizes)
+        return [came, *self._send()]
+
+    def _send(self) -> list[RankInstruction]:
+        sent: list[RankInstruction] = []
+        while self._unsent and len(self._open) < _MOST_OPEN:
+            self._open.append(self._unsent.popleft())
+            sent.append(Send(message=self._open[-1]))
+        return sent

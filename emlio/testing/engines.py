@@ -1,0 +1,60 @@
+"""A loader's engine on its own, for tests of what it tells other threads.
+
+Covers: starting one that delivers raw records, ending it. Does not cover: iterating (emlio.receiver.loader).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from emlio.clock import SystemClock
+from emlio.planner.order import Shuffle
+from emlio.receiver.address import Address
+from emlio.receiver.bad_records import BadRecordPolicy
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.engine import Engine
+from emlio.receiver.prefetch import Prefetch
+from emlio.receiver.workshop import BatchOptions, Workshop
+
+__all__ = ["running_engine"]
+
+
+@contextmanager
+def running_engine(address: str, **changes: Any) -> Generator[Engine]:
+    """An engine whose daemons have agreed to its plan.
+
+    Args:
+        address: of a dataset, as a loader is told it.
+        changes: fields of its LoaderConfig that differ from the usual.
+    """
+    usual: dict[str, Any] = {
+        "batch_size": 5,
+        "rows": 5,
+        "shuffle": Shuffle.parse(True),
+        "seed": 1,
+        "drop_last": False,
+        "pad": False,
+        "rank": 0,
+        "world_size": 1,
+        "job": "test",
+        "in_order": True,
+        "prefetch_bytes": 1 << 20,
+        "timeout_ns": 20_000_000_000,
+        "heartbeat_ns": 5_000_000_000,
+        "on_error": "raise",
+        "verify": "all",
+    }
+    config = LoaderConfig(address=Address.parse(address), **{**usual, **changes})
+    batches: dict[str, Any] = dict.fromkeys(BatchOptions.__slots__)
+    batches.update(raw=True, ids=False, seeds=False, to="numpy")
+    options = BatchOptions(**batches)
+    workshop = Workshop(options, BadRecordPolicy("raise"), config)
+    prefetch = Prefetch(workshop.maker)
+    engine = Engine(config, prefetch, SystemClock())
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()
+        prefetch.close()
+        workshop.close()

@@ -1,0 +1,18 @@
+"""Kinds of values in control messages, each with its bounds.
+
+Covers: what several messages have in common. Does not cover: the messages (emlio.wire.control).
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from emlio.wire.limits import MAX_NAME_LENGTH
+
+__all__ = ["Count", "Digest", "Name", "Named", "Text"]
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
+Named = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+Text = Annotated[str, msgspec.Meta(max_length=16384)]
+Digest = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]

@@ -1,0 +1,90 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emlio.energy.clocks import ClockFit, ClockLine
+from emlio.energy.epoch_energy import Role, measure_epoch
+from emlio.errors import ConfigError
+from emlio.receiver.daemon_energy import DaemonEnergy, Gathered, energy_of
+from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio.wire.control import EnergyReply
+from emlio.wire.energy import ReadingRow, row_of_device, row_of_reading
+
+AHEAD_NS = 1000 * SECOND_NS
+CLOCK = ClockFit(
+    lines=(
+        ClockLine(
+            from_ns=0, to_ns=SECOND_NS, offset_ns=AHEAD_NS, drift_ppb=0.0, error_ns=5, round_trip_ns=10, exchanges=1
+        ),
+    )
+)
+
+
+def _rows(*seconds: int) -> list[ReadingRow]:
+    return [row_of_reading(make_reading(at, AHEAD_NS + at * SECOND_NS, at * 5_000_000)) for at in seconds]
+
+
+def _part(*seconds: int, **more: Any) -> EnergyReply:
+    fields: dict[str, Any] = {
+        "node": "s1",
+        "boot": "b",
+        "recording": 1,
+        "interval_ns": SECOND_NS,
+        "devices": [row_of_device(make_device())],
+        "readings": _rows(*seconds),
+    }
+    return EnergyReply(**(fields | more))
+
+
+def _gathered(*parts: EnergyReply, absent: str = "") -> Gathered:
+    return Gathered(daemon="store1:5555", number=0, parts=parts, absent=absent)
+
+
+def test_parts_become_one_series_by_the_daemons_clock_ready_for_a_report() -> None:
+    found = energy_of(_gathered(_part(0, 1, 2), _part(3, 4)), CLOCK)
+    assert (found.daemon, found.node, found.boot, found.interval_ns) == ("store1:5555", "s1", "b", SECOND_NS)
+    assert found.series is not None
+    assert found.series.end_ns == AHEAD_NS + 4 * SECOND_NS
+    record = found.record
+    assert record is not None
+    assert record.role is Role.STORAGE
+    epoch = measure_epoch(epoch=0, from_ns=SECOND_NS, to_ns=3 * SECOND_NS, samples=1, records=[record])
+    (node,) = epoch.nodes
+    assert [part.energy_uj for part in node.devices] == [10_000_000]
+    assert node.clock_error_ns is not None
+
+
+def test_what_is_absent_keeps_its_reason() -> None:
+    found = energy_of(_gathered(absent="no recorder runs"), None)
+    assert (found.series, found.record, found.clock, found.absent) == (None, None, None, "no recorder runs")
+
+
+def test_what_came_before_an_answer_failed_is_kept() -> None:
+    found = energy_of(_gathered(_part(0, 1), absent="no answer came within 5 s"), CLOCK)
+    assert found.series is not None
+    assert len(found.series.readings) == 2
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ((_part(0, 1), _part(1, 2)), "in the order of time"),
+        ((_part(0), _part(1, devices=[row_of_device(make_device("other"))])), "of the same devices"),
+        ((_part(0, node=""),), "of one node"),
+        ((_part(0, devices=[row_of_device(make_device())] * 2),), "names of their own"),
+    ],
+)
+def test_parts_that_cannot_be_are_as_good_as_none(parts: tuple[EnergyReply, ...], what: str) -> None:
+    found = energy_of(_gathered(*parts), CLOCK)
+    assert found.series is None
+    assert found.absent.startswith("what it answered cannot be")
+    assert what in found.absent
+
+
+def test_a_series_or_a_reason_but_not_both() -> None:
+    found = energy_of(_gathered(_part(0, 1)), CLOCK)
+    with pytest.raises(ConfigError, match="store1:5555"):
+        replace(found, absent="nothing")
+    with pytest.raises(ConfigError, match="store1:5555"):
+        DaemonEnergy(daemon="store1:5555")
