@@ -20,8 +20,8 @@ import msgspec
 import zmq
 
 from emlio.benchmarks.meter import process_cpu_ns
-from emlio.benchmarks.pace import Pace
 from emlio.benchmarks.processes import say
+from emlio.benchmarks.rhythm import Rhythm
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
 from emlio.testing.attackers import Crowd, Stranger, dealer_in, frame, greeting, many_descriptors, plain_hello
@@ -250,10 +250,10 @@ def attack(orders: bytes) -> None:
         act()
         say(Begun())
         begun_ns, begun_cpu_ns, acts = time.monotonic_ns(), process_cpu_ns(0), 0
-        pace = Pace(round(1e9 / chosen.turns_per_s), _MADE_UP_NS)
+        rhythm = Rhythm(round(1e9 / chosen.turns_per_s), _MADE_UP_NS)
         while not told_to_end:
             acts += act()
             now_ns = time.monotonic_ns()
             too_much_ns = round((process_cpu_ns(0) - begun_cpu_ns) / MOST_OF_A_CORE) - (now_ns - begun_ns)
-            time.sleep(max(pace.wait_ns(now_ns), too_much_ns) / 1e9)
+            time.sleep(max(rhythm.wait_ns(now_ns), too_much_ns) / 1e9)
         say(Attacked(acts=acts, elapsed_ns=time.monotonic_ns() - begun_ns))

@@ -1,4 +1,4 @@
-"""The legitimate rank of a run of attacks: reads without end, at a pace, and says how far it has come.
+"""The legitimate rank of a run of attacks: reads without end, in a rhythm, and says how far it has come.
 
 Covers: what it is told, what it says, by its own clock. Does not cover: the daemon and the attackers
 (emlio.benchmarks.attacks_stage).
@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from emlio import EmlioLoader
-from emlio.benchmarks.pace import Pace
 from emlio.benchmarks.processes import say
 from emlio.benchmarks.protected import RankTrust
+from emlio.benchmarks.rhythm import Rhythm
 from emlio.wire.seal import CIPHERS
 
 __all__ = ["MADE_UP_NS", "Finished", "RankOrder", "Tick", "read_on"]
@@ -61,7 +61,7 @@ class _Reading:
     """The records so far."""
 
     def __init__(self, order: RankOrder) -> None:
-        self._pace = Pace(order.interval_ns, MADE_UP_NS)
+        self._rhythm = Rhythm(order.interval_ns, MADE_UP_NS)
         self._records = 0
         self._longest_ns = 0
         self._asked_ns = self._told_ns = time.monotonic_ns()
@@ -79,7 +79,7 @@ class _Reading:
         if now_ns - self._told_ns >= _TELL_NS:
             say(Tick(at_ns=now_ns, records=self._records, longest_wait_ns=self._longest_ns))
             self._told_ns, self._longest_ns = now_ns, 0
-        wait_ns = self._pace.wait_ns(time.monotonic_ns())
+        wait_ns = self._rhythm.wait_ns(time.monotonic_ns())
         if wait_ns:
             time.sleep(wait_ns / 1e9)
         self._asked_ns = time.monotonic_ns()

@@ -9,20 +9,18 @@ thread only. Does not cover: the rules of a conversation (emlio.session.rank), w
 """
 
 import logging
-import os
 import random
-import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import uuid4
 
-from emlio import __version__
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Agreement, Holding, agree
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.flow import Flow
+from emlio.receiver.greeting import greeting
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.retry import Retry, is_for_the_user, may_pass
 from emlio.receiver.source import Source, Sources
@@ -40,7 +38,7 @@ from emlio.session.instructions import (
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.units import format_duration
-from emlio.wire.control import Hello, decode_control, encode_control
+from emlio.wire.control import decode_control, encode_control
 
 __all__ = ["Crew"]
 
@@ -120,22 +118,8 @@ class Crew:
         source = Source(number, peer, machine, self._network, self._config.trust.credentials(peer))
         source.called_ns = now_ns
         self.sources.add(source)
-        self.carry_out(source, source.machine.greet(self._hello(peer), now_ns))
+        self.carry_out(source, source.machine.greet(greeting(self._config, self._client, peer), now_ns))
         return source
-
-    def _hello(self, peer: Peer) -> Hello:
-        config = self._config
-        return Hello(
-            job=config.job,
-            client=self._client,
-            rank=config.rank,
-            world_size=config.world_size,
-            dataset=config.address.dataset,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            software=__version__,
-            protections=config.trust.protections(peer),
-        )
 
     def _propose(self) -> None:
         """Offer the plan, once every daemon has said what it holds."""
@@ -328,7 +312,7 @@ class Crew:
             answer_ns = retry.answer_within_ns(self._config.heartbeat_ns, timeout_ns)
             retry.try_now(now_ns)
             source.call_again(RankSession(peer=source.machine.peer, timeout_ns=answer_ns, clocks=source.machine.clocks))
-            self.carry_out(source, source.machine.greet(self._hello(source.peer), now_ns))
+            self.carry_out(source, source.machine.greet(greeting(self._config, self._client, source.peer), now_ns))
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
             last = retry.since or retry.error

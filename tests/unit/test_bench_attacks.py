@@ -1,4 +1,4 @@
-"""What is made of spans of quiet and of attack, and the pace of those who take part."""
+"""What is made of spans of quiet and of attack, and the rhythm of those who take part."""
 
 from dataclasses import replace
 
@@ -8,9 +8,9 @@ from emlio.benchmarks.attacks_attackers import ATTACKS
 from emlio.benchmarks.attacks_figures import Span, attack_figures, kept, kept_figures, records_until, render_attacks
 from emlio.benchmarks.attacks_rank import Tick
 from emlio.benchmarks.environment import read_environment
-from emlio.benchmarks.pace import Pace
 from emlio.benchmarks.report import missed_bounds
 from emlio.benchmarks.results import Figure, Results
+from emlio.benchmarks.rhythm import Rhythm
 from emlio.benchmarks.settings import ATTACKS_NAMED, AttacksSettings
 from emlio.errors import ConfigError
 
@@ -117,21 +117,21 @@ def test_the_table_says_what_was_met_what_was_missed_and_what_to_doubt() -> None
     assert lines[-1] == "How it was measured."
 
 
-# ---- the pace -------------------------------------------------------------------------------------------------------
+# ---- the rhythm -----------------------------------------------------------------------------------------------------
 
 
-def test_a_pace_makes_up_for_a_short_delay_and_not_for_a_long_one() -> None:
-    pace = Pace(10 * MS, 15 * MS)
-    assert pace.wait_ns(0) == 10 * MS
-    assert pace.wait_ns(22 * MS) == 0, "it should have been 20"
-    assert pace.wait_ns(22 * MS) == 8 * MS, "and the next is due at 30 all the same"
-    assert pace.wait_ns(1000 * MS) == 0
-    assert [pace.wait_ns(1000 * MS) for _ in range(3)] == [0, 5 * MS, 15 * MS], "of a second 15 ms are made up for"
+def test_a_rhythm_makes_up_for_a_short_delay_and_not_for_a_long_one() -> None:
+    rhythm = Rhythm(10 * MS, 15 * MS)
+    assert rhythm.wait_ns(0) == 10 * MS
+    assert rhythm.wait_ns(22 * MS) == 0, "it should have been 20"
+    assert rhythm.wait_ns(22 * MS) == 8 * MS, "and the next is due at 30 all the same"
+    assert rhythm.wait_ns(1000 * MS) == 0
+    assert [rhythm.wait_ns(1000 * MS) for _ in range(3)] == [0, 5 * MS, 15 * MS], "of a second 15 ms are made up for"
 
 
 def test_without_an_interval_there_is_no_wait() -> None:
-    pace = Pace(0, 0)
-    assert [pace.wait_ns(now) for now in (0, 0, 5)] == [0, 0, 0]
+    rhythm = Rhythm(0, 0)
+    assert [rhythm.wait_ns(now) for now in (0, 0, 5)] == [0, 0, 0]
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------

@@ -1,16 +1,16 @@
-"""A steady pace for what repeats itself.
+"""A steady rhythm for what repeats itself.
 
 Covers: how long to wait until the next turn. Pure. Does not cover: waiting.
 """
 
-__all__ = ["Pace"]
+__all__ = ["Rhythm"]
 
 
-class Pace:
+class Rhythm:
     """Turns at equal intervals. What came late is made up for, as far as it is allowed. Used by one thread."""
 
     def __init__(self, interval_ns: int, made_up_ns: int) -> None:
-        """A pace whose first turn is now.
+        """A rhythm whose first turn is now.
 
         Args:
             interval_ns: from turn to turn; 0 for as fast as it goes.
