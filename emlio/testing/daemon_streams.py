@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from emlio.clock import SystemClock
+from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
 from emlio.daemon.stream import Outgoing, Stream
 from emlio.planner.catalog import Catalog
@@ -30,7 +31,9 @@ MESSAGE, FOR_EVER_S = 2000, 20
 
 
 @contextmanager
-def open_streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) -> Generator[list[Stream]]:
+def open_streams(
+    folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30, pace: PaceKeeper | None = None
+) -> Generator[list[Stream]]:
     """So many streams of the dataset in `folder`: two shards, records in their order."""
     shards = OpenShards(open_dataset("numbers", folder))
     plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("none")))
@@ -46,7 +49,9 @@ def open_streams(folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30) ->
             message_bytes=MESSAGE,
             clock=SystemClock(),
         )
-        made.append(Stream(session=7, stream=1 + number, feed=feed, pool=pool, limit_bytes=limit_bytes, label="one"))
+        made.append(
+            Stream(session=7, stream=1 + number, feed=feed, pool=pool, limit_bytes=limit_bytes, label="one", pace=pace)
+        )
     try:
         yield made
     finally:

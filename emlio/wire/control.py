@@ -8,7 +8,7 @@ when (emlio.session), data messages (emlio.wire.data).
 """
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -24,7 +24,10 @@ from emlio.wire.limits import (
 )
 
 __all__ = [
+    "ENERGY",
+    "PACES",
     "PROTOCOL_VERSION",
+    "RACE",
     "CatalogPart",
     "ControlMessage",
     "Fault",
@@ -32,6 +35,7 @@ __all__ = [
     "Hello",
     "Open",
     "Opened",
+    "Pace",
     "Ping",
     "PlanOffer",
     "PlanReply",
@@ -49,6 +53,9 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
+RACE: Final = "race"
+ENERGY: Final = "energy"
+PACES: Final = (RACE, ENERGY)
 _MAGIC = b"\xe3M"
 _VERSION_AT = 2
 _CHECKSUM = slice(3, 7)
@@ -61,6 +68,7 @@ Digest = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
+Pace = Literal["race", "energy"]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -182,10 +190,11 @@ class PlanReply(_Message, frozen=True, kw_only=True):
     need_catalog: bool
 
 
-class Open(_Message, frozen=True, kw_only=True):
+class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
     """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, for ever.
 
-    It replaces the session's stream, if there is one: opening again is how everything is recovered.
+    It replaces the session's stream, if there is one: opening again is how everything is recovered. The pace says whether to
+    read as far ahead as there is room, or no further than I need.
     """
 
     session: Count
@@ -195,6 +204,7 @@ class Open(_Message, frozen=True, kw_only=True):
     slot: Count
     owned: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARDS // 8 + 1)]
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
+    pace: Pace = "race"
 
 
 class Stop(_Message, frozen=True, kw_only=True):
