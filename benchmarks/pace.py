@@ -77,6 +77,7 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     edges: list[_Edge]
     rested: _Edge
     window_bytes: int
+    waits_ns: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class _Seen:
     last: tuple[float, ...]
     whole: tuple[float, ...]
     window_bytes: int
+    waited_ns: int
 
 
 def count_switches(pid: int, proc: Path = Path("/proc")) -> int:
@@ -114,18 +116,19 @@ def consume(orders: bytes) -> None:
     """The rank's side: some epochs, with a sleep for each batch."""
     order = msgspec.json.decode(orders, type=_Order)
     with open_loader(order.address, order.data, order.batch_records, "global", pace=order.pace) as loader:
-        edges = [_edge(order.daemon_pid)]
+        edges, waits_ns = [_edge(order.daemon_pid)], [0]
         for _ in range(order.epochs):
             for batch in loader:
                 del batch
                 time.sleep(order.work_ns / 1e9)
             edges.append(_edge(order.daemon_pid))
+            waits_ns.append(loader.stats().wait_ns)
         window_bytes = loader.stats().peak_window_bytes
         switches = edges[-1].rank_switches
     time.sleep(_REST_S)
     # The loader's threads are gone, and their counts with them.
     rested = msgspec.structs.replace(_edge(order.daemon_pid), rank_switches=switches)
-    say(_Run(edges=edges, rested=rested, window_bytes=window_bytes))
+    say(_Run(edges=edges, rested=rested, window_bytes=window_bytes, waits_ns=waits_ns))
 
 
 def run_pace(settings: PaceSettings) -> Results:
@@ -173,6 +176,7 @@ def _measure(directory: Path, data: DataSpec, settings: PaceSettings, pace: Pace
         last=run.edges[-1].since(run.edges[-2]),
         whole=run.rested.since(run.edges[0]),
         window_bytes=run.window_bytes,
+        waited_ns=run.waits_ns[-1] - run.waits_ns[-2],
     )
 
 
@@ -200,12 +204,19 @@ def _figures(seen: dict[str, list[_Seen]], note: str) -> tuple[Figure, ...]:
             ]
             figures.append(_ratio(full, values[ENERGY], values[RACE], 1.01 if place == 0 else 1.0))
     figures += [
+        Figure(name=f"last epoch: waited for batches, {pace}", unit="s", values=_waits(seen[pace])) for pace in PACES
+    ]
+    figures += [
         Figure(
             name=f"most in the window, {pace}", unit="MB", values=tuple(one.window_bytes / 1e6 for one in seen[pace])
         )
         for pace in PACES
     ]
     return tuple(figures)
+
+
+def _waits(seen: Sequence[_Seen]) -> tuple[float, ...]:
+    return tuple(one.waited_ns / 1e9 for one in seen)
 
 
 def _ratio(name: str, energy: Sequence[float], race: Sequence[float], at_most: float) -> Figure:

@@ -111,7 +111,7 @@ class Supply:
         self._marks = 0, 0
         self._full = False
         self._since_ns: int | None = None
-        self._hungers = 0
+        self._hungers: int = 0
         self._size_bytes = 0
         self._batch_bytes = 0
 
