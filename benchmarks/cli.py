@@ -27,6 +27,8 @@ from emlio.benchmarks.delivery import run_delivery
 from emlio.benchmarks.document import check_page, put_into
 from emlio.benchmarks.examples import run_examples
 from emlio.benchmarks.memory import run_memory
+from emlio.benchmarks.pace import run_pace
+from emlio.benchmarks.pace_plot import plot_pace
 from emlio.benchmarks.padding import run_padding
 from emlio.benchmarks.plan_cost import run_plan
 from emlio.benchmarks.plot import check_plotting, plot_delivery
@@ -42,6 +44,7 @@ from emlio.benchmarks.settings import (
     DeliverySettings,
     ExamplesSettings,
     MemorySettings,
+    PaceSettings,
     PaddingSettings,
     PlanSettings,
     PlottedSettings,
@@ -98,6 +101,12 @@ COMMANDS: Final = {
     ),
     "memory": Command(
         settings=MemorySettings, run=run_memory, text="memory of both sides while the consumer pauses, and its bounds"
+    ),
+    "pace": Command(
+        settings=PaceSettings,
+        run=run_pace,
+        text="processor time of both sides for a slow consumer, racing and saving energy",
+        plot=plot_pace,
     ),
     "padding": Command(
         settings=PaddingSettings, run=run_padding, text="padding in token batches, beside batches of random records"

@@ -20,6 +20,7 @@ from emlio.benchmarks.processes import say, start_worker
 from emlio.benchmarks.protected import WAYS, RankTrust, make_keys
 from emlio.benchmarks.scenario import DataSpec, Scenario, Window
 from emlio.errors import DatasetError, TransportError
+from emlio.wire.control import Pace
 from emlio.wire.protection import CLEAR
 
 __all__ = ["EXAMPLE_FIELDS", "Loader", "open_loader", "receive"]
@@ -85,7 +86,13 @@ class Loader:
 
 
 def open_loader(
-    address: str, data: DataSpec, batch_records: int, shuffle: str, trust: RankTrust | None = None
+    address: str,
+    data: DataSpec,
+    batch_records: int,
+    shuffle: str,
+    trust: RankTrust | None = None,
+    *,
+    pace: Pace = "race",
 ) -> EmlioLoader:
     """The loader under test: every record checked, handed out as memory views or as decoded fields."""
     decoded = data.kind == "example"
@@ -103,6 +110,7 @@ def open_loader(
         keys=trust.keys if trust is not None else None,
         daemon_key=trust.daemon_key if trust is not None else None,
         encryption=trust.encryption if trust is not None else "auto",
+        pace=pace,
     )
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "DeliverySettings",
     "ExamplesSettings",
     "MemorySettings",
+    "PaceSettings",
     "PaddingSettings",
     "PlanSettings",
     "PlottedSettings",
@@ -275,6 +276,19 @@ class RecoverySettings(PlottedSettings):
 
     repeats: int = option(10, "times each thing happens (default 10)", parse=_whole, metavar="N")
     seed: int = option(1, "draws for how long a daemon is away (default 1)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceSettings(PlottedSettings):
+    """`emlio-bench pace`."""
+
+    batches: int = option(200, "batches in an epoch (default 200)", parse=_whole, metavar="N")
+    batch: int = option(64, "records of 100 kB in a batch (default 64)", parse=_whole, metavar="N")
+    epochs: int = option(2, "epochs in a run (default 2)", parse=_whole, metavar="N")
+    work: int = option(
+        50_000_000, "how long the consumer takes for a batch (default 50ms)", parse=parse_duration_ns, metavar="TIME"
+    )
+    repeats: int = option(5, "runs of each pace, in turn (default 5)", parse=_whole, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ ROLES = {
     "loader-measure": ("emlio.benchmarks.loader", "receive"),
     "loader-pause": ("emlio.benchmarks.memory", "consume"),
     "loader-start": ("emlio.benchmarks.start", "first_batch"),
+    "pace-consume": ("emlio.benchmarks.pace", "consume"),
     "paper-receive": ("emlio.benchmarks.paper", "receive"),
     "paper-send": ("emlio.benchmarks.paper", "send"),
     "recovery-read": ("emlio.benchmarks.recovery_rank", "read_on"),

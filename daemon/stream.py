@@ -12,6 +12,7 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
+from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.errors import EmlioError
 from emlio.reading.buffers import BufferPool
 from emlio.reading.course import MessagePlan
@@ -38,7 +39,15 @@ class Stream:
     """
 
     def __init__(
-        self, *, session: int, stream: int, feed: Feed, pool: BufferPool, limit_bytes: int, label: str
+        self,
+        *,
+        session: int,
+        stream: int,
+        feed: Feed,
+        pool: BufferPool,
+        limit_bytes: int,
+        label: str,
+        pace: PaceKeeper | None = None,
     ) -> None:
         """See the class.
 
@@ -50,6 +59,7 @@ class Stream:
             limit_bytes: the most that may be in flight, whatever the daemon's memory allows: more than hides a pause of
                 a thread only drives the buffers out of the cache.
             label: whose it is, for the log.
+            pace: decides how far to read ahead below that; without it the stream races.
         """
         self.session = session
         self.stream = stream
@@ -58,7 +68,9 @@ class Stream:
         self._feed = feed
         self._pool = pool
         self._limit_bytes = limit_bytes
+        self._pace = pace
         self._resume_bytes = 0
+        self._being_read_bytes = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight_bytes = 0
         # Reentrant: the collector may drop a message, and so give its memory back, in the midst of this.
@@ -87,17 +99,24 @@ class Stream:
         with self._lock:
             if self.closed:
                 return False
+            if self._pace is not None:
+                marks = self._pace.marks(budget_bytes)
+                low_bytes, budget_bytes = marks.low_bytes, marks.high_bytes
+            else:
+                # Going on only when there is room for several saves waking a thread for each message.
+                low_bytes = budget_bytes - budget_bytes // 4 - message.size_bytes
             # One message always fits, however large: a bound below a record's length must not stop the stream.
             if self._in_flight_bytes and self._in_flight_bytes + message.size_bytes > budget_bytes:
-                # Going on only when there is room for several saves waking a thread for each message.
-                self._resume_bytes = budget_bytes - budget_bytes // 4 - message.size_bytes
+                self._resume_bytes = low_bytes
                 self._parked, self._on_room = True, on_room
                 return False
             self._in_flight_bytes += message.size_bytes
+            self._being_read_bytes = message.size_bytes
         self._planned = None
         try:
             payload = self._feed.borrow(message, gatherer, self)
         except BaseException:
+            self._being_read_bytes = 0
             self.released(message.size_bytes)  # or a drain would wait for them
             raise
         if payload is None:
@@ -105,8 +124,11 @@ class Stream:
             self._feed.read(message, gatherer, payload)
         outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), payload=payload)
         with self._lock:
+            self._being_read_bytes = 0
             if not self.closed:
                 self._ready.append(outgoing)
+            if self._pace is not None:
+                self._pace.made()
         return True
 
     def released(self, size_bytes: int) -> None:
@@ -117,6 +139,9 @@ class Stream:
             wake = self._on_room if self._parked and roomy and not self.closed else None
             if wake is not None:
                 self._parked = False
+            if self._pace is not None:
+                dry = self._in_flight_bytes <= self._being_read_bytes
+                self._pace.taken(size_bytes, dry=dry, woken=wake is not None)
         if wake is not None:
             wake(self)
 

@@ -13,6 +13,7 @@ from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.library import AgreedPlan, ServedDataset
+from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
 from emlio.daemon.sender import Sender, StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
@@ -22,7 +23,7 @@ from emlio.reading.buffers import BufferPool
 from emlio.reading.course import StreamPosition
 from emlio.reading.feed import Feed
 from emlio.session.daemon import DaemonSession
-from emlio.wire.control import Open
+from emlio.wire.control import ENERGY, Open
 from emlio.wire.limits import MAX_LANES
 
 __all__ = ["Streams"]
@@ -111,6 +112,11 @@ class Streams:
             pool=self._pool,
             limit_bytes=max(_READY_BYTES + _READY_BYTES_PER_LANE * lanes, _MESSAGES_READY * message_bytes),
             label=label,
+            pace=(
+                PaceKeeper(self._clock, message_bytes=message_bytes, least_bytes=(lanes + 1) * message_bytes)
+                if order.pace == ENERGY
+                else None
+            ),
         )
         self._sender.attach(stream, lanes, guard, lambda ports: on_bound(stream, ports), on_failure)
         self._readers.add(stream)

@@ -10,6 +10,7 @@ from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
 from emlio.receiver.address import Address
 from emlio.receiver.trust import Trust
+from emlio.wire.control import ENERGY, PACES, Pace
 
 __all__ = ["ON_ERROR", "VERIFY", "LoaderConfig", "is_whole"]
 
@@ -45,6 +46,7 @@ class LoaderConfig:
         on_error: what follows from a record that fails its check.
         verify: which records are checked against their CRC32C.
         trust: this host's keys, and how data may be protected.
+        pace: "race", or "energy": no further ahead than the user's own pace asks for.
     """
 
     address: Address
@@ -64,6 +66,7 @@ class LoaderConfig:
     on_error: str
     verify: str
     trust: Trust = field(default_factory=Trust)
+    pace: Pace = "race"
 
     def __post_init__(self) -> None:
         if not is_whole(self.batch_size) or self.batch_size < 1:
@@ -80,3 +83,10 @@ class LoaderConfig:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {self.on_error!r}")
         if self.verify not in VERIFY:
             raise ConfigError(f"verify must be one of {', '.join(VERIFY)}, got {self.verify!r}")
+        if self.pace not in PACES:
+            raise ConfigError(f"pace must be one of {', '.join(PACES)}, got {self.pace!r}")
+
+    @property
+    def saves_energy(self) -> bool:
+        """Whether both sides do no more than they must."""
+        return self.pace == ENERGY

@@ -105,12 +105,17 @@ class Engine:
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
         """Drop everything and receive from the start of this epoch's rest on, as batches of `generation`."""
+        if self._intake.supply is not None:
+            self._intake.supply.begin()
         self._call(lambda: self._go_to(epoch, origin, generation))
 
     def delivered(self, generation: int, size_bytes: int) -> None:
         """The user got a batch."""
         self._intake.delivered(generation, size_bytes)
-        if self._intake.held_back:
+        supply = self._intake.supply
+        if supply is not None:
+            supply.took(size_bytes, self._clock.monotonic_ns(), self._prefetch.hungers, self.round_trip_ns)
+        if self._intake.gives_room():
             self._waker.wake()
 
     def use(self, address: Address) -> None:

@@ -175,7 +175,10 @@ class Flow:
         buffer_bytes = receive_buffer_bytes()
         lanes = lanes_for(round_trip_ns, welcome.send_buffer_bytes, buffer_bytes, most=welcome.max_lanes)
         owned = np.packbits(self.owners == source.number, bitorder="little").tobytes()
-        order = source.machine.open(epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, now_ns=now_ns)
+        pace = self._config.pace
+        order = source.machine.open(
+            epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, now_ns=now_ns, pace=pace
+        )
         self._carry_out(source, order)
 
     # ---- what does not come ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from emlio.errors import RemoteProtocolError
 from emlio.receiver.config import LoaderConfig
+from emlio.receiver.pace import Supply
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.window import Window
@@ -55,6 +56,7 @@ class Intake:
         totals: what was taken so far.
         reorder: the batches being filled; None before the first stream is opened.
         held_back: whether a message somewhere waits for room; then who gives some must wake the receive thread.
+        supply: how far ahead of the user batches are made whole; None where only the window says.
     """
 
     def __init__(self, config: LoaderConfig, prefetch: Prefetch, move_shard: Callable[[int, int], bool]) -> None:
@@ -62,6 +64,8 @@ class Intake:
         self.totals = IntakeTotals()
         self.reorder: Reorder | None = None
         self.held_back = False
+        self.supply = Supply(least_batches=2 + prefetch.ahead) if config.saves_energy else None
+        self._whole_bytes = 0
         self._config = config
         self._prefetch = prefetch
         self._window = Window(config.prefetch_bytes)
@@ -82,6 +86,7 @@ class Intake:
         self.reorder, self._generation = reorder, generation
         self._window.clear()
         self._pending.clear()
+        self._whole_bytes = 0
 
     def delivered(self, generation: int, size_bytes: int) -> None:
         """The user got a batch."""
@@ -98,6 +103,15 @@ class Intake:
             if generation == self._generation:
                 self._pending.popleft()
                 self._window.hand_over(size_bytes)
+                self._whole_bytes -= size_bytes
+
+    def gives_room(self) -> bool:
+        """Whether what the user just got is a reason to take more. Called by the user's thread."""
+        if not self.held_back:
+            return False
+        if self.supply is None:
+            return True
+        return self.supply.is_low(self._whole_bytes - sum(size for _, size in list(self._delivered)))
 
     def admits(self, message: Message) -> bool:
         """Whether there is room for it now."""
@@ -111,6 +125,8 @@ class Intake:
         if header.epoch > reorder.next_epoch:
             ahead += reorder.epoch_slots(reorder.next_epoch)
         needed = ahead < self._config.batch_size and not self._pending
+        if self.supply is not None and not self.supply.asks_for_more(self._whole_bytes) and not needed:
+            return False
         return self._window.admits(ahead_slots=ahead, size_bytes=len(message.payload), needed=needed)
 
     def accept(self, stream: int, message: Message, *, here: bool = False) -> bool:
@@ -142,6 +158,7 @@ class Intake:
         self.totals.bad_records += len(run.faults)
         while (batch := reorder.take()) is not None:
             self._pending.append(batch.epoch)
+            self._whole_bytes += batch.size_bytes
             self._prefetch.put(self._generation, batch)
         return True
 

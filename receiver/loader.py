@@ -38,6 +38,7 @@ from emlio.receiver.workshop import BatchOptions, Workshop
 from emlio.receiver.world import find_world
 from emlio.tokens import TokenBatches
 from emlio.units import parse_duration_ns, parse_size
+from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
 
@@ -92,6 +93,7 @@ class EmlioLoader:
         keys: str | None = None,
         daemon_key: str | None = None,
         encryption: str = "auto",
+        pace: Pace = "race",
         progress: bool = False,
     ) -> None:
         """Connect to the daemons and agree on the plan; data flows from the first `iter` on.
@@ -134,6 +136,7 @@ class EmlioLoader:
             daemon_key: the key the daemons must have; by default EMLIO_DAEMON_KEY, or what `emlio trust` wrote for each. A key
                 may stand in the address, too: emlio://KEY@HOST:PORT/DATASET. A daemon without one is asked for none.
             encryption: "auto", "aead", "curve" or "off"; see docs/security.md.
+            pace: "race" keeps `prefetch` full; "energy" keeps what a steady consumer needs, and both sides work in rarer bursts.
             progress: show a bar per epoch on a terminal.
         """
         self._pid = os.getpid()
@@ -180,6 +183,7 @@ class EmlioLoader:
             heartbeat_ns=min(parse_duration_ns(heartbeat), parse_duration_ns(timeout)),
             on_error=on_error,
             verify=verify,
+            pace=pace,
         )
         self._show_progress = progress
         self._tally = Tally(skips=on_error == "skip")

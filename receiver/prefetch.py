@@ -70,6 +70,7 @@ class Prefetch:
         self._closed = False
         self._working = False
         self._hungry = False
+        self._hungers = 0
         self._thread = Thread(target=self._run, name="emlio-assemble", daemon=True)
 
     @property
@@ -95,6 +96,16 @@ class Prefetch:
     def hungry(self) -> bool:
         """Whether the user waits and nothing is here."""
         return self._hungry
+
+    @property
+    def ahead(self) -> int:
+        """How many batches are made before they are asked for."""
+        return self._maker.ahead
+
+    @property
+    def hungers(self) -> int:
+        """How often the user had to wait since nothing was here."""
+        return self._hungers
 
     def start(self) -> None:
         """Start the thread, if there is to be one."""
@@ -155,6 +166,7 @@ class Prefetch:
                 if left <= 0:
                     return None
                 self._hungry = not (self._whole or self._pending or self._working)
+                self._hungers += self._hungry
                 self._user.wait(left)
                 self._hungry = False
         try:

@@ -33,6 +33,7 @@ from emlio.wire.control import (
     Hello,
     Open,
     Opened,
+    Pace,
     PlanOffer,
     PlanReply,
     Pong,
@@ -120,14 +121,15 @@ class RankSession:
         return [self._ask(offer, now_ns)]
 
     def open(
-        self, *, epoch: int, origin: int, slot: int, owned: bytes, lanes: int, now_ns: int
+        self, *, epoch: int, origin: int, slot: int, owned: bytes, lanes: int, now_ns: int, pace: Pace = "race"
     ) -> list[RankInstruction]:
         """Ask for the stream from a position on; replaces the one before."""
         self._move("open", LocalProtocolError)
         self.stream += 1
         self.report = PeerReport()
+        session, stream = self.session, self.stream
         order = Open(
-            session=self.session, stream=self.stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes
+            session=session, stream=stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, pace=pace
         )
         return [self._ask(order, now_ns)]
 

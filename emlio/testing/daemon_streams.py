@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from emlio.clock import SystemClock
+from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
 from emlio.daemon.stream import Outgoing, Stream
 from emlio.planner.catalog import Catalog
@@ -31,7 +32,7 @@ MESSAGE, FOR_EVER_S = 2000, 20
 
 @contextmanager
 def open_streams(
-    folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30, session: int = 7
+    folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30, session: int = 7, pace: PaceKeeper | None = None
 ) -> Generator[list[Stream]]:
     """So many streams of the dataset in `folder`, records in their order."""
     shards = OpenShards(open_dataset("numbers", folder))
@@ -56,6 +57,7 @@ def open_streams(
                 pool=pool,
                 limit_bytes=limit_bytes,
                 label=f"session {session}",
+                pace=pace,
             )
         )
     try:

@@ -8,7 +8,7 @@ when (emlio.session), data messages (emlio.wire.data).
 """
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -27,7 +27,10 @@ from emlio.wire.limits import (
 )
 
 __all__ = [
+    "ENERGY",
+    "PACES",
     "PROTOCOL_VERSION",
+    "RACE",
     "CatalogPart",
     "ControlMessage",
     "EnergyReply",
@@ -37,6 +40,7 @@ __all__ = [
     "Hello",
     "Open",
     "Opened",
+    "Pace",
     "Ping",
     "PlanOffer",
     "PlanReply",
@@ -54,6 +58,9 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
+RACE: Final = "race"
+ENERGY: Final = "energy"
+PACES: Final = (RACE, ENERGY)
 _MAGIC = b"\xe3M"
 _VERSION_AT = 2
 _CHECKSUM = slice(3, 7)
@@ -62,6 +69,7 @@ _MOST_REASON = 400
 
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
+Pace = Literal["race", "energy"]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -215,10 +223,11 @@ class PlanReply(_Message, frozen=True, kw_only=True):
     need_catalog: bool
 
 
-class Open(_Message, frozen=True, kw_only=True):
+class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
     """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, for ever.
 
-    It replaces the session's stream, if there is one: opening again is how everything is recovered.
+    It replaces the session's stream, if there is one: opening again is how everything is recovered. The pace says whether to
+    read as far ahead as there is room, or no further than I need.
     """
 
     session: Count
@@ -228,6 +237,7 @@ class Open(_Message, frozen=True, kw_only=True):
     slot: Count
     owned: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARDS // 8 + 1)]
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
+    pace: Pace = "race"
 
 
 class Stop(_Message, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.binary(max_size=min(most or 40, 40))
         case inspect.BoolType():
             return st.booleans()
+        case inspect.LiteralType(values=values):
+            return st.sampled_from(values)
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
             return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5))
         case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):

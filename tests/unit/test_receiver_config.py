@@ -51,6 +51,7 @@ def test_the_least_of_everything_is_accepted() -> None:
         ({"timeout_ns": 999_999}, "timeout must be at least 1ms"),
         ({"on_error": "ignore"}, "on_error must be one of raise, skip, replace, got 'ignore'"),
         ({"verify": "some"}, "verify must be one of all, none, got 'some'"),
+        ({"pace": "slow"}, "pace must be one of race, energy, got 'slow'"),
     ],
 )
 def test_what_cannot_be_is_refused_and_named(changes: dict[str, Any], what: str) -> None:

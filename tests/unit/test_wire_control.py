@@ -107,6 +107,7 @@ def _welcome(**changes: Any) -> Welcome:
         pytest.param(_hello(rank=0), _hello(rank=-1), id="negative"),
         pytest.param(_open(lanes=MAX_LANES), _open(lanes=MAX_LANES + 1), id="lanes"),
         pytest.param(_open(lanes=1), _open(lanes=0), id="no lane"),
+        pytest.param(_open(pace="energy"), _open(pace="slow"), id="pace"),
         pytest.param(
             _open(owned=bytes(MAX_SHARDS // 8 + 1)), _open(owned=bytes(MAX_SHARDS // 8 + 2)), id="bits of shards"
         ),
@@ -247,6 +248,12 @@ def test_a_refusal_of_another_version_can_be_read_even_with_more_fields() -> Non
 def test_fields_that_are_missing_or_of_another_type_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_control(_wrapped(msgspec.msgpack.encode(fields)))
+
+
+def test_a_stream_ordered_without_a_pace_races() -> None:
+    fields = msgspec.structs.asdict(_open())
+    del fields["pace"]
+    assert decode_control(_wrapped(msgspec.msgpack.encode({"type": "open", **fields}))) == _open(pace="race")
 
 
 def test_a_field_of_a_later_release_is_passed_over() -> None:

@@ -1,0 +1,90 @@
+"""A loader that saves energy gives what a racing one gives, in the same order, from one daemon and from two."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emlio import EmlioLoader
+from emlio.benchmarks.cli import main
+from emlio.benchmarks.results import Figure, read_results
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.service import Daemon
+from emlio.errors import ConfigError
+from emlio.testing.datasets import make_dataset
+
+RECORDS = 900
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    make_dataset(folder / "one", records=RECORDS, shards=4, payload=3000)
+    for number, shard in enumerate(sorted((folder / "one").glob("*.tfrecord*"))):
+        half = folder / f"half{number % 2}" / "one"
+        half.mkdir(parents=True, exist_ok=True)
+        (half / shard.name).write_bytes(shard.read_bytes())
+    return folder
+
+
+def load(directories: list[Path], **options: Any) -> list[list[int]]:
+    """The ids of two epochs, by batches."""
+    with ExitStack() as stack:
+        daemons = [
+            stack.enter_context(
+                Daemon(
+                    DaemonConfig(
+                        data=(DatasetSource(name="one", directory=directory),),
+                        bind=Endpoint(host="127.0.0.1", port=0),
+                        message_size=8192,
+                        memory=1 << 20,
+                    )
+                )
+            )
+            for directory in directories
+        ]
+        hosts = ",".join(daemon.endpoint.removeprefix("tcp://") for daemon in daemons)
+        loader = stack.enter_context(
+            EmlioLoader(
+                f"emlio://{hosts}/one",
+                batch_size=16,
+                raw=True,
+                ids=True,
+                to="numpy",
+                timeout="20s",
+                prefetch="1MiB",
+                **options,
+            )
+        )
+        return [batch["__id__"].tolist() for _ in range(2) for batch in loader]
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_the_batches_are_those_of_a_race(folder: Path, halves: bool) -> None:
+    directories = [folder / "half0" / "one", folder / "half1" / "one"] if halves else [folder / "one"]
+    raced = load(directories)
+    assert load(directories, pace="energy") == raced
+    assert sorted(number for batch in raced for number in batch) == sorted([*range(RECORDS)] * 2)
+
+
+def test_a_transform_that_works_ahead_gets_all_it_asks_for(folder: Path) -> None:
+    seen = load([folder / "one"], pace="energy", transform=lambda sample: sample, threads=2)
+    assert sorted(number for batch in seen for number in batch) == sorted([*range(RECORDS)] * 2)
+
+
+def test_a_pace_that_is_none_is_refused_before_anything_is_connected() -> None:
+    with pytest.raises(ConfigError, match="pace must be one of race, energy, got 'slow'"):
+        EmlioLoader("emlio://127.0.0.1:1/one", batch_size=1, pace="slow")  # type: ignore[arg-type]  # what is tested
+
+
+def test_a_slow_consumer_has_little_ahead_of_it_and_the_figures_of_both_paces_are_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pace.json"
+    assert main(["pace", "--quick", "--json", str(path)]) in (0, 1), "so short a run may miss its bounds"
+    figures: dict[str, Figure] = {figure.name: figure for figure in read_results(path).figures}
+    ahead = {pace: max(figures[f"most in the window, {pace}"].values) for pace in ("race", "energy")}
+    assert ahead["energy"] < ahead["race"] / 2
+    assert all(value > 0 for name in figures for value in figures[name].values)
+    assert "last epoch: daemon CPU, energy : race" in capsys.readouterr().out
