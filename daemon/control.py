@@ -137,7 +137,8 @@ class Control:
                 self._tick(now_ns)
                 self._decide(self._claims.tick(now_ns))
                 if self._tidy_ns is not None and now_ns >= self._tidy_ns:
-                    self._tidy_ns = None
+                    # A long answer is freed when its peer takes it or goes, which may be long after its session.
+                    self._tidy_ns = now_ns + _TIDY_NS if self._long_answers.under_way else None
                     give_back_freed_memory()
         finally:
             self._decide(self._claims.dismiss("draining", _LEAVING))

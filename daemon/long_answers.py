@@ -49,6 +49,17 @@ class LongAnswers:
         self._under_way: dict[bytes, deque[_UnderWay]] = {}
         self._open: Counter[bytes] = Counter()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether answers to anybody, also to those who have gone, still take memory."""
+        for owner, sent in list(self._under_way.items()):
+            left = deque(one for one in sent if one.sent.under_way)
+            if left:
+                self._under_way[owner] = left
+            else:
+                del self._under_way[owner]
+        return bool(self._under_way)
+
     def add(self, client: Client, answer: Callable[[], ControlMessage]) -> bool:
         """Answer with what `answer` makes, now or when there is room; False where too many questions of its session wait."""
         if self._open[client.identity] >= MOST_OPEN_QUESTIONS:

@@ -10,12 +10,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import DatasetError
 from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, walk
 from emlio.reading.gather import run_starts
 from emlio.shards.dataset import Dataset
 from emlio.wire.data import ids_checksum
-from emlio.wire.limits import MAX_MESSAGE_RECORDS
+from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
 __all__ = ["LONG_RUN_BYTES", "Course", "MessagePlan", "StreamPosition"]
 
@@ -86,7 +87,11 @@ class Course:
     message_bytes: int
 
     def messages(self, position: StreamPosition) -> Iterator[MessagePlan]:
-        """All from a position on; without end, or none at all."""
+        """All from a position on; without end, or none at all.
+
+        Raises:
+            DatasetError: a record is too long for a message.
+        """
         epoch, origin, slot = position.epoch, position.origin, position.slot
         records = int(np.diff(self.plan.catalog.bases)[self.owned].sum())
         # An order that never changes and an epoch without a record for this rank mean that none will ever come.
@@ -124,6 +129,8 @@ class Course:
             if end > run_end and int(filled[run_end - 1]) - before >= LONG_RUN_BYTES:
                 end = run_end  # a long run goes alone: then it need not be copied
             upto = int(filled[end - 1])
+            if upto - before > MAX_PAYLOAD_BYTES:
+                self._refuse(int(numbers[begin]), int(record[begin]), upto - before)
             yield MessagePlan(
                 epoch=epoch,
                 slot=int(slots[begin]),
@@ -135,6 +142,12 @@ class Course:
                 one_run=end <= run_end,
             )
             begin, before = end, upto
+
+    def _refuse(self, number: int, record: int, size: int) -> None:
+        raise DatasetError(
+            f"a record must have at most {MAX_PAYLOAD_BYTES:,} bytes with its frame to be sent, record {record} of "
+            f"{self.dataset.shards[number].path} has {size:,}"
+        )
 
     def _ranges(
         self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]

@@ -60,5 +60,6 @@ MAX_MESSAGE_RECORDS = 1 << 17
 MAX_DATA_HEADER_BYTES = 1 << 20
 """MAX_MESSAGE_RECORDS lengths of four bytes, and half as much again."""
 
-MAX_PAYLOAD_BYTES = 1 << 31
-"""A single record is never cut, so this is also the longest record that can be served: 2 GiB."""
+MAX_PAYLOAD_BYTES = (1 << 31) - 1024
+"""A single record is never cut, so this is also the longest record that can be served: 1 KiB less than 2 GiB. With the tag of a
+sealed one it is still below 2 GiB, more than which ciphers do not take at once."""

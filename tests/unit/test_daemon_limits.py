@@ -142,6 +142,19 @@ def test_questions_that_wait_are_counted_and_end_with_their_session() -> None:
     assert answers.deadline_ns(0) is None
 
 
+def test_what_a_client_has_not_taken_takes_memory_after_its_session_too() -> None:
+    peer = Peer()
+    answers = LongAnswers(peer.take, most_each=2500)
+    one, other = some_client(ALICE, b"1"), some_client(BOB, b"2")
+    answers.add(one, answer)
+    answers.add(other, answer)
+    answers.forget(one)
+    peer.sent[1].under_way = False
+    assert answers.under_way
+    peer.sent[0].under_way = False
+    assert not answers.under_way
+
+
 def test_who_listened_long_rests_as_long_but_not_for_ever() -> None:
     turns = Turns()
     assert turns.begin(0)

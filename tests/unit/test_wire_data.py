@@ -29,8 +29,9 @@ def _header(numbers: list[int], **changes: Any) -> DataHeader:
 
 
 def test_sizes_survive_the_way() -> None:
-    header = decode_data_header(encode_data_header(_header([17, 2**31 - 49, 16])), 2**31 - 16)
-    assert header.record_sizes().tolist() == [17, 2**31 - 49, 16]
+    sizes = [17, MAX_PAYLOAD_BYTES - 33, 16]
+    header = decode_data_header(encode_data_header(_header(sizes)), MAX_PAYLOAD_BYTES)
+    assert header.record_sizes().tolist() == sizes
     assert header.record_sizes().dtype == np.int64
 
 

@@ -17,7 +17,7 @@ from emlio.daemon.limits import MOST_QUEUED_MESSAGES
 from emlio.testing.attackers import many_descriptors
 from emlio.testing.attackers_inside import Insider, enveloped, hello_of, insider, nested, wide_map
 from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
+from emlio.testing.processes import DaemonProcess, settles
 from emlio.wire.control import (
     CatalogPart,
     Goodbye,
@@ -44,6 +44,9 @@ SESSION_BYTES = 100 << 10
 
 QUEUED_BYTES = (MOST_QUEUED_MESSAGES + 2) * MAX_CONTROL_BYTES
 """Messages of one connection that wait here, one that is coming, and one that is being decoded."""
+
+LONG_S = 15.0
+"""The daemon misses a session after 4 s, and 5 s later gives back memory that is free by then."""
 
 ANSWER_BYTES = 64 << 20
 """Of long answers to one client there are so many under way, and no more."""
@@ -243,6 +246,19 @@ def test_one_who_never_reads_his_answers_costs_a_bounded_memory_that_is_free_whe
         }[question]
         for _ in range(20):
             one.pour(encode_control(asked), 100)
+            siege.reads(siege.rank)
+    siege.is_unharmed(peak_bytes=ANSWER_BYTES + MEMORY_BYTES)
+
+
+@pytest.mark.slow
+def test_what_one_never_read_is_free_when_he_goes_long_after_his_session(siege: Siege) -> None:
+    with insider(siege.daemon.endpoint, siege.keys.insider.pair(), siege.keys.store.pair().public) as one:
+        one.greet(hello_of(TALL))
+        asked = SizesRequest(session=one.session, shard=one.rows[0].name, first=0, count=TALL_RECORDS)
+        one.pour(encode_control(asked), 2000)
+        assert settles(lambda: not siege.daemon.log.rstrip().endswith("begins"), LONG_S)
+        until = time.monotonic() + LONG_S
+        while time.monotonic() < until:
             siege.reads(siege.rank)
     siege.is_unharmed(peak_bytes=ANSWER_BYTES + MEMORY_BYTES)
 

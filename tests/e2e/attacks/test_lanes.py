@@ -22,7 +22,7 @@ from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 PROTECTIONS = {"aead": CIPHERS, "curve": ("curve",), "off": ("clear",)}
 
 
-@pytest.fixture(scope="module", params=list(PROTECTIONS))
+@pytest.fixture(scope="module", params=["aead", "off", pytest.param("curve", marks=pytest.mark.slow)])
 def protected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Siege, str]]:
     with Siege(tmp_path_factory.mktemp("siege"), "--heartbeat-timeout", "60s", encryption=request.param) as siege:
         yield siege, request.param

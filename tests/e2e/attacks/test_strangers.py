@@ -105,7 +105,7 @@ def test_short_frames_and_then_silence_are_hung_up_on(siege: Siege, port: str) -
     siege.is_unharmed()
 
 
-@pytest.mark.parametrize("port", ["control", "lane"])
+@pytest.mark.parametrize("port", ["control", pytest.param("lane", marks=pytest.mark.slow)])
 def test_two_thousand_idle_connections_keep_nobody_out_and_are_hung_up_on(siege: Siege, port: str) -> None:
     with many_descriptors(IDLE + 500), Crowd(port_of(siege, port), IDLE) as crowd, siege.new_rank() as late:
         siege.reads(late)

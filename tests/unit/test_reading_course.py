@@ -1,0 +1,42 @@
+"""Which messages a stream consists of.
+
+Covers: a record that no message can hold. Does not cover: their order, and their bytes (test_reading_feed.py).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emlio.errors import DatasetError
+from emlio.planner.catalog import Catalog
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading.course import Course, StreamPosition
+from emlio.shards.dataset import Dataset, open_dataset
+from emlio.testing.datasets import make_dataset
+from emlio.wire.limits import MAX_PAYLOAD_BYTES
+
+
+def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "films", records=3, shards=1)
+    with open_dataset("films", tmp_path / "films") as opened:
+        (shard,) = opened.shards
+        first, longest = int(shard.offsets[1]), int(shard.offsets[1]) + MAX_PAYLOAD_BYTES
+        offsets = np.array([0, first, longest, longest + MAX_PAYLOAD_BYTES + 1], np.int64)
+        long = Dataset(
+            name="films", folder=opened.folder, shards=(replace(shard, offsets=offsets),), missing=opened.missing
+        )
+        course = Course(
+            plan=Plan(Catalog(shards=long.entries), PlanSpec(batch_size=1, shuffle=Shuffle.parse("none"))),
+            rank=0,
+            owned=np.ones(1, np.bool_),
+            local=np.zeros(1, np.int64),
+            dataset=long,
+            message_bytes=1 << 20,
+        )
+        messages = course.messages(StreamPosition(epoch=0, origin=0, slot=0))
+        assert [next(messages).size_bytes for _ in range(2)] == [first, MAX_PAYLOAD_BYTES]
+        with pytest.raises(DatasetError, match=rf"record 2 of {shard.path} has {MAX_PAYLOAD_BYTES + 1:,}"):
+            next(messages)
