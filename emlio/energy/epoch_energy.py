@@ -119,12 +119,16 @@ class EpochEnergy:
         duration_ns: from edge to edge.
         samples: how many were delivered.
         nodes: all of them, each once.
+        name: what it is where it is no epoch, such as "run"; empty for an epoch.
+        shared: daemons' nodes that are among the compute nodes: what they used is in that of those.
     """
 
     epoch: int
     duration_ns: int
     samples: int
     nodes: tuple[NodeEnergy, ...]
+    name: str = ""
+    shared: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [node.node for node in self.nodes]
@@ -134,6 +138,11 @@ class EpochEnergy:
             raise ConfigError(
                 f"an epoch must last and must not have less than 0 samples, got {self.duration_ns} ns and {self.samples}"
             )
+
+    @property
+    def title(self) -> str:
+        """Its name, or "epoch" and its number."""
+        return self.name or f"epoch {self.epoch}"
 
     def with_role(self, role: Role) -> tuple[NodeEnergy, ...]:
         """The nodes that are there for this."""
