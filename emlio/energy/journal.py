@@ -24,7 +24,7 @@ from emlio.energy.spans import Span, Stage
 from emlio.energy.stages import CpuUse
 from emlio.errors import ConfigError, EmlioError
 
-__all__ = ["Journal", "JournalEpoch", "JournalFile", "LoaderFacts", "StorageEnergy", "read_journals"]
+__all__ = ["Journal", "JournalEpoch", "JournalFile", "LoaderFacts", "StorageEnergy", "read_journal", "read_journals"]
 
 _VERSION = 1
 _READING = tuple(field.name for field in fields(Reading))
@@ -112,8 +112,7 @@ class JournalEpoch:
         to_ns: its second edge.
         samples: how many were delivered.
         whole: whether it began with the first batch and was not left before the last.
-        spans: what threads and devices were doing, in the order of time; those of a pool of threads as one. Work with less
-            than a tenth of a millisecond between is one span.
+        spans: what threads and devices were doing, in the order of time; threads that decode as one.
         cpu: processor time of this process's stages; None where it is unknown.
         file: the name of the recorder's file; empty where no recorder answered.
         recording: the recording's number in it; None where no recorder answered.
@@ -224,12 +223,16 @@ def read_journals(folder: Path) -> tuple[Journal, ...]:
     Raises:
         ConfigError: one cannot be read, or is none.
     """
-    found = [journal for path in sorted(folder.glob("journal-*.jsonl")) if (journal := _read(path)) is not None]
+    found = [journal for path in sorted(folder.glob("journal-*.jsonl")) if (journal := read_journal(path)) is not None]
     return tuple(sorted(found, key=lambda one: (one.loader.rank, one.loader.number, one.loader.begun_real_ns)))
 
 
-def _read(path: Path) -> Journal | None:
-    """A journal; None where its process was killed before it had written who it is."""
+def read_journal(path: Path) -> Journal | None:
+    """One of them; None where its process was killed before it had written who it is.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
     try:
         lines = path.read_bytes().split(b"\n")[:-1]  # what comes after the last end of a line was not finished
         if not lines:
