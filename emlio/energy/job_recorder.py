@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,11 +30,12 @@ _ENDING_S = 5.0
 class JobRecorder:
     """A connection that holds a recorder. One thread at a time uses it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, options: Sequence[str] = ()) -> None:
         """Find it or start it, and wait until it answers.
 
         Args:
             folder: of the job on this node; it is made if it is not there.
+            options: more words for `emlio energy record`, heeded by one that is started.
 
         Raises:
             ConfigError: the folder cannot be used.
@@ -43,7 +45,7 @@ class JobRecorder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with alone(folder / "recorder.lock"):
-                self._client = self._found(folder) or self._started(folder)
+                self._client = self._found(folder) or self._started(folder, options)
         except OSError as error:
             raise ConfigError(f"a recorder must be started in {folder}: {error}") from error
 
@@ -60,8 +62,8 @@ class JobRecorder:
             return None
         return client
 
-    def _started(self, folder: Path) -> EdgeClient:
-        self._process = _Process(folder)
+    def _started(self, folder: Path, options: Sequence[str]) -> EdgeClient:
+        self._process = _Process(folder, options)
         try:
             self._process.wait_until_ready(_STARTING_S)
             client = EdgeClient(recorder_socket(folder), timeout_s=_ANSWER_S)
@@ -89,7 +91,7 @@ class JobRecorder:
 class _Process:
     """A recorder that was started here. It has a session of its own, so that a terminal's Ctrl-C does not end it first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Sequence[str]) -> None:
         path = str(Path(sys.executable).absolute()) if sys.executable else "python3"
         node = socket.gethostname()
         words = [
@@ -104,7 +106,7 @@ class _Process:
             "--node",
             node,
         ]
-        words += ["--socket", str(recorder_socket(folder)), "--while-held", "--ready-fd", "3"]
+        words += ["--socket", str(recorder_socket(folder)), "--while-held", "--ready-fd", "3", *options]
         # It must find what this process found, wherever that was installed.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.log = folder / "recorder.log"
