@@ -198,7 +198,9 @@ def _with_rest(recording: NodeRecording, note: JobNote | None) -> tuple[NodeReco
     model = recording.facts.model
     by_model = {"cpu-model": model.idle_watts, "dram-model": model.memory_watts}
     names = {device.name for device in run.devices if device.source == "model"}
-    given = Baseline.given({name: watts for name, watts in by_model.items() if name in names and watts is not None})
+    # Rounded as the model's own counters are: else rest and what was drawn differ where nothing did anything.
+    known = {name: round(watts, 6) for name, watts in by_model.items() if name in names and watts is not None}
+    given = Baseline.given(known)
     if note is None or note.rest_ns is None or note.boot != run.boot:
         return recording, given
     from_ns, to_ns = note.rest_ns

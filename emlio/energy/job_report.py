@@ -58,7 +58,7 @@ def job_headline(job: Job) -> str:
     what = "the whole run" if epochs[0].name == "run" else f"{len(epochs)} epoch{'s' * (len(epochs) > 1)}"
     nodes = f"{len(job.folders)} compute"
     stored = len({one.node for one in job.nodes if one.role is Role.STORAGE})
-    nodes += f" and {stored} storage nodes" if stored else f" node{'s' * (len(job.folders) > 1)}"
+    nodes += f" and {stored} storage node{'s' * (stored > 1)}" if stored else f" node{'s' * (len(job.folders) > 1)}"
     said = f"{what} on {nodes}: {seconds} s"
     if any(one.impossible for one in epochs):
         return f"{said}; the figures cannot be right, see below"
@@ -85,7 +85,7 @@ def _figures(epochs: Sequence[EpochEnergy]) -> tuple[str, ...]:
     return (
         figure(duration_ns / 1e9 / many),
         f"{round(samples / many):,}",
-        *(joules(one, 1e9 * many, error=False) for one in (*known, total)),
+        *(joules(one, 1e9 * many, error=False, most_decimals=5) for one in (*known, total)),
         joules(total, duration_ns / 1e3, error=False),
         joules(total, 1e6 * samples, error=False) if samples else ABSENT,
     )

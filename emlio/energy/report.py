@@ -12,7 +12,7 @@ from emlio.energy.plausibility import Verdict
 from emlio.energy.spans import Stage
 from emlio.energy.stage_rows import StageRow, stage_rows
 from emlio.energy.stage_table import View
-from emlio.energy.text_table import ABSENT, TextTable, figure, joules, kilojoules
+from emlio.energy.text_table import ABSENT, TextTable, figure, joules, kilojoules, kilojoules_of
 from emlio.energy.total import Total, sum_of
 from emlio.units import format_duration
 
@@ -41,17 +41,18 @@ _STAGES = (
 
 def text_report(epochs: Sequence[EpochEnergy]) -> str:
     """For a terminal."""
-    return "\n\n\n".join(
+    parts = [
         "\n\n".join(
             [epoch_headline(epoch), *(table.text() for table in epoch_tables(epoch)), "\n".join(epoch_sentences(epoch))]
         )
         for epoch in epochs
-    )
+    ]
+    return "\n\n\n".join([*parts, "\n".join(_meanings(epochs))])
 
 
 def markdown_report(epochs: Sequence[EpochEnergy]) -> str:
     """For a page."""
-    return "\n\n".join(
+    parts = [
         "\n\n".join(
             [
                 f"### {epoch_headline(epoch)}",
@@ -60,7 +61,17 @@ def markdown_report(epochs: Sequence[EpochEnergy]) -> str:
             ]
         )
         for epoch in epochs
-    )
+    ]
+    return "\n\n".join([*parts, "\n".join(f"* {line}" for line in _meanings(epochs))])
+
+
+def _meanings(epochs: Sequence[EpochEnergy]) -> list[str]:
+    """Of what the tables have, once for all."""
+    views = {table.view for epoch in epochs for node in epoch.nodes for table in node.tables}
+    return [
+        "idle: what was drawn at rest x time; above: what was drawn beyond that",
+        *(f"{view}: {_MEANS[view]}" for view in View if view in views),
+    ]
 
 
 def epoch_headline(epoch: EpochEnergy) -> str:
@@ -156,14 +167,11 @@ def epoch_sentences(epoch: EpochEnergy) -> list[str]:
             lines.append(f"{name}: {_by_method(total)}")
     if epoch.total.lacks:
         lines.append(f"≥: the sums are without {', '.join(epoch.total.lacks)}")
-    lines.append("idle: what was drawn at rest x time; above: what was drawn beyond that")
     if epoch.shared:
         lines.append(f"storage on {', '.join(epoch.shared)}: daemons there are counted with what else their node does")
     for node in epoch.nodes:
         lines.extend([*_shown_only(node), *_clock(node)])
     compute = epoch.with_role(Role.COMPUTE)
-    views = {table.view for node in compute for table in node.tables}
-    lines.extend(f"{view}: {_MEANS[view]}" for view in View if view in views)
     lines.extend(sentence for node in compute for sentence in _resolution(node))
     return lines
 
@@ -211,7 +219,8 @@ def _resolution(node: NodeEnergy) -> list[str]:
 def _method(total: Total) -> str:
     if total.method is None:
         return ABSENT
-    return f"{total.method} in part" if total.mixed else total.method
+    off = "" if total.error is None else f" ±{total.error:.0%}"
+    return f"{total.method}{' in part' if total.mixed else ''}{off}"
 
 
 def _by_method(total: Total) -> str:
@@ -225,4 +234,4 @@ def _part(energy_uj: int | None, of: Total) -> str:
     """Kilojoules of one of a sum's two terms: an estimate if the sum is one."""
     if energy_uj is None:
         return ABSENT
-    return f"{'~' if of.method is Method.ESTIMATED else ''}{figure(energy_uj / 1e9)}"
+    return f"{'~' if of.method is Method.ESTIMATED else ''}{kilojoules_of(energy_uj)}"

@@ -18,6 +18,7 @@ from emlio.cli.key_folder import add_example
 from emlio.energy.job import read_job
 from emlio.energy.job_report import job_text
 from emlio.energy.job_run import JobOrder, run_job
+from emlio.energy.recording import RecordSettings
 from emlio.errors import EmlioError
 from emlio.units import parse_duration_ns
 
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _recorder_words(arguments: argparse.Namespace) -> tuple[str, ...]:
     """What is said to the recorder; first of all whether it will understand."""
     choices_of(arguments)
-    parse_duration_ns(arguments.interval)
+    RecordSettings(file=Path("unused"), node="unused", interval_ns=parse_duration_ns(arguments.interval))
     words = ["--interval", arguments.interval]
     for flag, value in (
         ("--node", arguments.node),
