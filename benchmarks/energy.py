@@ -154,10 +154,9 @@ def energy_figures(job: Job, *, note: str = "") -> tuple[Figure, ...]:
         Figure(name="epoch", unit="s", values=tuple(one.energy.duration_ns / 1e9 for one in epochs)),
         Figure(name="both nodes", unit="J", values=_known(one.energy.total.energy_uj for one in epochs), note=note),
         Figure(
-            name="stages less total",
+            name="stages beside total",
             unit="µJ",
             values=tuple(float(part) for one in epochs for part in _differences(one)),
-            at_least=0,
             at_most=0,
             every=True,
         ),
@@ -181,9 +180,9 @@ def _known(energies: Sequence[int | None] | Generator[int | None]) -> tuple[floa
 
 
 def _differences(epoch: MeasuredEpoch) -> list[int]:
-    """Of each compute node's devices: what the stages have together, less what the device has."""
+    """Of each compute node's devices: how far what the stages have together is from what the device has."""
     return [
-        sum(share.energy_uj or 0 for share in split.shares) - (split.energy_uj or 0)
+        abs(sum(share.energy_uj or 0 for share in split.shares) - (split.energy_uj or 0))
         for node in epoch.energy.with_role(Role.COMPUTE)
         for table in node.tables
         if table.view is View.BLOCKED

@@ -52,6 +52,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; font-weight: 600; padding: 0.3rem 0; white-space: nowrap; }
 th, td { padding: 0.25rem 0.6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #e5e5e5; }
 th { border-bottom: 2px solid #bbb; font-weight: 600; }
+th:first-child, td:first-child { position: sticky; left: 0; background: #fff; }
 .word { text-align: left; }
 tr.sum td { border-top: 2px solid #bbb; font-weight: 600; }
 dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1rem; }
@@ -68,12 +69,11 @@ def job_page(job: Job, picture: str, *, without: str = "") -> str:
         without: why there is none.
     """
     headline = job_headline(job)
-    title = "Energy of a job" if job.note is None else f"Energy of {job.note.command[0]}"
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>Energy: {escape(headline)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(headline)}</h1>",
         *_impossible(job.energies),
         _list(job_sentences(job)),
