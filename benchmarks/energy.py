@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ from emlio.benchmarks.settings import EnergySettings
 from emlio.energy.epoch_energy import Role
 from emlio.energy.job import Job, MeasuredEpoch, read_job
 from emlio.energy.job_report import job_text
+from emlio.energy.stage_rows import stage_rows
 from emlio.energy.stage_table import View
 from emlio.errors import ConfigError, TransportError
 
@@ -152,11 +153,16 @@ def energy_figures(job: Job, *, note: str = "") -> tuple[Figure, ...]:
         )
     figures = [
         Figure(name="epoch", unit="s", values=tuple(one.energy.duration_ns / 1e9 for one in epochs)),
-        Figure(name="both nodes", unit="J", values=_known(one.energy.total.energy_uj for one in epochs), note=note),
+        Figure(
+            name="both nodes",
+            unit="J",
+            values=tuple(_known(one.energy.total.energy_uj) / 1e6 for one in epochs),
+            note=note,
+        ),
         Figure(
             name="stages beside total",
             unit="µJ",
-            values=tuple(float(part) for one in epochs for part in _differences(one)),
+            values=tuple(float(_difference(one)) for one in epochs),
             at_most=0,
             every=True,
         ),
@@ -174,20 +180,17 @@ def energy_figures(job: Job, *, note: str = "") -> tuple[Figure, ...]:
     return tuple(figures)
 
 
-def _known(energies: Sequence[int | None] | Generator[int | None]) -> tuple[float, ...]:
-    known = [one for one in energies if one is not None]
-    return tuple(one / 1e6 for one in known) or (0.0,)
+def _known(energy_uj: int | None) -> int:
+    if energy_uj is None:
+        raise TransportError("the energy of each epoch must be known, and of one it is not")
+    return energy_uj
 
 
-def _differences(epoch: MeasuredEpoch) -> list[int]:
-    """Of each compute node's devices: how far what the stages have together is from what the device has."""
-    return [
-        abs(sum(share.energy_uj or 0 for share in split.shares) - (split.energy_uj or 0))
-        for node in epoch.energy.with_role(Role.COMPUTE)
-        for table in node.tables
-        if table.view is View.BLOCKED
-        for split in table.splits
-    ]
+def _difference(epoch: MeasuredEpoch) -> int:
+    """How far what the stages have together is from what the compute nodes have."""
+    nodes = epoch.energy.with_role(Role.COMPUTE)
+    stages = [row.total for row in stage_rows(nodes, View.BLOCKED) if row.stage is not None]
+    return abs(sum(_known(one.energy_uj) for one in stages) - sum(_known(node.total.energy_uj) for node in nodes))
 
 
 def _clocks(epoch: MeasuredEpoch) -> list[tuple[int, int]]:
