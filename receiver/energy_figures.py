@@ -16,7 +16,7 @@ from emlio.receiver.daemon_energy import DaemonEnergy
 
 __all__ = ["figures", "storage_of"]
 
-_LOOKS = 20
+_LOOKS = 10
 _BETWEEN_LOOKS_S = 0.1
 """A recorder hands on a reading at once that it was asked for, and a thread of it writes it."""
 

@@ -50,8 +50,7 @@ class EpochNotes:
         self._waits = SpanLog()
         self._device: list[tuple[int, int]] = []
         self._cpu_from: CpuLook = look()
-        self._own_from_ns = work.own_cpu_ns
-        work.used_by_this_thread()
+        self._own_cpu_ns = self._asked_cpu_ns = 0
 
     def asked(self, at_ns: int) -> None:
         """The user asks for a batch."""
@@ -59,6 +58,7 @@ class EpochNotes:
         if self._steps is not None:
             self._mark(self._steps)
         self._work.begin()
+        self._asked_cpu_ns = time.thread_time_ns()
 
     def _mark(self, steps: DeviceSteps, *, handed: bool = False) -> None:
         try:
@@ -74,7 +74,8 @@ class EpochNotes:
         _LOG.warning("steps of the device cannot be noted any more in epoch %s, the host's are: %r", self.epoch, error)
 
     def handed(self, asked_ns: int, at_ns: int) -> None:
-        """He has it."""
+        """He has it. What his thread did meanwhile was to make it: while it waits it takes no processor's time."""
+        self._own_cpu_ns += time.thread_time_ns() - self._asked_cpu_ns
         self._work.end()
         self._waits.add(asked_ns, at_ns)
         self._host.begin(at_ns)
@@ -106,7 +107,7 @@ class EpochNotes:
         """
         self._host.end(to_ns)
         process_ns, readers_ns, decoders_ns = used(self._cpu_from, look())
-        decoders_ns += self._work.own_cpu_ns - self._own_from_ns
+        decoders_ns += self._own_cpu_ns
         train_ns = max(process_ns - readers_ns - decoders_ns, 0)
         return CpuUse(train_ns=train_ns, preprocess_ns=decoders_ns, read_ns=readers_ns)
 

@@ -1,11 +1,11 @@
-"""When batches were decoded, and by how much processor time of the user's own thread.
+"""When batches were decoded.
 
 Covers: noting it, in any thread. Does not cover: making (emlio.receiver.making), what becomes of the notes
 (emlio.receiver.energy_notes).
 """
 
 import time
-from threading import Lock, get_ident, local
+from threading import Lock, local
 
 from emlio.energy.span_log import SpanLog, joined
 
@@ -13,24 +13,13 @@ __all__ = ["WorkLog"]
 
 
 class WorkLog:
-    """Takes notes from any thread: `begin` and `end` around each piece of work.
-
-    Attributes:
-        own_cpu_ns: processor time of work in the thread that asks for batches.
-    """
+    """Takes notes from any thread: `begin` and `end` around each piece of work."""
 
     def __init__(self) -> None:
         """Nothing noted."""
-        self.own_cpu_ns = 0
         self._mine = local()
         self._lock = Lock()
         self._logs: list[SpanLog] = []
-        self._user: int | None = None
-        self._cpu_ns = 0
-
-    def used_by_this_thread(self) -> None:
-        """It is this one that asks for batches."""
-        self._user = get_ident()
 
     def begin(self) -> None:
         """Work begins in this thread."""
@@ -39,16 +28,12 @@ class WorkLog:
             log = self._mine.log = SpanLog()
             with self._lock:
                 self._logs.append(log)
-        if get_ident() == self._user:
-            self._cpu_ns = time.thread_time_ns()
         log.begin(time.monotonic_ns())
 
     def end(self) -> None:
         """It is done."""
         log: SpanLog = self._mine.log
         log.end(time.monotonic_ns())
-        if get_ident() == self._user:
-            self.own_cpu_ns += time.thread_time_ns() - self._cpu_ns
 
     def cut(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
         """When at least one thread was at work, between two moments. What was before the second is forgotten."""

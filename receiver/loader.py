@@ -309,7 +309,7 @@ class EmlioLoader:
         if self._handed is not None:
             self._leave_iteration()
         bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
-        resumes = self._position.steps_done > 0
+        resumes = self.remaining < len(self)
         notes = self._energy.begin(self.epoch, resumes=resumes) if self._energy is not None else None
         iteration = Iteration(self._next, self._tally.add_time, bar, notes)
         self._handed = iteration.handed

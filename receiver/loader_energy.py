@@ -51,6 +51,7 @@ _NUMBERS: dict[str, "count[int]"] = {}
 _Ask = Callable[[int, int, int], tuple[DaemonEnergy, ...]]
 
 _STARTING_S = 45.0
+_MOST_FAILURES = 3
 _DAEMONS_NS = 5_000_000_000
 _ENDING_S = 30.0
 
@@ -123,6 +124,8 @@ class LoaderEnergy:
         self._folder = Path()
         self._file: JournalFile | None = None
         self._last: Edge | None = None
+        self._known: Edge | None = None
+        self._failures = 0
         self._thread = Thread(target=self._run, name="emlio-energy", daemon=True)
 
     def start(self, config: LoaderConfig, engine: Engine, dataset: str) -> None:
@@ -191,18 +194,22 @@ class LoaderEnergy:
         return self._steps
 
     def _edge(self) -> Edge | None:
-        """A reading now; None where none can be made. A recorder that fails once is not asked again."""
+        """A reading now; None where none can be made. A recorder that fails some times in a row is not asked again."""
         recorder = self._recorder
         if recorder is None:
             return None
         try:
-            return recorder.read()
+            self._known = edge = recorder.read()
+            self._failures = 0
+            return edge
         except RefusedError:
             return None  # epochs of milliseconds; what the recorder reads on its schedule must do
         except EmlioError as error:
-            self._recorder = None
-            self._tasks.put(recorder.close)
-            self._warn(f"epochs from now on may have no figures: {error}")
+            self._failures += 1
+            if self._failures == _MOST_FAILURES:
+                self._recorder = None
+                self._tasks.put(recorder.close)
+            self._warn(f"an epoch may have no figures: {error}")
             return None
 
     def end(self, *, whole: bool) -> None:
@@ -235,8 +242,8 @@ class LoaderEnergy:
             samples=self._tally.records - self._records_from,
             whole=whole and not self._resumes,
             cpu=cpu,
-            file=Path(begun.file).name if begun is not None else "",
-            recording=begun.number if begun is not None else None,
+            file=Path(self._known.file).name if self._known is not None else "",
+            recording=self._known.number if self._known is not None else None,
         )
         self._tasks.put(lambda: self._keep(ended, notes))
 
@@ -295,7 +302,7 @@ class LoaderEnergy:
             self._folder = folder
             try:
                 recorder = JobRecorder(folder)
-                first = recorder.read()
+                self._known = first = recorder.read()
             except EmlioError as error:
                 if recorder is not None:
                     recorder.close()

@@ -93,7 +93,7 @@ class EdgeDesk:
 
 
 class EdgeClient:
-    """Asks a recorder on this node. One thread at a time uses it."""
+    """Asks a recorder on this node. One thread at a time uses it. After an answer that was late it can be asked again."""
 
     def __init__(self, path: Path, *, timeout_s: float = 2.0) -> None:
         """Connect.
@@ -102,6 +102,8 @@ class EdgeClient:
             TransportError: nobody answers there, or this user may not ask.
         """
         self._path = path
+        self._owed = 0
+        self._heard = bytearray()
         self._link = socket.socket(socket.AF_UNIX)
         self._link.settimeout(timeout_s)
         try:
@@ -121,26 +123,37 @@ class EdgeClient:
         """
         return _edge(self._asked(_QUESTION), self._path)
 
-    def hold(self) -> None:
+    def hold(self, *, timeout_s: float | None = None) -> None:
         """Have the recorder go on for as long as this connection is there, if it was told to heed that.
+
+        Args:
+            timeout_s: how long it may take to answer this; None for as long as anything else.
 
         Raises:
             PeerLostError: no answer came in time.
         """
-        self._asked(_HOLD)
+        usual_s = self._link.gettimeout()
+        self._link.settimeout(usual_s if timeout_s is None else timeout_s)
+        try:
+            self._asked(_HOLD)
+        finally:
+            self._link.settimeout(usual_s)
 
     def _asked(self, question: bytes) -> bytes:
-        heard = bytearray()
+        heard = self._heard
         try:
             self._link.sendall(question)
-            while not heard.endswith(b"\n"):
+            self._owed += 1
+            while heard.count(b"\n") < self._owed:
                 piece = self._link.recv(_PIECE_BYTES)
                 if not piece or len(heard) > _MOST_ANSWER_BYTES:
                     raise PeerLostError(f"the recorder at {self._path} must answer, it went after {len(heard)} bytes")
                 heard += piece
         except OSError as error:
             raise PeerLostError(f"the recorder at {self._path} must answer: {error}") from error
-        return bytes(heard)
+        answer = heard.split(b"\n")[self._owed - 1] + b"\n"  # those before it are to questions given up since
+        self._heard, self._owed = bytearray(), 0
+        return bytes(answer)
 
     def close(self) -> None:
         """End the connection, also where a forked process has it too. Closing again does nothing."""

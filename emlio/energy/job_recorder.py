@@ -24,6 +24,7 @@ __all__ = ["JobRecorder"]
 _COMMAND = "import sys; from emlio.cli import main; sys.exit(main())"
 _STARTING_S = 30.0
 _ANSWER_S = 1.0
+_HOLDING_S = 10.0
 _ENDING_S = 5.0
 
 
@@ -56,7 +57,7 @@ class JobRecorder:
         except TransportError:
             return None
         try:
-            client.hold()
+            client.hold(timeout_s=_HOLDING_S)
         except PeerLostError:
             client.close()
             return None
@@ -68,7 +69,7 @@ class JobRecorder:
             self._process.wait_until_ready(_STARTING_S)
             client = EdgeClient(recorder_socket(folder), timeout_s=_ANSWER_S)
             try:
-                client.hold()
+                client.hold(timeout_s=_HOLDING_S)
             except BaseException:
                 client.close()
                 raise

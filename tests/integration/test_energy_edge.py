@@ -206,6 +206,26 @@ def test_asking_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
         client.read()
 
 
+def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    answers: list[bytes] = []
+    for number in (1, 2):
+        desk = EdgeDesk(RUN, file=Path("/e"), number=number, read=lambda: READING)
+        answer = desk.answer(b"read\n")
+        assert answer is not None
+        answers.append(answer.reply)
+    with listen(tmp_path / "slow") as listener, EdgeClient(tmp_path / "slow", timeout_s=0.05) as client:
+        link, _ = listener.accept()
+        with link:
+            for heard in (b"", answers[0][:40]):
+                link.sendall(heard)
+                with pytest.raises(PeerLostError, match="must answer: timed out"):
+                    client.read()
+            link.sendall(answers[0][40:] + answers[0] + answers[1])
+            assert client.read().number == 2
+            link.sendall(answers[0])
+            assert client.read().number == 1
+
+
 @pytest.mark.parametrize("line", [b"{}\n", b"nothing\n", b'{"schema":2}\n', b'{"schema":1,"node":"a"}\n', b"[]\n"])
 def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> None:
     with listen(tmp_path / "liar") as listener, EdgeClient(tmp_path / "liar", timeout_s=SOON_S) as client:
