@@ -25,6 +25,7 @@ from emlio.benchmarks.decode_figures import render_decode
 from emlio.benchmarks.decode_plot import plot_decode
 from emlio.benchmarks.delivery import run_delivery
 from emlio.benchmarks.document import check_page, put_into
+from emlio.benchmarks.energy import run_energy
 from emlio.benchmarks.examples import run_examples
 from emlio.benchmarks.memory import run_memory
 from emlio.benchmarks.pace import run_pace
@@ -42,6 +43,7 @@ from emlio.benchmarks.settings import (
     ConvergenceSettings,
     DecodeSettings,
     DeliverySettings,
+    EnergySettings,
     ExamplesSettings,
     MemorySettings,
     PaceSettings,
@@ -95,6 +97,11 @@ COMMANDS: Final = {
         run=run_delivery,
         text="throughput against the machine's limits and the paper's way",
         plot=plot_delivery,
+    ),
+    "energy": Command(
+        settings=EnergySettings,
+        run=run_energy,
+        text="what a storage and a training node use, two hosts on one machine with a long link between them",
     ),
     "examples": Command(
         settings=ExamplesSettings, run=run_examples, text="small Examples a second, decoded, for one rank"

@@ -21,6 +21,7 @@ __all__ = [
     "ConvergenceSettings",
     "DecodeSettings",
     "DeliverySettings",
+    "EnergySettings",
     "ExamplesSettings",
     "MemorySettings",
     "PaceSettings",
@@ -276,6 +277,28 @@ class RecoverySettings(PlottedSettings):
 
     repeats: int = option(10, "times each thing happens (default 10)", parse=_whole, metavar="N")
     seed: int = option(1, "draws for how long a daemon is away (default 1)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergySettings(CommonSettings):
+    """`emlio-bench energy`."""
+
+    rtt: int = option(
+        30_000_000, "round trip between the hosts (default 30ms)", parse=parse_duration_ns, metavar="TIME"
+    )
+    images: int = option(1024, "pictures in an epoch (default 1024)", parse=_whole, metavar="N")
+    batch: int = option(32, "pictures in a batch (default 32)", parse=_whole, metavar="N")
+    epochs: int = option(2, "epochs (default 2)", parse=_whole, metavar="N")
+    step: int = option(
+        400_000_000,
+        "how long a step takes the imagined device (default 400ms)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
+    cpu_watts: str = option(
+        "", "for estimates, such as 60:180 (default: constants for each core)", parse=str, metavar="IDLE:MAX"
+    )
+    out: Path | None = option(None, "leave the job's folder here, which must be new", parse=_path, metavar="FOLDER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ ROLES = {
     "decode-dataloader": ("emlio.benchmarks.decode_pillow", "train_on_dataloader"),
     "decode-pillow-loader": ("emlio.benchmarks.decode_pillow", "train_on_loader"),
     "decode-pillow-memory": ("emlio.benchmarks.decode_pillow", "train_on_memory"),
+    "energy-train": ("emlio.benchmarks.energy", "train"),
     "loader-measure": ("emlio.benchmarks.loader", "receive"),
     "loader-pause": ("emlio.benchmarks.memory", "consume"),
     "loader-start": ("emlio.benchmarks.start", "first_batch"),

@@ -1,7 +1,7 @@
 """One pass over an epoch, or over its rest.
 
-Covers: handing out batches, noting which, the time between them, the bar. Does not cover: where batches come from
-(emlio.receiver.loader).
+Covers: handing out batches, noting which, the time between them, notes for energy, the bar. Does not cover: where batches come
+from (emlio.receiver.loader).
 """
 
 import time
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from emlio.progress import Progress
+from emlio.receiver.energy_notes import EpochNotes
 from emlio.receiver.prefetch import MadeBatch
 
 __all__ = ["Handed", "Iteration"]
@@ -38,7 +39,11 @@ class Iteration(Iterator[Any]):
     """
 
     def __init__(
-        self, take: Callable[[Handed], MadeBatch], count_time: Callable[[int, int], None], bar: Progress | None
+        self,
+        take: Callable[[Handed], MadeBatch],
+        count_time: Callable[[int, int], None],
+        bar: Progress | None,
+        notes: EpochNotes | None = None,
     ) -> None:
         """See the class.
 
@@ -46,11 +51,13 @@ class Iteration(Iterator[Any]):
             take: gives the next batch of the pass that has handed out these, and StopIteration after the last.
             count_time: told after each batch for how long it was waited for, and how long the user was away before, in ns.
             bar: shows how far it is.
+            notes: told when a batch is asked for and when it is handed out; None where nobody wants to know.
         """
         self.handed = Handed()
         self._take = take
         self._count_time = count_time
         self._bar = bar
+        self._notes = notes
         self._left_ns: int | None = None
         self._ended = False
 
@@ -58,9 +65,14 @@ class Iteration(Iterator[Any]):
         came_ns = time.monotonic_ns()
         if self._ended:
             raise StopIteration
+        notes = self._notes
+        if notes is not None:
+            notes.asked(came_ns)
         try:
             made = self._take(self.handed)
         except BaseException as error:
+            if notes is not None:
+                notes.failed()
             self._ended = isinstance(error, StopIteration)
             if self._bar is not None:
                 self._bar.close()
@@ -70,5 +82,11 @@ class Iteration(Iterator[Any]):
         self.handed.add(made.step)
         if self._bar is not None:
             self._bar.add(1)
+        if notes is not None:
+            notes.handed(came_ns, now_ns)
         self._left_ns = now_ns
         return made.value
+
+    def __del__(self) -> None:
+        if self._notes is not None:
+            self._notes.left()

@@ -4,7 +4,6 @@ Covers: arguments, the position and its state, iteration, statistics, the end. D
 making batches (emlio.receiver.assemble).
 """
 
-import logging
 import os
 import sys
 import weakref
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from emlio.clock import SystemClock
+from emlio.energy.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.order import Shuffle
 from emlio.progress import Progress
@@ -25,24 +25,22 @@ from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.ending import let_go
 from emlio.receiver.engine import Engine
 from emlio.receiver.iteration import Handed, Iteration
+from emlio.receiver.loader_energy import begin_energy
 from emlio.receiver.patience import wait_for_batch
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
-from emlio.receiver.summary import summarise
+from emlio.receiver.summary import summarise, tell_repeated
 from emlio.receiver.tally import Tally
 from emlio.receiver.token_feed import plan_batch_size
-from emlio.receiver.torch_adapter import distributed_world
 from emlio.receiver.trust import find_trust
 from emlio.receiver.workshop import BatchOptions, Workshop
-from emlio.receiver.world import find_world
+from emlio.receiver.world import check_world, find_world
 from emlio.tokens import TokenBatches
 from emlio.units import parse_duration_ns, parse_size
 from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
-
-_LOG = logging.getLogger("emlio.receiver")
 
 
 class EmlioLoader:
@@ -94,6 +92,7 @@ class EmlioLoader:
         daemon_key: str | None = None,
         encryption: str = "auto",
         pace: Pace = "race",
+        energy: bool | str | Path | None = None,
         progress: bool = False,
     ) -> None:
         """Connect to the daemons and agree on the plan; data flows from the first `iter` on.
@@ -137,6 +136,8 @@ class EmlioLoader:
                 may stand in the address, too: emlio://KEY@HOST:PORT/DATASET. A daemon without one is asked for none.
             encryption: "auto", "aead", "curve" or "off"; see docs/security.md.
             pace: "race" keeps `prefetch` full; "energy" keeps what a steady consumer needs, and both sides work in rarer bursts.
+            energy: True notes what each epoch uses, in a new folder here, and reports it at the end; a path: in that folder. By
+                default as EMLIO_ENERGY says, a folder, else nothing. See docs/energy.md.
             progress: show a bar per epoch on a terminal.
         """
         self._pid = os.getpid()
@@ -191,7 +192,9 @@ class EmlioLoader:
         self._flows_at: tuple[int, int] | None = None
         self._generation = 0
         policy = BadRecordPolicy(on_error)
-        self._workshop = Workshop(options, policy, self._config)
+        self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
+        self._work = self._energy.work if self._energy is not None else None
+        self._workshop = Workshop(options, policy, self._config, self._work)
         self._prefetch = Prefetch(self._workshop.maker)
         try:
             self._engine = Engine(self._config, self._prefetch, SystemClock(), progress=progress)
@@ -200,23 +203,20 @@ class EmlioLoader:
             self._workshop.close()
             raise
         # Threads must not outlive the loader, nor hold up the interpreter's end.
-        parts = (self._engine, self._prefetch, self._workshop, self._pid)
+        parts = (self._engine, self._prefetch, self._workshop, self._energy, self._pid)
         self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), *parts)
         try:
             self._plan = self._engine.start()
             self._prefetch.start()
             self._position = self._workshop.position(self._plan, self._engine.sizes)
             policy.locate_by(partial(locate_record, self._plan.catalog, self._engine.sizes))
+            if self._energy is not None:
+                self._energy.start(self._config, self._engine, self.fingerprint)
         except BaseException:
             self.close()
             raise
-        if tokens is None and self._position.repeated:
-            _LOG.warning(
-                "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
-                f"{self._plan.catalog.records:,}",
-                world.world_size,
-                self._position.repeated,
-            )
+        if tokens is None:
+            tell_repeated(self._plan.catalog.records, world.world_size, self._position.repeated)
 
     # ---- position -------------------------------------------------------------------------------------------------
 
@@ -304,11 +304,14 @@ class EmlioLoader:
     def __iter__(self) -> Iterator[Any]:
         """The batches of the next epoch, or the rest of one after a resume. An iteration under way ends."""
         self._check_usable()
-        self._check_world()
+        if not self._world_was_given:
+            check_world(self.rank, self.world_size)
         if self._handed is not None:
             self._leave_iteration()
         bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
-        iteration = Iteration(self._next, self._tally.add_time, bar)
+        resumes = self.remaining < len(self)
+        notes = self._energy.begin(self.epoch, resumes=resumes) if self._energy is not None else None
+        iteration = Iteration(self._next, self._tally.add_time, bar, notes)
         self._handed = iteration.handed
         if self._flows_at != self._position.flow:
             self._workshop.drop()
@@ -320,6 +323,7 @@ class EmlioLoader:
 
     def _leave_iteration(self) -> None:
         """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
+        self._end_energy()
         if self._position.steps_done:
             at_end = self._position.at_end
             self._position.move_to(self.epoch + 1)
@@ -332,6 +336,7 @@ class EmlioLoader:
         if handed is not self._handed:
             raise ClosedError("this iteration ended when another one of the same loader began")
         if self._position.at_end:
+            self._end_energy()
             self._handed = None
             self._position.move_to(self.epoch + 1)
             self._flows_at = self._position.flow
@@ -343,7 +348,7 @@ class EmlioLoader:
 
     def _fetch(self) -> MadeBatch:
         """The next batch made. From here on it takes no room in the window: a pipeline has a bound of its own."""
-        made = wait_for_batch(self._prefetch, self._engine, self._config.timeout_ns)
+        made = wait_for_batch(self._prefetch, self._engine, self._config.timeout_ns, self._work)
         self._engine.delivered(self._generation, made.size_bytes)
         return made
 
@@ -358,6 +363,14 @@ class EmlioLoader:
             self._engine, self._prefetch, self._workshop, self._tally, self._position.repeated, self._config
         )
 
+    def energy(self) -> tuple[EpochEnergy, ...]:
+        """What the epochs used that have ended, as far as this rank knows; see docs/energy.md. Waits for daemons' answers."""
+        return self._energy.figures() if self._energy is not None else ()
+
+    def _end_energy(self) -> None:
+        if self._energy is not None:
+            self._energy.end(whole=self._position.at_end)
+
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
             raise ClosedError(
@@ -367,18 +380,10 @@ class EmlioLoader:
         if self._closed:
             raise ClosedError("the loader is closed")
 
-    def _check_world(self) -> None:
-        """A process group that was made after the loader, of which it knows nothing, would have every rank read everything."""
-        now = distributed_world()
-        if self._world_was_given or now is None or now == (self.rank, self.world_size):
-            return
-        raise ConfigError(
-            f"a loader must be made after the process group, or be given its rank and world_size: torch.distributed has rank "
-            f"{now[0]} of {now[1]} now, this loader was made as rank {self.rank} of {self.world_size}"
-        )
-
     def close(self) -> None:
         """End the threads and connections. Closing again does nothing."""
+        if self._handed is not None and not self._closed and os.getpid() == self._pid:
+            self._end_energy()
         self._closed = True
         self._finalizer()
 

@@ -15,10 +15,11 @@ from emlio.receiver.assemble import Assembler
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.dali_columns import SourceColumns
 from emlio.receiver.decoded import Decoded
+from emlio.receiver.energy_work import WorkLog
 from emlio.receiver.reorder import WholeBatch
 from emlio.receiver.workers import Workers
 
-__all__ = ["ColumnMaker", "Made", "Maker", "PipeMaker", "SampleMaker"]
+__all__ = ["ColumnMaker", "Made", "Maker", "NotedMaker", "PipeMaker", "SampleMaker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,37 @@ class ColumnMaker:
         """See `Maker`."""
 
 
+class NotedMaker:
+    """A maker whose work is noted. See `Maker`."""
+
+    def __init__(self, maker: Maker, log: WorkLog) -> None:
+        """Owns the maker."""
+        self._maker = maker
+        self._log = log
+
+    @property
+    def ahead(self) -> int:
+        """See `Maker`."""
+        return self._maker.ahead
+
+    @property
+    def worked_ns(self) -> int:
+        """See `Maker`."""
+        return self._maker.worked_ns
+
+    def make(self, batch: WholeBatch) -> "Made | Future[Made]":
+        """See `Maker`."""
+        self._log.begin()
+        try:
+            return self._maker.make(batch)
+        finally:
+            self._log.end()
+
+    def close(self) -> None:
+        """See `Maker`."""
+        self._maker.close()
+
+
 class PipeMaker:
     """Columns for a DALI pipeline, as `Decoded`. See `Maker`."""
 
@@ -138,6 +170,7 @@ class SampleMaker:
         *,
         threads: int,
         batch_size: int,
+        log: WorkLog | None = None,
     ) -> None:
         """See the class.
 
@@ -148,6 +181,7 @@ class SampleMaker:
             finish: as for `ColumnMaker`.
             threads: how many.
             batch_size: of the loader; small batches need more of them under way to keep all threads busy.
+            log: told when a thread is at work; None where nobody wants to know.
         """
         # One to hand out, one being finished, and as many as give every thread another record.
         self.ahead = 2 + -(-threads // batch_size)
@@ -157,7 +191,7 @@ class SampleMaker:
         self._finish = finish
         self._threads = threads
         self._decode_ns = 0
-        self._workers = Workers(threads, "emlio-transform")
+        self._workers = Workers(threads, "emlio-transform", log)
 
     @property
     def worked_ns(self) -> int:

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from emlio.errors import PeerLostError
+from emlio.receiver.energy_work import WorkLog
 from emlio.receiver.engine import Engine
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.units import format_duration
@@ -17,12 +18,27 @@ _LOG = logging.getLogger("emlio.receiver")
 _WARN_AFTER_NS: Final = 5_000_000_000
 
 
-def wait_for_batch(prefetch: Prefetch, engine: Engine, timeout_ns: int) -> MadeBatch:
+def wait_for_batch(prefetch: Prefetch, engine: Engine, timeout_ns: int, work: WorkLog | None = None) -> MadeBatch:
     """The next batch made.
+
+    Args:
+        prefetch: has it, or will.
+        engine: knows what it waits for.
+        timeout_ns: for how long.
+        work: told that this thread does not work meanwhile; None where nobody wants to know.
 
     Raises:
         PeerLostError: it was not complete in time.
     """
+    if work is None:
+        return _wait(prefetch, engine, timeout_ns)
+    work.end()
+    made = _wait(prefetch, engine, timeout_ns)
+    work.begin()
+    return made
+
+
+def _wait(prefetch: Prefetch, engine: Engine, timeout_ns: int) -> MadeBatch:
     waited_ns, patience_ns = 0, min(_WARN_AFTER_NS, timeout_ns // 2)
     made = prefetch.get(patience_ns)
     while made is None and waited_ns + patience_ns < timeout_ns and not prefetch.making:

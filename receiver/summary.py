@@ -1,7 +1,9 @@
 """The figures of a loader, collected from its parts.
 
-Covers: which part knows what. Does not cover: what the figures say (emlio.receiver.stats).
+Covers: which part knows what; a word on records that come twice. Does not cover: what the figures say (emlio.receiver.stats).
 """
+
+import logging
 
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.engine import Engine
@@ -10,7 +12,9 @@ from emlio.receiver.stats import LoaderStats
 from emlio.receiver.tally import Tally
 from emlio.receiver.workshop import Workshop
 
-__all__ = ["summarise"]
+__all__ = ["summarise", "tell_repeated"]
+
+_LOG = logging.getLogger("emlio.receiver")
 
 
 def summarise(
@@ -45,3 +49,14 @@ def summarise(
         moved_shards=moved,
         protection=engine.protection,
     )
+
+
+def tell_repeated(records: int, ranks: int, repeated: int) -> None:
+    """Say that records come twice in each epoch, if some do."""
+    if repeated:
+        _LOG.warning(
+            "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
+            f"{records:,}",
+            ranks,
+            repeated,
+        )

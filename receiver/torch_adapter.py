@@ -1,7 +1,7 @@
 """torch, where it is wanted; the only file of the receiver that imports it.
 
 Covers: whether it is installed, the process group's rank, arrays to tensors. torch is imported when a tensor is first made, never
-to find out something: its import takes seconds. Copies to a device. Does not cover: decoding.
+to find out something: its import takes seconds. Copies to a device, events on it. Does not cover: decoding.
 """
 
 import importlib
@@ -16,8 +16,10 @@ import numpy as np
 from emlio.errors import ConfigError
 
 __all__ = [
+    "CudaEvents",
     "DeviceMover",
     "Moving",
+    "cuda_events",
     "cuda_stream",
     "distributed_world",
     "from_dlpack",
@@ -56,6 +58,35 @@ def cuda_stream(device: int) -> Any:
     """The stream on which the user's next work on a device will run."""
     torch: Any = importlib.import_module("torch")
     return torch.cuda.current_stream(device)
+
+
+def cuda_events(device: str | None) -> "CudaEvents | None":
+    """Events on the CUDA device that this process uses; None where it uses none, so far.
+
+    Args:
+        device: as the loader was given it; a number in it says which device.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    number = (device or "").partition(":")[2]
+    return CudaEvents(torch, int(number) if number else int(torch.cuda.current_device()))
+
+
+class CudaEvents:
+    """See `emlio.receiver.energy_steps.DeviceEvents`."""
+
+    def __init__(self, torch: Any, device: int) -> None:
+        """Of this device."""
+        self.name = f"cuda:{device}"
+        self._torch = torch
+        self._device = device
+
+    def mark(self, used: Any) -> Any:
+        """See `DeviceEvents`: on the stream that is the user's thread's current one."""
+        event = self._torch.cuda.Event(enable_timing=True) if used is None else used
+        event.record(self._torch.cuda.current_stream(self._device))
+        return event
 
 
 @dataclass(frozen=True, slots=True, eq=False)

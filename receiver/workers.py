@@ -10,6 +10,7 @@ from collections.abc import Callable
 from threading import Condition, Thread, current_thread
 
 from emlio.errors import ClosedError, ConfigError
+from emlio.receiver.energy_work import WorkLog
 
 __all__ = ["Workers"]
 
@@ -17,7 +18,15 @@ __all__ = ["Workers"]
 class Workers:
     """Threads for steps. `add` may be called from any thread."""
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, log: WorkLog | None = None) -> None:
+        """Start the threads.
+
+        Args:
+            threads: how many.
+            name: theirs, with a number behind it.
+            log: told when one is at work; None where nobody wants to know.
+        """
+        self._log = log
         self.worked_ns = 0  # over all threads
         self._changed = Condition()
         self._jobs: deque[_Steps] = deque()
@@ -51,7 +60,11 @@ class Workers:
                 if job.dealt == job.count:
                     self._jobs.popleft()
             begun_ns = time.monotonic_ns()
+            if self._log is not None:
+                self._log.begin()
             job.step(number)
+            if self._log is not None:
+                self._log.end()
             # Nothing of the job may stay referred to from here: its memory is the user's to free.
             del job
             with self._changed:

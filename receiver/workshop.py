@@ -22,7 +22,8 @@ from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.dali_adapter import DaliPipe
 from emlio.receiver.dali_graph import PipeOptions, dali_device
 from emlio.receiver.decoded import IDS, Decoded
-from emlio.receiver.making import ColumnMaker, Maker, PipeMaker, SampleMaker
+from emlio.receiver.energy_work import WorkLog
+from emlio.receiver.making import ColumnMaker, Maker, NotedMaker, PipeMaker, SampleMaker
 from emlio.receiver.position import Position
 from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.record_sizes import Ask
@@ -115,7 +116,9 @@ class Workshop:
         maker: makes batches of whole ones.
     """
 
-    def __init__(self, options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig) -> None:
+    def __init__(
+        self, options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig, log: WorkLog | None = None
+    ) -> None:
         """See the class.
 
         Args:
@@ -123,6 +126,7 @@ class Workshop:
             policy: what becomes of bad records.
             config: what else the loader was told. What is drawn for a record follows from its seed, the epoch and the
                 record; DALI's own random numbers differ from rank to rank.
+            log: told when a thread is at work; None where nobody wants to know.
         """
         self._ids = options.ids
         self._to_tensor = tensor_maker() if options.tensors else None
@@ -149,13 +153,16 @@ class Workshop:
             )
         elif options.on_device:
             self._mover = DeviceMover(str(options.device).replace("gpu", "cuda"))
-        self.maker: Maker
+        maker = self._maker(options, policy, threads, log)
+        self.maker: Maker = maker if log is None else NotedMaker(maker, log)
+
+    def _maker(self, options: BatchOptions, policy: BadRecordPolicy, threads: int, log: WorkLog | None) -> Maker:
+        config = self._config
         if options.tokens is not None:
             self._tokens = TokenWork(
                 options.tokens, policy, config, options.collate_fn, self._to_tensor, ids=options.ids
             )
-            self.maker = self._tokens.maker
-            return
+            return self._tokens.maker
         assembler = Assembler(
             raw=options.raw,
             fields=options.fields if self._pipe is None else self._pipe.fields,
@@ -167,14 +174,12 @@ class Workshop:
         )
         finish = self._mover.start if self._mover is not None else None
         if self._pipe is not None:
-            self.maker = PipeMaker(assembler, self._pipe.images, policy, self._pipe.vectors)
-        elif options.transform is not None:
-            self.maker = SampleMaker(
-                assembler, options.transform, policy, finish, threads=threads, batch_size=batch_size
-            )
-        else:
-            ahead = _COPIED_AHEAD if options.collate_fn is not None or self._mover is not None else 0
-            self.maker = ColumnMaker(assembler, finish, ahead=ahead)
+            return PipeMaker(assembler, self._pipe.images, policy, self._pipe.vectors)
+        if options.transform is not None:
+            size = config.batch_size
+            return SampleMaker(assembler, options.transform, policy, finish, threads=threads, batch_size=size, log=log)
+        ahead = _COPIED_AHEAD if options.collate_fn is not None or self._mover is not None else 0
+        return ColumnMaker(assembler, finish, ahead=ahead)
 
     def position(self, plan: Plan, ask: Ask) -> "Position | TokenPosition":
         """The beginning of the plan's first epoch; `ask` tells the sizes of records."""

@@ -17,7 +17,7 @@ from emlio.errors import ConfigError
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["World", "find_world"]
+__all__ = ["World", "check_world", "find_world"]
 
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, and everything that imitates it
@@ -53,6 +53,16 @@ def find_world(
     launched = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
     job = environment.get("EMLIO_JOB") or launched or uuid4().hex
     return World(rank=found[0], world_size=found[1], job=_as_name(job))
+
+
+def check_world(rank: int, world_size: int) -> None:
+    """A process group that was made after the loader, of which it knows nothing, would have every rank read everything."""
+    now = distributed_world()
+    if now is not None and now != (rank, world_size):
+        raise ConfigError(
+            f"a loader must be made after the process group, or be given its rank and world_size: torch.distributed has rank "
+            f"{now[0]} of {now[1]} now, this loader was made as rank {rank} of {world_size}"
+        )
 
 
 def _launched(environment: Mapping[str, str]) -> tuple[int, int] | None:

@@ -30,10 +30,12 @@ class Answer:
     Attributes:
         reply: the bytes.
         rest: what came after the request; None to say no more after the reply.
+        holds: whether whoever asked wants to be answered for as long as he is connected.
     """
 
     reply: bytes
     rest: bytes | None
+    holds: bool = False
 
 
 class _Connection:
@@ -43,6 +45,7 @@ class _Connection:
         self.heard = b""
         self.to_say = b""
         self.leaving = False
+        self.holds = False
         self.since_ns = now_ns
 
 
@@ -54,9 +57,14 @@ class _Door:
 
 
 class Doors:
-    """Listening sockets and their connections. One thread owns it; `wake` may be called from anywhere, signal handlers too."""
+    """Listening sockets and their connections. One thread owns it; `wake` may be called from anywhere, signal handlers too.
+
+    Attributes:
+        was_held: whether a connection ever said that it holds.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self.was_held = False
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._waker = Waker()
@@ -94,6 +102,11 @@ class Doors:
         if self._woken:
             self._waker.rest()
             self._woken = False
+
+    @property
+    def held(self) -> bool:
+        """Whether a connection holds now."""
+        return any(one.holds for one in self._connections)
 
     def wake(self) -> None:
         """Make `wait` return, now or the next time."""
@@ -144,6 +157,8 @@ class Doors:
                 return
             connection.to_say, connection.heard = answer.reply, answer.rest or b""
             connection.leaving = answer.rest is None
+            if answer.holds:
+                connection.holds = self.was_held = True
 
     def _said(self, connection: _Connection) -> bool:
         """Say what fits; returns whether that was all."""

@@ -1,14 +1,15 @@
 """A reading at the moment somebody asks for it: the edges of epochs, over a Unix socket.
 
-Covers: question and answer, the socket's file and who may open it, asking. Does not cover: serving connections
-(emlio.energy.doors), reading (emlio.energy.recorder).
+Covers: question and answer, a recorder that is held, the socket's file and who may open it, asking. Does not cover: serving
+connections (emlio.energy.doors), reading (emlio.energy.recorder).
 """
 
 import json
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,9 +26,13 @@ from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError, R
 __all__ = ["Edge", "EdgeClient", "EdgeDesk", "listen"]
 
 _QUESTION = b"read\n"
+_HOLD = b"hold\n"
 _PIECE_BYTES = 65536
 _MOST_ANSWER_BYTES = 1 << 20
 _VERSION = 1
+_LONGEST_PATH = 107
+"""Bytes that the kernel takes as the address of a Unix socket."""
+
 _MOST_AT_ONCE = 64
 """Who connects while so many wait is turned away by the kernel: more than a node has ranks."""
 
@@ -75,10 +80,11 @@ class EdgeDesk:
         question, end, rest = heard.partition(b"\n")
         if not end:
             return None
+        if question + end == _HOLD:
+            return Answer(reply=_line({"schema": _VERSION, "held": True}), rest=rest, holds=True)
         if question + end != _QUESTION:
-            return Answer(
-                reply=_line({"schema": _VERSION, "error": "unknown", "text": "must be the word 'read'"}), rest=None
-            )
+            unknown = {"schema": _VERSION, "error": "unknown", "text": "must be the word 'read' or 'hold'"}
+            return Answer(reply=_line(unknown), rest=None)
         reading = self._read()
         if reading is None:
             refused = {"schema": _VERSION, "error": "too-often", "text": "must be asked less often"}
@@ -87,7 +93,7 @@ class EdgeDesk:
 
 
 class EdgeClient:
-    """Asks a recorder on this node. One thread at a time uses it."""
+    """Asks a recorder on this node. One thread at a time uses it. After an answer that was late it can be asked again."""
 
     def __init__(self, path: Path, *, timeout_s: float = 2.0) -> None:
         """Connect.
@@ -96,10 +102,13 @@ class EdgeClient:
             TransportError: nobody answers there, or this user may not ask.
         """
         self._path = path
+        self._owed = 0
+        self._heard = bytearray()
         self._link = socket.socket(socket.AF_UNIX)
         self._link.settimeout(timeout_s)
         try:
-            self._link.connect(str(path))
+            with _short(path) as address:
+                self._link.connect(address)
         except OSError as error:
             self._link.close()
             raise TransportError(f"a recorder must answer at {path}: {error}") from error
@@ -112,20 +121,44 @@ class EdgeClient:
             RefusedError: the recorder said no.
             RemoteProtocolError: the answer is none.
         """
-        heard = bytearray()
+        return _edge(self._asked(_QUESTION), self._path)
+
+    def hold(self, *, timeout_s: float | None = None) -> None:
+        """Have the recorder go on for as long as this connection is there, if it was told to heed that.
+
+        Args:
+            timeout_s: how long it may take to answer this; None for as long as anything else.
+
+        Raises:
+            PeerLostError: no answer came in time.
+        """
+        usual_s = self._link.gettimeout()
+        self._link.settimeout(usual_s if timeout_s is None else timeout_s)
         try:
-            self._link.sendall(_QUESTION)
-            while not heard.endswith(b"\n"):
+            self._asked(_HOLD)
+        finally:
+            self._link.settimeout(usual_s)
+
+    def _asked(self, question: bytes) -> bytes:
+        heard = self._heard
+        try:
+            self._link.sendall(question)
+            self._owed += 1
+            while heard.count(b"\n") < self._owed:
                 piece = self._link.recv(_PIECE_BYTES)
                 if not piece or len(heard) > _MOST_ANSWER_BYTES:
                     raise PeerLostError(f"the recorder at {self._path} must answer, it went after {len(heard)} bytes")
                 heard += piece
         except OSError as error:
             raise PeerLostError(f"the recorder at {self._path} must answer: {error}") from error
-        return _edge(bytes(heard), self._path)
+        answer = heard.split(b"\n")[self._owed - 1] + b"\n"  # those before it are to questions given up since
+        self._heard, self._owed = bytearray(), 0
+        return bytes(answer)
 
     def close(self) -> None:
-        """Free the connection. Closing again does nothing."""
+        """End the connection, also where a forked process has it too. Closing again does nothing."""
+        with suppress(OSError):  # it has ended already
+            self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
 
     def __enter__(self) -> Self:
@@ -152,7 +185,8 @@ def listen(path: Path, *, group: int | None = None) -> socket.socket:
         _clear(path)
         before = os.umask(0o177)
         try:
-            listener.bind(str(path))
+            with _short(path) as address:
+                listener.bind(address)
         finally:
             os.umask(before)
         if group is not None:
@@ -179,11 +213,25 @@ def _clear(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(1.0)
         try:
-            link.connect(str(path))
+            with _short(path) as address:
+                link.connect(address)
         except ConnectionRefusedError:
             path.unlink()
             return
     raise ConfigError(f"a socket must be made at {path}, where another recorder answers")
+
+
+@contextmanager
+def _short(path: Path) -> Generator[str]:
+    """A way to a socket that is not longer than the kernel takes: if need be by a descriptor of its folder."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def _line(document: dict[str, Any]) -> bytes:

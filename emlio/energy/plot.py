@@ -29,7 +29,11 @@ _MARGIN: Final = 1.1
 _PAD: Final = 15
 """Points between a panel and its title: the numbers of epochs stand there."""
 _LABEL: Final = 0.085
-"""The part of the width that one of them takes."""
+"""The part of the width that a usual one of them takes."""
+_USUAL_NAME: Final = 9
+"""Letters."""
+_NEAR: Final = 0.005
+"""The part of the width within which two lines look like one."""
 _SIGNS: Final = 7
 """Of the legend, side by side."""
 
@@ -50,9 +54,12 @@ def plot_power(traces: Sequence[PowerTrace], path: Path) -> None:
 
 
 def power_svg(traces: Sequence[PowerTrace]) -> str:
-    """Draw for a page: an svg element that stands on its own."""
+    """Draw for a page: an svg element that stands on its own. The same traces give the same text."""
     text = StringIO()
-    power_figure(traces).savefig(text, format="svg")
+    figure = power_figure(traces)
+    matplotlib: Any = import_module("matplotlib")
+    with matplotlib.rc_context({"svg.hashsalt": "emlio"}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
     written = text.getvalue()
     return written[written.index("<svg") :]
 
@@ -101,24 +108,29 @@ def _draw(panel: Any, trace: PowerTrace) -> None:
     panel.set_ylabel("power, W")
     panel.set_title(f"{trace.node} ({trace.role})", fontsize=10, color=_INK, loc="left", pad=_PAD, parse_math=False)
     panel.tick_params(axis="both", length=0, labelsize=8.5)
-    panel.grid(axis="y", color="#ffffff" if trace.stages else "#e4e4e4", linewidth=0.8, zorder=1)
+    panel.grid(axis="y", color="#888888", alpha=0.25, linewidth=0.8, zorder=1)  # seen on shades and beside them
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)
 
 
 def _mark_epochs(panel: Any, trace: PowerTrace) -> None:
-    """A line where one begins; its number above, as far as there is room."""
+    """A line where one begins, and where one ends that no other follows; its name above, as far as there is room."""
     room = 0.0
     length_s = trace.edges_s[-1] - trace.edges_s[0]
     for epoch in trace.epochs:
         second = epoch.from_ns / 1e9
         if not trace.edges_s[0] <= second < trace.edges_s[-1]:
             continue
+        end = epoch.to_ns / 1e9
+        follows = any(0 <= other.from_ns / 1e9 - end < _NEAR * length_s for other in trace.epochs)
+        if not follows and end < trace.edges_s[-1]:
+            panel.axvline(end, color=_INK, linewidth=0.8, linestyle=":", alpha=0.5, zorder=2)
+        name = epoch.name or f"epoch {epoch.epoch}"
         told = second / length_s >= room
         panel.axvline(second, color=_INK, linewidth=0.8, linestyle=":", alpha=1.0 if told else 0.25, zorder=2)
         if told:
             panel.annotate(
-                f"epoch {epoch.epoch}",
+                name,
                 (second, 1),
                 xycoords=panel.get_xaxis_transform(),
                 xytext=(2, 3),
@@ -127,7 +139,7 @@ def _mark_epochs(panel: Any, trace: PowerTrace) -> None:
                 color=_INK,
                 annotation_clip=False,
             )
-            room = second / length_s + _LABEL
+            room = second / length_s + _LABEL * max(len(name) / _USUAL_NAME, 1)
 
 
 def _shade(panel: Any, trace: PowerTrace) -> None:

@@ -4,7 +4,7 @@ Covers: mean power of each domain and the stages' parts of the time, piece by pi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from emlio.energy.domain import Domain, Method
@@ -29,11 +29,13 @@ class EpochEdges:
         epoch: its number.
         from_ns: its first edge.
         to_ns: its second.
+        name: what it is called where its number does not say it.
     """
 
     epoch: int
     from_ns: int
     to_ns: int
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.to_ns <= self.from_ns:
@@ -100,9 +102,7 @@ def trace_power(
         edges_s=tuple((edge - from_ns) / 1e9 for edge in edges),
         lines=tuple(line for domain in DOMAINS if (line := _line(record, domain, edges)) is not None),
         stages=_stages(record, epochs, edges) if record.spans else (),
-        epochs=tuple(
-            EpochEdges(epoch=one.epoch, from_ns=one.from_ns - from_ns, to_ns=one.to_ns - from_ns) for one in epochs
-        ),
+        epochs=tuple(replace(one, from_ns=one.from_ns - from_ns, to_ns=one.to_ns - from_ns) for one in epochs),
     )
 
 

@@ -32,6 +32,8 @@ __all__ = ["RecordSettings", "Recorded", "Started", "record"]
 
 _LEAST_INTERVAL_NS = 10_000_000
 _MOST_INTERVAL_NS = 1_000_000_000
+_FIRST_HOLD_NS = 60_000_000_000
+"""Whoever started a recorder to hold it says so at once, unless it died meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class RecordSettings:
         edge: where to make the Unix socket for edges; None for none.
         edge_group: the number of the group that may use it too.
         metrics: host and port to serve metrics at; None for nowhere.
+        while_held: end when the last connection at the socket has gone that said it holds the recorder.
     """
 
     file: Path
@@ -57,6 +60,7 @@ class RecordSettings:
     edge: Path | None = None
     edge_group: int | None = None
     metrics: tuple[str, int] | None = None
+    while_held: bool = False
 
     def __post_init__(self) -> None:
         if not _LEAST_INTERVAL_NS <= self.interval_ns <= _MOST_INTERVAL_NS:
@@ -66,6 +70,8 @@ class RecordSettings:
             raise ConfigError("the time to record for must be above 0")
         if self.keep_ns is not None and self.keep_ns <= 0:
             raise ConfigError("the time to keep readings for must be above 0")
+        if self.while_held and self.edge is None:
+            raise ConfigError("a recorder must have a socket to be held at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +145,18 @@ def record(
         number = store.begin(run)
         writer = Writer(store, number, keep_ns=settings.keep_ns)
         stack.callback(writer.close)
+
+        def wait(until_ns: int) -> None:
+            doors.wait(until_ns)
+            awaited = not doors.was_held and machine.clock.monotonic_ns() - begun_ns < _FIRST_HOLD_NS
+            if settings.while_held and not doors.held and not awaited:
+                recorder.end()
+
         recorder = Recorder(
             Meter(sources, clock=machine.clock, real_ns=time.time_ns, use=watch.read),
             Schedule(start_ns=machine.clock.monotonic_ns(), interval_ns=settings.interval_ns),
             clock=machine.clock,
-            wait=doors.wait,
+            wait=wait,
             keep=writer.put,
         )
         metrics = _open_doors(stack, doors, settings, run, number, recorder)

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from emlio.energy.domain import Domain, Method
 from emlio.energy.epoch_energy import DOMAINS, EpochEnergy, NodeEnergy, Role
 from emlio.energy.plausibility import Verdict
+from emlio.energy.spans import Stage
 from emlio.energy.stage_rows import StageRow, stage_rows
 from emlio.energy.stage_table import View
-from emlio.energy.text_table import ABSENT, TextTable, figure, joules, kilojoules
+from emlio.energy.text_table import ABSENT, TextTable, figure, joules, kilojoules, kilojoules_of
 from emlio.energy.total import Total, sum_of
 from emlio.units import format_duration
 
-__all__ = ["markdown_report", "text_report"]
+__all__ = ["epoch_headline", "epoch_sentences", "epoch_tables", "markdown_report", "text_report"]
 
 _MEANS = {
     View.BLOCKED: "by who was waited for: train while the device computes, else preprocess while anything is decoded, "
@@ -28,6 +29,9 @@ _NODES = (
     *(f"{domain.upper()} kJ" for domain in DOMAINS),
     *("total kJ", "mean W", "idle kJ", "above kJ", "clock", "missed"),
 )
+_SHARED = "in compute"
+"""Where daemons run beside the training, what they used is part of what that node used."""
+
 _STAGES = (
     *("stage", "seconds", "time"),
     *(f"{domain.upper()} kJ" for domain in DOMAINS),
@@ -37,43 +41,61 @@ _STAGES = (
 
 def text_report(epochs: Sequence[EpochEnergy]) -> str:
     """For a terminal."""
-    return "\n\n\n".join(
-        "\n\n".join([_headline(epoch), *(table.text() for table in _tables(epoch)), "\n".join(_sentences(epoch))])
+    parts = [
+        "\n\n".join(
+            [epoch_headline(epoch), *(table.text() for table in epoch_tables(epoch)), "\n".join(epoch_sentences(epoch))]
+        )
         for epoch in epochs
-    )
+    ]
+    return "\n\n\n".join([*parts, "\n".join(_meanings(epochs))])
 
 
 def markdown_report(epochs: Sequence[EpochEnergy]) -> str:
     """For a page."""
-    return "\n\n".join(
+    parts = [
         "\n\n".join(
             [
-                f"### {_headline(epoch)}",
-                *(table.markdown() for table in _tables(epoch)),
-                "\n".join(f"* {sentence}" for sentence in _sentences(epoch)),
+                f"### {epoch_headline(epoch)}",
+                *(table.markdown() for table in epoch_tables(epoch)),
+                "\n".join(f"* {sentence}" for sentence in epoch_sentences(epoch)),
             ]
         )
         for epoch in epochs
-    )
+    ]
+    return "\n\n".join([*parts, "\n".join(f"* {line}" for line in _meanings(epochs))])
 
 
-def _headline(epoch: EpochEnergy) -> str:
+def _meanings(epochs: Sequence[EpochEnergy]) -> list[str]:
+    """Of what the tables have, once for all."""
+    views = {table.view for epoch in epochs for node in epoch.nodes for table in node.tables}
+    return [
+        "idle: what was drawn at rest x time; above: what was drawn beyond that",
+        *(f"{view}: {_MEANS[view]}" for view in View if view in views),
+    ]
+
+
+def epoch_headline(epoch: EpochEnergy) -> str:
     """The whole epoch in a line. A figure that cannot be right is not one."""
-    whole = f"epoch {epoch.epoch}: {figure(epoch.duration_ns / 1e9)} s, {epoch.samples:,} samples"
+    whole = f"{epoch.title}: {figure(epoch.duration_ns / 1e9)} s"
+    if epoch.samples or not epoch.name:
+        whole += f", {epoch.samples:,} samples"
     if epoch.impossible:
         return f"{whole}; the figures cannot be right, see below"
-    each = joules(epoch.total, 1e6 * epoch.samples, unit=" J/sample") if epoch.samples else ABSENT
-    return f"{whole}, {joules(epoch.total, 1e9, unit=' kJ')}, {each}"
+    whole += f", {joules(epoch.total, 1e9, unit=' kJ')}"
+    if epoch.name and not epoch.samples:
+        return whole
+    return f"{whole}, {joules(epoch.total, 1e6 * epoch.samples, unit=' J/sample') if epoch.samples else ABSENT}"
 
 
-def _tables(epoch: EpochEnergy) -> list[TextTable]:
+def epoch_tables(epoch: EpochEnergy) -> list[TextTable]:
+    """Of its nodes, and of its stages in each view that can be made."""
     compute, storage = epoch.with_role(Role.COMPUTE), epoch.with_role(Role.STORAGE)
     stored = sum_of(node.total for node in storage) if storage else None
     tables = [_nodes_table(epoch)]
     for view in View:
         rows = stage_rows(compute, view, stored)
         names = compute[0].node if len(compute) == 1 else f"{len(compute)} compute nodes, their seconds added"
-        tables.extend([_stages_table(f"stages of {names}: {view}", rows)] if rows else [])
+        tables.extend([_stages_table(f"stages of {names}: {view}", rows, epoch.shared)] if rows else [])
         for node in compute if len(compute) > 1 else ():
             rows = stage_rows([node], view)
             tables.extend([_stages_table(f"stages of {node.node}: {view}", rows)] if rows else [])
@@ -101,9 +123,15 @@ def _node_row(node: NodeEnergy) -> tuple[str, ...]:
         *(node.node, node.role, _method(node.total), figure(node.duration_ns / 1e9)),
         *(kilojoules(node.of(domain)) for domain in DOMAINS),
         *_sum_cells(node.total, node.duration_ns, node.idle_uj),
-        "own" if node.clock_error_ns is None else f"±{format_duration(node.clock_error_ns)}",
+        _clock_cell(node),
         str(node.missed),
     )
+
+
+def _clock_cell(node: NodeEnergy) -> str:
+    if node.clock_error_ns is not None:
+        return f"±{format_duration(node.clock_error_ns)}"
+    return "own" if node.role is Role.COMPUTE else ABSENT
 
 
 def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None) -> tuple[str, ...]:
@@ -114,12 +142,12 @@ def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None) -> tuple[str
     return kilojoules(total), watts, _part(idle_uj, total), _part(above_uj, total)
 
 
-def _stages_table(title: str, rows: Sequence[StageRow]) -> TextTable:
+def _stages_table(title: str, rows: Sequence[StageRow], shared: Sequence[str] = ()) -> TextTable:
     whole = rows[-1]
-    return TextTable(title=title, header=_STAGES, rows=tuple(_stage_row(row, whole) for row in rows))
+    return TextTable(title=title, header=_STAGES, rows=tuple(_stage_row(row, whole, shared) for row in rows))
 
 
-def _stage_row(row: StageRow, whole: StageRow) -> tuple[str, ...]:
+def _stage_row(row: StageRow, whole: StageRow, shared: Sequence[str]) -> tuple[str, ...]:
     energy_uj, all_uj = row.total.energy_uj, whole.total.energy_uj
     part = f"{energy_uj / all_uj:.1%}" if energy_uj is not None and all_uj else ABSENT
     return (
@@ -127,11 +155,15 @@ def _stage_row(row: StageRow, whole: StageRow) -> tuple[str, ...]:
         *(figure(row.duration_ns / 1e9), f"{row.duration_ns / whole.duration_ns:.1%}"),
         *(kilojoules(row.of(domain)) for domain in DOMAINS),
         *(kilojoules(row.total), part, _part(row.idle_uj, row.total), _part(row.dynamic_uj, row.total)),
-        ABSENT if row.storage is None else kilojoules(row.storage),
+        _SHARED if row.storage is None and row.stage is Stage.READ and shared else _stored(row),
     )
 
 
-def _sentences(epoch: EpochEnergy) -> list[str]:
+def _stored(row: StageRow) -> str:
+    return ABSENT if row.storage is None else kilojoules(row.storage)
+
+
+def epoch_sentences(epoch: EpochEnergy) -> list[str]:
     """What the tables cannot say."""
     judgements = [judgement for node in epoch.nodes for judgement in node.judgements]
     lines = [str(one) for one in sorted(judgements, key=lambda one: one.verdict is not Verdict.IMPOSSIBLE)]
@@ -141,12 +173,11 @@ def _sentences(epoch: EpochEnergy) -> list[str]:
             lines.append(f"{name}: {_by_method(total)}")
     if epoch.total.lacks:
         lines.append(f"≥: the sums are without {', '.join(epoch.total.lacks)}")
-    lines.append("idle: what was drawn at rest x time; above: what was drawn beyond that")
+    if epoch.shared:
+        lines.append(f"storage on {', '.join(epoch.shared)}: daemons there are counted with what else their node does")
     for node in epoch.nodes:
         lines.extend([*_shown_only(node), *_clock(node)])
     compute = epoch.with_role(Role.COMPUTE)
-    views = {table.view for node in compute for table in node.tables}
-    lines.extend(f"{view}: {_MEANS[view]}" for view in View if view in views)
     lines.extend(sentence for node in compute for sentence in _resolution(node))
     return lines
 
@@ -194,7 +225,8 @@ def _resolution(node: NodeEnergy) -> list[str]:
 def _method(total: Total) -> str:
     if total.method is None:
         return ABSENT
-    return f"{total.method} in part" if total.mixed else total.method
+    off = "" if total.error is None else f" ±{total.error:.0%}"
+    return f"{total.method}{' in part' if total.mixed else ''}{off}"
 
 
 def _by_method(total: Total) -> str:
@@ -208,4 +240,4 @@ def _part(energy_uj: int | None, of: Total) -> str:
     """Kilojoules of one of a sum's two terms: an estimate if the sum is one."""
     if energy_uj is None:
         return ABSENT
-    return f"{'~' if of.method is Method.ESTIMATED else ''}{figure(energy_uj / 1e9)}"
+    return f"{'~' if of.method is Method.ESTIMATED else ''}{kilojoules_of(energy_uj)}"

@@ -6,7 +6,7 @@ Covers: its names and units, its version. Does not cover: the figures (emlio.ene
 from collections.abc import Sequence
 from typing import Any
 
-from emlio.energy.epoch_energy import DOMAINS, EpochEnergy, NodeEnergy, Role
+from emlio.energy.epoch_energy import DOMAINS, WHOLE_RUN, EpochEnergy, NodeEnergy, Role
 from emlio.energy.stage_rows import StageRow, stage_rows
 from emlio.energy.stage_table import View
 from emlio.energy.total import DeviceEnergy, Total, sum_of
@@ -28,13 +28,15 @@ def _epoch(epoch: EpochEnergy) -> dict[str, Any]:
     energy_uj = epoch.total.energy_uj
     each_j = energy_uj / 1e6 / epoch.samples if epoch.samples and energy_uj is not None else None
     return {
-        "epoch": epoch.epoch,
+        "epoch": None if epoch.name == WHOLE_RUN else epoch.epoch,
+        "title": epoch.title,
         "seconds": epoch.duration_ns / 1e9,
         "samples": epoch.samples,
         "total": _total(epoch.total),
         "joules_per_sample": each_j,
         "impossible": [str(judgement) for judgement in epoch.impossible],
         "nodes": [_node(node) for node in epoch.nodes],
+        "shared": list(epoch.shared),
         "stages": {
             view.value: [_row(row) for row in rows] for view in View if (rows := stage_rows(compute, view, stored))
         },
@@ -105,6 +107,7 @@ def _device(part: DeviceEnergy) -> dict[str, Any]:
         "joules": _joules(part.energy_uj),
         "idle_joules": _joules(part.idle_uj),
         "uncounted": part.uncounted,
+        "note": device.note,
     }
 
 

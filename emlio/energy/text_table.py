@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from emlio.energy.domain import Method
 from emlio.energy.total import Total
 
-__all__ = ["ABSENT", "TextTable", "figure", "joules", "kilojoules"]
+__all__ = ["ABSENT", "TextTable", "figure", "joules", "kilojoules", "kilojoules_of"]
 
 ABSENT = "-"
 """For what is not known. It is not 0."""
 
 _DIGITS = 4
+
+_OF_KILOJOULES = 5
+"""Decimals: 10 mJ. What is less, as where two sums were rounded apart, says nothing and takes room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +56,25 @@ class TextTable:
         ]
 
 
-def figure(value: float | None) -> str:
-    """Four digits of it, as a plain number."""
+def figure(value: float | None, most_decimals: int | None = None) -> str:
+    """Four digits of it, as a plain number.
+
+    Args:
+        value: the number.
+        most_decimals: what is below the last of them is 0; None for as many as it takes.
+    """
     if value is None:
         return ABSENT
-    if value == 0:
+    if value == 0 or (most_decimals is not None and round(value, most_decimals) == 0):
         return "0"
     exponent = int(f"{value:.{_DIGITS - 1}e}".partition("e")[2])
-    return f"{value:,.{max(_DIGITS - 1 - exponent, 0)}f}"
+    decimals = max(_DIGITS - 1 - exponent, 0)
+    return f"{value:,.{decimals if most_decimals is None else min(decimals, most_decimals)}f}"
 
 
-def joules(total: Total, per: float = 1e6, *, unit: str = "", error: bool = True) -> str:
+def joules(
+    total: Total, per: float = 1e6, *, unit: str = "", error: bool = True, most_decimals: int | None = None
+) -> str:
     """Of a sum, with its marks: ≥ for what lacks something, ~ and the error for what is estimated.
 
     Args:
@@ -71,15 +82,21 @@ def joules(total: Total, per: float = 1e6, *, unit: str = "", error: bool = True
         per: microjoules in the unit that is wanted.
         unit: to be written behind the figure.
         error: whether to tell how far off an estimate may be.
+        most_decimals: as `figure` has it.
     """
     if total.energy_uj is None:
         return ABSENT
     least = "≥" if total.at_least else ""
     about = "~" if total.method is Method.ESTIMATED else ""
     off = "" if total.error is None or not error else f" ±{total.error:.0%}"
-    return f"{least}{about}{figure(total.energy_uj / per)}{unit}{off}"
+    return f"{least}{about}{figure(total.energy_uj / per, most_decimals)}{unit}{off}"
 
 
 def kilojoules(total: Total) -> str:
-    """Of a sum, with its marks."""
-    return joules(total, 1e9)
+    """Of a sum, with its marks. How far off an estimate may be stands elsewhere: in each cell it would make a table too wide."""
+    return joules(total, 1e9, error=False, most_decimals=_OF_KILOJOULES)
+
+
+def kilojoules_of(energy_uj: int) -> str:
+    """Of microjoules."""
+    return figure(energy_uj / 1e9, _OF_KILOJOULES)

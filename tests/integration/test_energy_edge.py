@@ -96,6 +96,33 @@ def test_who_asks_too_often_is_told(place: Path, house: House) -> None:
         assert client.read().reading == READING, "and may ask again"
 
 
+def test_it_is_known_whether_somebody_holds_the_recorder(place: Path, house: House) -> None:
+    with EdgeClient(place, timeout_s=SOON_S) as watcher:
+        assert (house.doors.held, house.doors.was_held) == (False, False)
+        first, second = EdgeClient(place, timeout_s=SOON_S), EdgeClient(place, timeout_s=SOON_S)
+        for holder in (first, second):
+            holder.hold()
+            assert holder.read().reading == READING, "and may ask, too"
+        for holder, still in ((first, True), (second, False)):
+            holder.close()
+            for _ in range(2):  # what was done before the first question has been seen when the second one is answered
+                watcher.read()
+            assert (house.doors.held, house.doors.was_held) == (still, True)
+
+
+def test_a_path_may_be_longer_than_the_kernel_takes_for_a_socket(tmp_path: Path, house: House) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    desk = EdgeDesk(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
+    house.doors.open(listen(folder / "edge"), desk.answer)
+    house.start()
+    assert stat.S_ISSOCK((folder / "edge").lstat().st_mode)
+    with EdgeClient(folder / "edge", timeout_s=SOON_S) as client:
+        assert client.read().reading == READING
+    with pytest.raises(ConfigError, match="where another recorder answers"):
+        listen(folder / "edge")
+
+
 def raw(path: Path, *pieces: bytes) -> bytes:
     """All that is answered."""
     with socket.socket(socket.AF_UNIX) as link:
@@ -113,7 +140,7 @@ def raw(path: Path, *pieces: bytes) -> bytes:
 
 
 def test_nonsense_is_answered_once_and_shown_out(place: Path, house: House) -> None:
-    assert b"must be the word 'read'" in raw(place, b"write\nread\n")
+    assert b"must be the word 'read' or 'hold'" in raw(place, b"write\nread\n")
     assert raw(place, b"x" * 9000) == b""
     assert house.asked == 0
 
@@ -177,6 +204,26 @@ def test_asking_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
         pytest.raises(PeerLostError, match="must answer: timed out"),
     ):
         client.read()
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+    answers: list[bytes] = []
+    for number in (1, 2):
+        desk = EdgeDesk(RUN, file=Path("/e"), number=number, read=lambda: READING)
+        answer = desk.answer(b"read\n")
+        assert answer is not None
+        answers.append(answer.reply)
+    with listen(tmp_path / "slow") as listener, EdgeClient(tmp_path / "slow", timeout_s=0.05) as client:
+        link, _ = listener.accept()
+        with link:
+            for heard in (b"", answers[0][:40]):
+                link.sendall(heard)
+                with pytest.raises(PeerLostError, match="must answer: timed out"):
+                    client.read()
+            link.sendall(answers[0][40:] + answers[0] + answers[1])
+            assert client.read().number == 2
+            link.sendall(answers[0])
+            assert client.read().number == 1
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"nothing\n", b'{"schema":2}\n', b'{"schema":1,"node":"a"}\n', b"[]\n"])

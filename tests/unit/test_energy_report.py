@@ -177,15 +177,15 @@ def test_every_node_has_its_row_and_what_is_not_known_is_a_dash() -> None:
         "own",
         "2",
     ]
-    assert storage[:9] == ["storage-1", "storage", "estimated", "10.00", "~0.3000", "±50%", "-", "-", "≥~0.3000"]
+    assert storage[:9] == ["storage-1", "storage", "estimated", "±50%", "10.00", "~0.3000", "-", "-", "≥~0.3000"]
     assert "gpu-1: psys 4.000 kJ, which contains others and is not added" in text
 
 
 def test_stages_add_up_to_the_nodes_total_and_storage_stands_beside_read() -> None:
     text = text_report([_epoch(COMPUTE, STORAGE)])
     assert _row(text, "train")[:8] == ["train", "4.000", "40.0%", "0.2000", "0.04000", "0.8000", "1.040", "40.0%"]
-    assert _row(text, "read")[6:] == ["1.560", "60.0%", "0.5100", "1.050", "≥~0.3000", "±50%"]
-    assert _row(text, "total")[6:] == ["2.600", "100.0%", "0.8500", "1.750", "≥~0.3000", "±50%"]
+    assert _row(text, "read")[6:] == ["1.560", "60.0%", "0.5100", "1.050", "≥~0.3000"]
+    assert _row(text, "total")[6:] == ["2.600", "100.0%", "0.8500", "1.750", "≥~0.3000"]
     assert _row(text, "preprocess")[-1] == "-"
 
 
@@ -264,10 +264,17 @@ def test_the_document_for_programs_has_null_for_what_is_not_known() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (0, "0"), (0.01234567, "0.01235"), (-3.5, "-3.500"), (12345.6, "12,346"), (999.96, "1,000")],
+    [
+        *((None, "-"), (0, "0"), (0.01234567, "0.01235"), (-3.5, "-3.500"), (12345.6, "12,346"), (999.96, "1,000")),
+        (0.000123456, "0.0001235"),
+    ],
 )
 def test_a_figure_has_four_digits_and_none_is_a_dash(value: float | None, text: str) -> None:
     assert figure(value) == text
+
+
+def test_a_figure_with_a_bound_of_decimals_is_zero_below_it() -> None:
+    assert [figure(value, 5) for value in (0.000123456, -0.000004, 1.5)] == ["0.00012", "0", "1.500"]
 
 
 def test_words_begin_at_the_left_and_figures_end_at_the_right() -> None:

@@ -5,6 +5,7 @@ Covers: the command's arguments, what it says at its start and end. Does not cov
 
 import argparse
 import grp
+import os
 import socket
 import sys
 from pathlib import Path
@@ -55,6 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--socket-group", metavar="GROUP", help="who may use the socket besides this user")
     parser.add_argument(
+        "--while-held",
+        action="store_true",
+        help="end when the last program has gone that holds the recorder at its socket, as loaders do",
+    )
+    parser.add_argument(
+        "--ready-fd",
+        metavar="NUMBER",
+        type=int,
+        help="write a line to this descriptor and close it when readings can be asked for",
+    )
+    parser.add_argument(
         "--metrics",
         metavar="[HOST:]PORT",
         help="serve /metrics for Prometheus there (host by default: 127.0.0.1, for this machine alone)",
@@ -72,7 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
     report = probe(powercap_root=choices.powercap_root, cpu_watts=choices.cpu_watts, calibration=choices.calibration)
     if not report.measured:
         _say("nothing can be measured here; what follows are estimates. `emlio energy probe` says why.")
-    done = record(report, settings, version=__version__, started=lambda started: _tell(started, settings))
+    ready: int | None = arguments.ready_fd
+
+    def tell(started: Started) -> None:
+        _tell(started, settings)
+        if ready is not None:
+            _say_ready(ready)
+
+    done = record(report, settings, version=__version__, started=tell)
     print(recording_text(done.recording, done.tally))
     if done.dropped:
         _say(f"warning: the disk was too slow for {done.dropped:,} readings; their energy is in those after them")
@@ -100,6 +119,7 @@ def _settings(arguments: argparse.Namespace) -> RecordSettings:
         edge=arguments.socket,
         edge_group=None if group is None else _group(group),
         metrics=None if metrics is None else parse_address(metrics),
+        while_held=arguments.while_held,
     )
 
 
@@ -120,6 +140,14 @@ def _tell(started: Started, settings: RecordSettings) -> None:
     if started.metrics is not None:
         _say(f"metrics are served at http://{started.metrics[0]}:{started.metrics[1]}/metrics")
     _say(f"to {settings.file}, recording {started.number}, every {format_duration(settings.interval_ns)}")
+
+
+def _say_ready(descriptor: int) -> None:
+    try:
+        os.write(descriptor, b"ready\n")
+        os.close(descriptor)
+    except OSError as error:
+        raise ConfigError(f"--ready-fd must be a descriptor that can be written, got {descriptor}: {error}") from error
 
 
 def _say(text: str) -> None:

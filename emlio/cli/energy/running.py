@@ -1,0 +1,118 @@
+"""`emlio energy run`: run a command and report what it used.
+
+Covers: the command's arguments, what it prints and leaves, its exit status. Does not cover: running (emlio.energy.job_run),
+what the report says (emlio.energy.job_report).
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from emlio import __version__
+from emlio.cli.energy.reported import write_all
+from emlio.cli.energy.sources import add_source_flags, choices_of
+from emlio.cli.key_folder import add_example
+from emlio.energy.job import read_job
+from emlio.energy.job_report import job_text
+from emlio.energy.job_run import JobOrder, run_job
+from emlio.energy.recording import RecordSettings
+from emlio.errors import EmlioError
+from emlio.units import parse_duration_ns
+
+__all__ = ["add_arguments", "run"]
+
+_NOT_FOUND = 127
+"""As shells have it."""
+
+_EXAMPLE = """\
+example:
+  emlio energy run -- python train.py --epochs 2
+  emlio energy run --out energy/run-7 -- torchrun --nproc-per-node 4 train.py
+  emlio energy run --cpu-watts 60:180 -- python train.py     # where nothing can be measured
+
+Loaders of the command note their epochs; without one there is a figure for the whole command. The folder gets report.txt,
+report.json, report.html and power.png, besides the recording. The report goes to standard error, so that the command's output
+stays what it is.
+
+exit status: the command's; 128 and the signal's number where a signal ended it; 2 or 127 where it was not started
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        help="a new folder for what is recorded (default: emlio-energy-DATE-TIME here)",
+    )
+    parser.add_argument("--interval", metavar="TIME", default="100ms", help="how often to read (default: 100ms)")
+    parser.add_argument(
+        "--baseline",
+        metavar="TIME",
+        default="5s",
+        help="how long to sit still before the command, to know what is drawn at rest; at least 5s, or 0 for not at all. "
+        "Where all is estimated the model knows it (default: 5s)",
+    )
+    parser.add_argument("--node", metavar="NAME", help="this node's name (default: its host name)")
+    parser.add_argument(
+        "--quiet", action="store_true", help="leave the report in the folder and print its first line only"
+    )
+    add_source_flags(parser)
+    parser.add_argument(
+        "words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments, after --"
+    )
+    add_example(parser, _EXAMPLE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command, then report."""
+    words: list[str] = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+    order = JobOrder(
+        words=tuple(words),
+        folder=arguments.out or Path(time.strftime("emlio-energy-%Y%m%d-%H%M%S")),
+        rest_ns=parse_duration_ns(arguments.baseline),
+        recorder=_recorder_words(arguments),
+        version=__version__,
+    )
+    if shutil.which(words[0]) is None:
+        _say(f"error: the command must be a program that can be run, got {words[0]}")
+        return _NOT_FOUND
+    status = run_job(order, os.environ, warn=lambda text: _say(f"warning: {text}"))
+    try:
+        _report(order.folder, quiet=arguments.quiet)
+    except EmlioError as error:
+        _say(f"warning: there is no report: {error}")
+    return 128 - status if status < 0 else status
+
+
+def _recorder_words(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What is said to the recorder; first of all whether it will understand."""
+    choices_of(arguments)
+    RecordSettings(file=Path("unused"), node="unused", interval_ns=parse_duration_ns(arguments.interval))
+    words = ["--interval", arguments.interval]
+    for flag, value in (
+        ("--node", arguments.node),
+        ("--powercap-root", arguments.powercap_root),
+        ("--cpu-watts", arguments.cpu_watts),
+        ("--calibration", arguments.calibration),
+    ):
+        words += [] if value is None else [flag, str(value.absolute() if isinstance(value, Path) else value)]
+    return tuple(words)
+
+
+def _report(folder: Path, *, quiet: bool) -> None:
+    job = read_job([folder])
+    without = write_all(job, folder)
+    text = job_text(job)
+    print("", text.splitlines()[0] if quiet else text, sep="\n", file=sys.stderr)
+    if without:
+        _say(f"no power.png: {without}")
+    _say(f"report.txt, report.json and report.html are in {folder}")
+
+
+def _say(text: str) -> None:
+    print(f"emlio energy run: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,144 @@
+"""A recorder in a job's folder whose node draws steady power, in a thread of this process.
+
+Covers: the real loop, file and socket around a source that knows what it tells; dying. Does not cover: the process, its sources
+(emlio.energy.recording).
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+from emlio.clock import SystemClock
+from emlio.energy.doors import Doors
+from emlio.energy.edge import EdgeDesk, listen
+from emlio.energy.job_folder import recorder_socket
+from emlio.energy.meter import Meter
+from emlio.energy.node import NodeUse
+from emlio.energy.reading import Reading
+from emlio.energy.recorder import Recorder
+from emlio.energy.run import Run
+from emlio.energy.schedule import Schedule
+from emlio.energy.store import Store
+from emlio.testing.energy_series import make_device
+
+__all__ = ["SteadyRecorder"]
+
+_EVERY_NS = 20_000_000
+
+
+class _Steady:
+    """A counter of so many watts since the machine started."""
+
+    def __init__(self, watts: int) -> None:
+        self.devices = (make_device(),)
+        self._watts = watts
+
+    def read(self) -> tuple[int | None, ...]:
+        return (time.monotonic_ns() * self._watts // 1000,)
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class SteadyRecorder:
+    """One device, "package-0", that draws the same all the time, and one processor that always works.
+
+    Attributes:
+        asked: how many readings were asked for.
+    """
+
+    def __init__(self, folder: Path, *, node: str = "n1", boot: str = "boot-1", watts: int = 10) -> None:
+        """Begin to record to FOLDER/NODE.sqlite and to answer.
+
+        Args:
+            folder: of the job.
+            node: the name of its node.
+            boot: which start of it this is.
+            watts: what it draws.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        clock, self.asked = SystemClock(), 0
+        source = _Steady(watts)
+        now_ns = clock.monotonic_ns()
+        run = Run(
+            node=node,
+            devices=source.devices,
+            interval_ns=_EVERY_NS,
+            begun_mono_ns=now_ns,
+            begun_real_ns=time.time_ns(),
+            boot=boot,
+        )
+        self.file = folder / f"{node}.sqlite"
+        self.dead = False
+        self._store = Store(self.file, read_only=False)
+        self._number = self._store.begin(run)
+        self._doors = Doors(clock)
+        self._recorder = Recorder(
+            Meter((source,), clock=clock, real_ns=time.time_ns, use=_use),
+            Schedule(start_ns=now_ns, interval_ns=_EVERY_NS),
+            clock=clock,
+            wait=self._doors.wait,
+            keep=self._keep,
+        )
+        desk = EdgeDesk(run, file=self.file, number=self._number, read=self._edge)
+        self._socket = recorder_socket(folder)
+        self._doors.open(listen(self._socket), desk.answer)
+        self._thread = Thread(target=self._recorder.run, name="steady-recorder")
+        self._thread.start()
+
+    def _edge(self) -> Reading | None:
+        self.asked += 1
+        return self._recorder.edge()
+
+    def _keep(self, readings: Sequence[Reading]) -> None:
+        if not self.dead:
+            self._store.append(self._number, readings)
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds it."""
+        return self._doors.held
+
+    def die(self) -> None:
+        """As by a SIGKILL: nothing is written any more, nobody is answered, and the socket's file stays."""
+        self.dead = True
+        self._recorder.end()
+        self._doors.wake()
+        self._thread.join()
+        self._doors.close()
+        self._store.close()
+
+    def close(self) -> None:
+        """End it as it should. One that died stays as it is."""
+        if not self.dead:
+            self._recorder.end()
+            self._doors.wake()
+            self._thread.join()
+            self._socket.unlink()
+            self._doors.close()
+            self._store.end(self._number, time.monotonic_ns())
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        """Itself, for `with`."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _use() -> NodeUse:
+    return NodeUse(
+        cpu_busy_ns=time.monotonic_ns(),
+        cpu_steal_ns=0,
+        cpu_total_ns=time.monotonic_ns(),
+        net_rx_bytes=None,
+        net_tx_bytes=None,
+        memory_bytes=None,
+    )

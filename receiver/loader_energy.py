@@ -1,0 +1,349 @@
+"""The energy of a loader's epochs: readings at their edges, a journal, and what the daemons say, beside the training.
+
+Covers: whether it is wanted and where it lies, the recorder's part in each epoch, a thread for what takes time, the end. Does not
+cover: notes within an epoch (emlio.receiver.energy_notes), the recorder (emlio.energy.job_recorder), figures
+(emlio.receiver.energy_figures).
+
+Nothing here may end or slow a training run. What fails is one warning, and figures that are absent.
+"""
+
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from emlio import __version__
+from emlio.clock import SystemClock
+from emlio.energy.edge import Edge
+from emlio.energy.epoch_energy import EpochEnergy
+from emlio.energy.job_folder import shared_folder
+from emlio.energy.job_recorder import JobRecorder
+from emlio.energy.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy, read_journal
+from emlio.energy.report import text_report
+from emlio.energy.run import boot_id
+from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.daemon_energy import DaemonEnergy
+from emlio.receiver.energy_figures import figures, storage_of
+from emlio.receiver.energy_notes import EpochNotes
+from emlio.receiver.energy_steps import DeviceSteps
+from emlio.receiver.energy_work import WorkLog
+from emlio.receiver.engine import Engine
+from emlio.receiver.tally import Tally
+from emlio.receiver.torch_adapter import cuda_events
+
+__all__ = ["EnergyChoice", "LoaderEnergy", "begin_energy", "choose_energy"]
+
+_LOG = logging.getLogger("emlio.receiver")
+_NUMBERS: dict[str, "count[int]"] = {}
+"""How many loaders of this process note in each folder."""
+
+_Ask = Callable[[int, int, int], tuple[DaemonEnergy, ...]]
+
+_STARTING_S = 45.0
+_MOST_FAILURES = 3
+_DAEMONS_NS = 5_000_000_000
+_ENDING_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyChoice:
+    """That energy is wanted.
+
+    Attributes:
+        folder: the job's on this node; None for a new one in the working directory.
+        reports: whether a report is printed at the end.
+    """
+
+    folder: Path | None
+    reports: bool
+
+
+def choose_energy(given: object, environment: Mapping[str, str]) -> EnergyChoice | None:
+    """What the user wants; None where he does not. What is given goes before the environment."""
+    if given is None:
+        folder = environment.get("EMLIO_ENERGY", "")
+        return EnergyChoice(folder=Path(folder).absolute(), reports=False) if folder else None
+    if isinstance(given, bool):
+        return EnergyChoice(folder=None, reports=True) if given else None
+    if not isinstance(given, str | Path) or not str(given):
+        raise ConfigError(f"energy must be True, False or a folder's path, got {given!r}")
+    return EnergyChoice(folder=Path(given).absolute(), reports=True)
+
+
+def begin_energy(
+    given: bool | str | Path | None, environment: Mapping[str, str], tally: Tally, *, device: str | None
+) -> "LoaderEnergy | None":
+    """What a loader notes with, or None where no energy is wanted. See `choose_energy` and `LoaderEnergy`."""
+    choice = choose_energy(given, environment)
+    return None if choice is None else LoaderEnergy(choice, tally, device=device)
+
+
+class LoaderEnergy:
+    """One loader's. Public methods belong to the user's thread, but for `close`.
+
+    Attributes:
+        work: what threads that decode note to.
+    """
+
+    def __init__(self, choice: EnergyChoice, tally: Tally, *, device: str | None) -> None:
+        """Nothing is begun yet.
+
+        Args:
+            choice: what is wanted.
+            tally: of what the loader handed out.
+            device: as the loader was given it.
+        """
+        self.work = WorkLog()
+        self._choice = choice
+        self._tally = tally
+        self._device = device
+        self._steps: DeviceSteps | None = None
+        self._recorder: JobRecorder | None = None
+        self._opened: Future[None] = Future()
+        self._patient = True
+        self._notes: EpochNotes | None = None
+        self._records_from = 0
+        self._resumes = False
+        self._warned = False
+        self._closed = False
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._facts: LoaderFacts | None = None
+        self._ask: _Ask | None = None
+        self._job = ""
+        self._folder = Path()
+        self._file: JournalFile | None = None
+        self._last: Edge | None = None
+        self._known: Edge | None = None
+        self._failures = 0
+        self._thread = Thread(target=self._run, name="emlio-energy", daemon=True)
+
+    def start(self, config: LoaderConfig, engine: Engine, dataset: str) -> None:
+        """Find or start the recorder, while other things go on.
+
+        Args:
+            config: what the loader was told.
+            engine: has begun; asks the daemons.
+            dataset: its fingerprint.
+        """
+        self._facts = LoaderFacts(
+            node=socket.gethostname(),
+            boot=boot_id(Path("/proc")),
+            rank=config.rank,
+            pid=os.getpid(),
+            number=0,
+            begun_real_ns=time.time_ns(),
+            world_size=config.world_size,
+            dataset=dataset,
+            batch_size=config.rows,
+            shuffle=str(config.shuffle),
+            pace=config.pace,
+            protection=engine.protection,
+            version=__version__,
+        )
+        # One process is as good a name of a job as any; several are of the same job if their launcher says so.
+        self._job = config.job if config.world_size > 1 else f"process {os.getpid()}"
+        if config.rank == 0 and config.address.peers:
+            self._ask = engine.energy_of_daemons
+        self._thread.start()
+
+    # ---- an epoch, in the user's thread -----------------------------------------------------------------------------
+
+    def begin(self, epoch: int, *, resumes: bool) -> EpochNotes:
+        """An iteration begins; returns what it notes to.
+
+        Args:
+            epoch: its number.
+            resumes: whether it does not begin with the epoch's first batch.
+        """
+        self.end(whole=False)
+        if self._patient:
+            self._patient = False
+            try:
+                self._opened.result(_STARTING_S)
+            except TimeoutError:
+                self._warn("the recorder is not there yet; epochs have no figures until it is")
+        steps = self._find_steps()
+        self._records_from, self._resumes = self._tally.records, resumes
+        self._last = self._edge()
+        from_ns = self._last.reading.mono_ns if self._last is not None else time.monotonic_ns()
+        self._notes = EpochNotes(epoch=epoch, from_ns=from_ns, work=self.work, steps=steps)
+        return self._notes
+
+    def _find_steps(self) -> DeviceSteps | None:
+        """Of the device that the user's work runs on. He may have begun to use it only now."""
+        try:
+            if self._steps is None:
+                events = cuda_events(self._device)
+                self._steps = DeviceSteps(events, SystemClock()) if events is not None else None
+            if self._steps is not None:
+                self._steps.begin()
+        except Exception as error:  # noqa: BLE001  # whatever the device says, no training ends for it
+            self._steps = None
+            self._warn(f"steps of the device cannot be noted, the host's are: {error!r}")
+        return self._steps
+
+    def _edge(self) -> Edge | None:
+        """A reading now; None where none can be made. A recorder that fails some times in a row is not asked again."""
+        recorder = self._recorder
+        if recorder is None:
+            return None
+        try:
+            self._known = edge = recorder.read()
+            self._failures = 0
+            return edge
+        except RefusedError:
+            return None  # epochs of milliseconds; what the recorder reads on its schedule must do
+        except EmlioError as error:
+            self._failures += 1
+            if self._failures == _MOST_FAILURES:
+                self._recorder = None
+                self._tasks.put(recorder.close)
+            self._warn(f"an epoch may have no figures: {error}")
+            return None
+
+    def end(self, *, whole: bool) -> None:
+        """The iteration under way has ended, if there is one.
+
+        Args:
+            whole: whether it came to the epoch's last batch.
+        """
+        notes, self._notes = self._notes, None
+        if notes is None:
+            return
+        notes.settle()
+        edge = self._edge() if notes.left_ns is None else None
+        if notes.left_ns is not None:
+            to_ns = notes.left_ns
+        else:
+            to_ns = edge.reading.mono_ns if edge is not None else time.monotonic_ns()
+        cpu = notes.finish(to_ns)
+        begun = self._last
+        if begun is not None and edge is not None:
+            busy = (begun.reading.cpu_busy_ns, edge.reading.cpu_busy_ns)
+            if busy[0] is not None and busy[1] is not None:
+                cpu = replace(cpu, node_ns=max(busy[1] - busy[0], 0))
+        if to_ns <= notes.from_ns:
+            return
+        ended = JournalEpoch(
+            epoch=notes.epoch,
+            from_ns=notes.from_ns,
+            to_ns=to_ns,
+            samples=self._tally.records - self._records_from,
+            whole=whole and not self._resumes,
+            cpu=cpu,
+            file=Path(self._known.file).name if self._known is not None else "",
+            recording=self._known.number if self._known is not None else None,
+        )
+        self._tasks.put(lambda: self._keep(ended, notes))
+
+    def figures(self) -> tuple[EpochEnergy, ...]:
+        """Of the epochs that have ended. Waits until they are written, and what daemons say of them has come.
+
+        Raises:
+            PeerLostError: that takes too long.
+            ConfigError: what was recorded cannot be read.
+        """
+        if self._thread.is_alive() and not self._closed:
+            written: Future[None] = Future()
+            self._tasks.put(lambda: written.set_result(None))
+            try:
+                written.result(_ENDING_S)
+            except TimeoutError:
+                raise PeerLostError(f"what is known of epochs' energy must be there within {_ENDING_S:g} s") from None
+        journal = read_journal(self._file.path) if self._file is not None else None
+        return () if journal is None else figures(self._folder, journal)
+
+    # ---- what takes time, in a thread of its own ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._guarded(self._open)
+        finally:
+            self._opened.set_result(None)
+        while (task := self._tasks.get()) is not None:
+            self._guarded(task)
+        self._guarded(self._report)
+        with ExitStack() as stack:
+            for part in (self._recorder, self._file):
+                if part is not None:
+                    stack.callback(self._guarded, part.close)
+
+    def _guarded(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception as error:  # noqa: BLE001  # see the module's first words
+            self._warn(f"figures will be absent: {error}")
+
+    def _warn(self, text: str) -> None:
+        """Once; what follows from it later is for those who look closely."""
+        (_LOG.debug if self._warned else _LOG.warning)("energy: %s", text)
+        self._warned = True
+
+    def _open(self) -> None:
+        facts = self._facts
+        if facts is None:
+            return
+        recorder: JobRecorder | None = None
+        with ExitStack() as stack:
+            folder = self._choice.folder
+            if folder is None:
+                folder = stack.enter_context(shared_folder(Path.cwd(), self._job, datetime.now().astimezone()))
+            self._folder = folder
+            try:
+                recorder = JobRecorder(folder)
+                self._known = first = recorder.read()
+            except EmlioError as error:
+                if recorder is not None:
+                    recorder.close()
+                    recorder = None
+                self._warn(f"epochs will have no figures: {error}")
+            else:
+                facts = replace(facts, node=first.node, boot=first.boot)
+        self._facts = replace(facts, number=next(_NUMBERS.setdefault(str(folder), count())))
+        self._recorder = recorder
+        self._file = JournalFile(folder, self._facts)
+
+    def _keep(self, epoch: JournalEpoch, notes: EpochNotes) -> None:
+        """Write what was noted, then what the daemons say of it: a process may be killed between the two."""
+        if self._file is None:
+            return
+        self._file.add(replace(epoch, spans=notes.spans(epoch.to_ns)))
+        if self._ask is not None:
+            self._file.add_storage(epoch, self._asked(self._ask, epoch))
+
+    def _asked(self, ask: _Ask, epoch: JournalEpoch) -> tuple[StorageEnergy, ...]:
+        try:
+            return tuple(map(storage_of, ask(epoch.from_ns, epoch.to_ns, _DAEMONS_NS)))
+        except EmlioError as error:
+            return (StorageEnergy(daemon="all", absent=str(error)),)
+
+    def _report(self) -> None:
+        if self._choice.reports and self._facts is not None and self._facts.rank == 0:
+            found = self.figures()
+            if found:
+                sys.stderr.write(f"{text_report(found)}\n\nwhat it is made of lies in {self._folder}\n")
+                sys.stderr.flush()
+
+    # ---- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End what is under way, write, report, let the recorder go. Daemons can still be asked. Again does nothing."""
+        if self._closed:
+            return
+        if self._thread.ident is not None:
+            self.end(whole=False)
+            self._tasks.put(None)
+        self._closed = True
+        if self._thread.ident is not None:
+            self._thread.join(_ENDING_S)

@@ -1,0 +1,195 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emlio.cli import main
+from emlio.energy.comparison import Comparison, compare_jobs
+from emlio.energy.comparison_report import comparison_text
+from emlio.energy.domain import Domain, Method
+from emlio.energy.job import read_job
+from emlio.energy.job_document import job_document
+from emlio.energy.job_summary import JobSummary, summary_of
+from emlio.energy.journal import JournalEpoch
+from emlio.errors import ConfigError
+from emlio.testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
+from emlio.testing.energy_series import make_device
+
+EPOCHS = (make_epoch(0, 1, 11), make_epoch(1, 12, 20))
+MODEL = make_device("cpu-model", source="model", method=Method.ESTIMATED, error=0.5, note="20 to 100 W")
+FACTS = {"processor": "Imagined CPU", "cores": 2, "memory_bytes": 16_000_000_000}
+
+
+def _summary(folder: Path) -> JobSummary:
+    return summary_of(json.dumps(job_document(read_job([folder]))).encode(), "a test")
+
+
+def _compared(tmp_path: Path, **b: Any) -> Comparison:
+    """Of a usual job and one that differs in this."""
+    a = make_job(tmp_path / "a", epochs=EPOCHS)
+    return compare_jobs(_summary(a), _summary(make_job(tmp_path / "b", **{"epochs": EPOCHS, **b})))
+
+
+def _ratio(found: Comparison, name: str) -> float | None:
+    (one,) = [one for one in found.ratios if one.name == name]
+    return one.ratio
+
+
+def _with(epochs: Sequence[JournalEpoch], **more: Any) -> list[JournalEpoch]:
+    return [replace(one, **more) for one in epochs]
+
+
+def test_a_job_that_draws_half_has_half_of_everything_but_time(tmp_path: Path) -> None:
+    found = _compared(tmp_path, watts=[50, 10])
+    assert found.differences == ()
+    assert found.titles == ("epoch 0", "epoch 1")
+    ratios = {one.name: one.ratio for one in found.ratios}
+    assert ratios == {
+        "seconds": 1,
+        "CPU kJ": pytest.approx(0.5),
+        "DRAM kJ": pytest.approx(0.5),
+        "compute kJ": pytest.approx(0.5),
+        "total kJ": pytest.approx(0.5),
+        "mean W": pytest.approx(0.5),
+        "J/sample": pytest.approx(0.5),
+    }
+
+
+def test_the_spread_is_of_the_epochs_ratios_and_the_ratio_of_the_means(tmp_path: Path) -> None:
+    found = _compared(tmp_path, epochs=[make_epoch(0, 1, 6), make_epoch(1, 12, 20)])
+    (seconds,) = [one for one in found.ratios if one.name == "seconds"]
+    assert seconds.ratios == (0.5, 1)
+    assert seconds.spread == (0.5, 1)
+    assert seconds.ratio == pytest.approx(13 / 18)
+
+
+def test_other_settings_of_the_loader_are_told_and_no_hindrance(tmp_path: Path) -> None:
+    found = _compared(tmp_path, epochs=(), loaders=[(make_loader(pace="energy"), EPOCHS)])
+    assert found.differences == ()
+    assert found.remarks == ("differs in pace: race and energy",)
+
+
+@pytest.mark.parametrize(
+    ("b", "said"),
+    [
+        (
+            {"devices": [make_device(source="perf"), make_device("dram-0", Domain.DRAM)]},
+            "how compute nodes were counted",
+        ),
+        ({"devices": [MODEL], "watts": [20]}, "cpu estimated by model"),
+        ({"facts": {**FACTS, "processor": "Another"}}, "compute nodes' processors: Imagined CPU, 2 cores and Another"),
+        ({"facts": {**FACTS, "cores": 4}}, "2 cores and Imagined CPU, 4 cores"),
+        ({"epochs": (), "loaders": [(make_loader(dataset="beef"), EPOCHS)]}, "datasets: f00d and beef"),
+        ({"epochs": _with(EPOCHS, samples=999)}, "samples of epoch 1: 1,000 and 999"),
+        ({"epochs": _with(EPOCHS, storage=(make_storage(25),))}, "storage nodes: 0 and 1"),
+        ({"epochs": _with(EPOCHS, recording=None)}, "B, epoch 0: its energy is not known"),
+        (
+            {"devices": [make_device(rated_watts=60), make_device("dram-0", Domain.DRAM)]},
+            "B, epoch 0: gpu-1, CPU: cannot be right: 100 W",
+        ),
+        (
+            {"devices": [make_device()], "watts": [100]},
+            "what is not counted in epoch 0: none and DRAM of a compute node",
+        ),
+    ],
+)
+def test_what_must_not_be_compared_is_told_difference_by_difference(b: Any, said: str, tmp_path: Path) -> None:
+    assert any(said in one for one in _compared(tmp_path, **b).differences)
+
+
+@pytest.mark.parametrize(
+    ("b", "said"),
+    [
+        ({}, None),
+        ({"node": "gpu-9", "epochs": _with(EPOCHS, file="gpu-9.sqlite")}, "estimates are for one machine"),
+        ({"facts": {**FACTS, "memory_bytes": 1}}, "estimates are for one machine"),
+        ({"devices": [replace(MODEL, note="60 to 180 W")]}, "the estimates' models"),
+    ],
+)
+def test_estimates_are_compared_on_one_machine_and_by_one_model_only(b: Any, said: str | None, tmp_path: Path) -> None:
+    usual = {"devices": [MODEL], "watts": [50], "epochs": EPOCHS}
+    a = _summary(make_job(tmp_path / "a", **usual))
+    found = compare_jobs(a, _summary(make_job(tmp_path / "b", **{**usual, **b})))
+    assert found.estimated
+    assert any(said in one for one in found.differences) if said is not None else found.differences == ()
+
+
+def test_measured_figures_may_be_of_two_machines_of_a_kind(tmp_path: Path) -> None:
+    assert _compared(tmp_path, node="gpu-9", epochs=_with(EPOCHS, file="gpu-9.sqlite")).differences == ()
+
+
+def test_epochs_that_are_not_whole_or_that_one_job_lacks_are_left_out_by_name(tmp_path: Path) -> None:
+    epochs = [make_epoch(0, 1, 11), make_epoch(1, 12, 20, whole=False), make_epoch(2, 21, 22)]
+    found = _compared(tmp_path, epochs=epochs)
+    assert found.titles == ("epoch 0",)
+    assert found.remarks == (
+        "left out of A, since the other has none such: epoch 1",
+        "left out of B, since they are not whole: epoch 1",
+        "left out of B, since the other has none such: epoch 2",
+    )
+
+
+def test_jobs_without_an_epoch_in_common_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="whole epochs in common to be compared, got epoch 0, epoch 1 and epoch 7"):
+        _compared(tmp_path, epochs=[make_epoch(7, 1, 2)])
+
+
+def test_a_figure_that_only_one_has_has_no_ratio(tmp_path: Path) -> None:
+    found = _compared(tmp_path, devices=[make_device()], watts=[100])
+    assert _ratio(found, "DRAM kJ") is None
+    assert "DRAM kJ" in comparison_text(found, "a", "b")
+
+
+def test_the_table_has_means_ratios_and_epochs_and_marks_estimates(tmp_path: Path) -> None:
+    usual: dict[str, Any] = {"devices": [MODEL], "epochs": EPOCHS}
+    a = _summary(make_job(tmp_path / "a", **usual, watts=[50]))
+    b = _summary(make_job(tmp_path / "b", **usual, watts=[25]))
+    text = comparison_text(compare_jobs(a, b), "one", "other")
+    assert text.startswith("A: one\nB: other\n\nin the mean of 2 epochs\n")
+    (total,) = [line.split() for line in text.splitlines() if line.startswith("  total kJ")]
+    assert total == ["total", "kJ", "~0.4500", "~0.2250", "0.5000", "0.5000", "0.5000"]
+    (seconds,) = [line.split() for line in text.splitlines() if line.startswith("  seconds")]
+    assert seconds[1:3] == ["9.000", "9.000"]
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_refuses_with_all_differences_and_prints_with_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = make_job(tmp_path / "a", epochs=EPOCHS)
+    b = make_job(tmp_path / "b", epochs=_with(EPOCHS, samples=999), facts={**FACTS, "cores": 4})
+    words = ["energy", "compare", str(a), str(b)]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "must not be compared" in said.err
+    assert "samples of epoch 0: 1,000 and 999" in said.err
+    assert "4 cores" in said.err
+    assert main([*words, "--force"]) == 0
+    said = capsys.readouterr()
+    assert "J/sample" in said.out
+    assert said.out.index("These must not be compared") < said.out.index("in the mean of 2 epochs")
+
+
+def test_the_command_takes_documents_as_well_as_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = make_job(tmp_path / "a", epochs=EPOCHS)
+    assert main(["energy", "report", str(a), "--json"]) == 0
+    document = tmp_path / "report.json"
+    document.write_text(capsys.readouterr().out)
+    assert main(["energy", "compare", str(a), str(document)]) == 0
+    assert "in the mean of 2 epochs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 99, "epochs": [], "job": {}}'])
+def test_what_is_no_report_is_refused_with_its_name(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    assert main(["energy", "compare", str(path), str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
