@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
+from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.admission import Admission
 from emlio.daemon.answers import fault_of, welcome_to
@@ -25,7 +26,6 @@ from emlio.daemon.energy_desk import EnergyDesk
 from emlio.daemon.library import Library
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.long_answers import LongAnswers
-from emlio.daemon.memory import give_back_freed_memory
 from emlio.daemon.orders import Orders
 from emlio.daemon.permissions import Permissions
 from emlio.daemon.reports import Reports

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 from threading import Event, Thread
 
+from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
 from emlio.energy.clocks import ClockFit
 from emlio.errors import EmlioError, PeerLostError
@@ -26,7 +27,6 @@ from emlio.receiver.energy_questions import EnergyQuestions
 from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
-from emlio.receiver.memory import keep_freed_memory
 from emlio.receiver.names import NameWatch, daemons_at
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.questions import Questions
@@ -44,6 +44,9 @@ _MESSAGES_A_TURN = 8
 """Messages read from one lane before the others get their turn; asking which lanes can be read costs about as much as one."""
 
 _ANSWER_S = 5.0
+
+_KEPT_BYTES = 128 << 20
+"""Of freed memory, for each thread that frees some (docs/adr/0007-freed-memory.md); one receives all messages."""
 
 
 class Engine:
@@ -73,7 +76,7 @@ class Engine:
             except BaseException:
                 self._free()
                 raise
-        keep_freed_memory()
+        keep_freed_memory(_KEPT_BYTES)
         self._calls: deque[Callable[[], None]] = deque()
         self._ready = Event()
         self._error: EmlioError | None = None
