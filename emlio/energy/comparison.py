@@ -158,7 +158,7 @@ def _remarks(a: JobSummary, b: JobSummary) -> list[str]:
     """What the loaders were told differently."""
     told, other = dict(a.settings), dict(b.settings)
     return [
-        f"{name}: {told.get(name, '-')} and {other.get(name, '-')}"
+        f"differs in {name}: {told.get(name, '-')} and {other.get(name, '-')}"
         for name in dict.fromkeys([*told, *other])
         if told.get(name) != other.get(name)
     ]

@@ -25,7 +25,7 @@ def comparison_text(found: Comparison, a: str, b: str) -> str:
     if found.differences:
         parts.append("\n".join(["These must not be compared:", *(f"  {one}" for one in found.differences)]))
     if found.remarks:
-        parts.append("\n".join(f"differs: {one}" if ": " in one else one for one in found.remarks))
+        parts.append("\n".join(found.remarks))
     parts.append(_means(found).text())
     parts.extend(_by_epoch(found, one).text() for one in found.ratios if one.name in _SHOWN and len(found.titles) > 1)
     if found.estimated:

@@ -45,6 +45,8 @@ class Device:
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
             raise ConfigError(f"a device's name must be printable and not empty, got {self.name!r}")
+        if not self.note.isprintable():
+            raise ConfigError(f"the note of {self.name} must be printable, got {self.note!r}")
         if self.source not in SOURCES:
             raise ConfigError(f"the source of {self.name} must be one of {sorted(SOURCES)}, got {self.source!r}")
         if self.range_uj is not None and self.range_uj < 2:

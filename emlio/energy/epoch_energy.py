@@ -20,10 +20,13 @@ from emlio.energy.total import DeviceEnergy, Total, sum_of, total_of
 from emlio.energy.window import Window
 from emlio.errors import ConfigError
 
-__all__ = ["DOMAINS", "EpochEnergy", "NodeEnergy", "NodeRecord", "Role", "measure_epoch"]
+__all__ = ["DOMAINS", "WHOLE_RUN", "EpochEnergy", "NodeEnergy", "NodeRecord", "Role", "measure_epoch"]
 
 DOMAINS = (Domain.CPU, Domain.DRAM, Domain.GPU)
 """What adds up to a node, as far as it is counted."""
+
+WHOLE_RUN = "run"
+"""The name of a command's time from its begin to its end, which is no epoch."""
 
 _EXPECTED = (Domain.CPU, Domain.DRAM)
 """Every node has them, so a sum without them says so. Not every node has a GPU."""
@@ -119,7 +122,7 @@ class EpochEnergy:
         duration_ns: from edge to edge.
         samples: how many were delivered.
         nodes: all of them, each once.
-        name: what it is where it is no epoch, such as "run"; empty for an epoch.
+        name: what it is where it is no epoch, such as `WHOLE_RUN`; empty for an epoch.
         shared: daemons' nodes that are among the compute nodes: what they used is in that of those.
     """
 

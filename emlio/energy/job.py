@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emlio.energy.baseline import Baseline, measure_idle
 from emlio.energy.device import Device
-from emlio.energy.epoch_energy import EpochEnergy, NodeEnergy, NodeRecord, Role, measure_epoch
+from emlio.energy.epoch_energy import WHOLE_RUN, EpochEnergy, NodeEnergy, NodeRecord, Role, measure_epoch
 from emlio.energy.job_epochs import JobEpoch, NodeEpoch, join_epochs
 from emlio.energy.job_note import JobNote, NodeRecording, read_note
 from emlio.energy.journal import Journal, read_journals
@@ -315,7 +315,7 @@ def _command_energy(folder: JobFolder) -> EpochEnergy | None:
         baseline=Baseline() if recorded is None else recorded[1],
     )
     found = measure_epoch(epoch=0, from_ns=note.begun_ns, to_ns=note.ended_ns, samples=0, records=[record])
-    return replace(found, name="run", nodes=tuple(replace(node, tables=()) for node in found.nodes))
+    return replace(found, name=WHOLE_RUN, nodes=tuple(replace(node, tables=()) for node in found.nodes))
 
 
 def _compute_node(folder: JobFolder) -> JobNode:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from emlio.energy.domain import Method
-from emlio.energy.epoch_energy import DOMAINS, EpochEnergy, Role
+from emlio.energy.epoch_energy import DOMAINS, WHOLE_RUN, EpochEnergy, Role
 from emlio.energy.job import Job
 from emlio.energy.job_document import loader_settings
 from emlio.energy.report import epoch_headline, markdown_report, text_report
@@ -55,7 +55,7 @@ def job_headline(job: Job) -> str:
     """All of it in a line. Figures that cannot be right are not told."""
     epochs = job.energies
     seconds = figure(sum(one.duration_ns for one in epochs) / 1e9)
-    what = "the whole run" if epochs[0].name == "run" else f"{len(epochs)} epoch{'s' * (len(epochs) > 1)}"
+    what = "the whole run" if epochs[0].name == WHOLE_RUN else f"{len(epochs)} epoch{'s' * (len(epochs) > 1)}"
     nodes = f"{len(job.folders)} compute"
     stored = len({one.node for one in job.nodes if one.role is Role.STORAGE})
     nodes += f" and {stored} storage node{'s' * (stored > 1)}" if stored else f" node{'s' * (len(job.folders) > 1)}"

@@ -123,9 +123,15 @@ def _node_row(node: NodeEnergy) -> tuple[str, ...]:
         *(node.node, node.role, _method(node.total), figure(node.duration_ns / 1e9)),
         *(kilojoules(node.of(domain)) for domain in DOMAINS),
         *_sum_cells(node.total, node.duration_ns, node.idle_uj),
-        "own" if node.clock_error_ns is None else f"±{format_duration(node.clock_error_ns)}",
+        _clock_cell(node),
         str(node.missed),
     )
+
+
+def _clock_cell(node: NodeEnergy) -> str:
+    if node.clock_error_ns is not None:
+        return f"±{format_duration(node.clock_error_ns)}"
+    return "own" if node.role is Role.COMPUTE else ABSENT
 
 
 def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Covers: its names and units, its version. Does not cover: the figures (emlio.ene
 from collections.abc import Sequence
 from typing import Any
 
-from emlio.energy.epoch_energy import DOMAINS, EpochEnergy, NodeEnergy, Role
+from emlio.energy.epoch_energy import DOMAINS, WHOLE_RUN, EpochEnergy, NodeEnergy, Role
 from emlio.energy.stage_rows import StageRow, stage_rows
 from emlio.energy.stage_table import View
 from emlio.energy.total import DeviceEnergy, Total, sum_of
@@ -28,7 +28,7 @@ def _epoch(epoch: EpochEnergy) -> dict[str, Any]:
     energy_uj = epoch.total.energy_uj
     each_j = energy_uj / 1e6 / epoch.samples if epoch.samples and energy_uj is not None else None
     return {
-        "epoch": None if epoch.name else epoch.epoch,
+        "epoch": None if epoch.name == WHOLE_RUN else epoch.epoch,
         "title": epoch.title,
         "seconds": epoch.duration_ns / 1e9,
         "samples": epoch.samples,

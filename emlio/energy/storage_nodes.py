@@ -62,9 +62,14 @@ def _node(said: StorageEnergy) -> StorageNode:
     if not absent and said.clock is None:
         absent = "its clock was not compared with ours"
     return StorageNode(
-        node=said.node or said.daemon,
+        node=_printable(said.node or said.daemon),
         boot=said.boot,
         series=None if absent else said.series,
         clock=said.clock,
-        absent=absent,
+        absent=_printable(absent),
     )
+
+
+def _printable(text: str) -> str:
+    """What others said must not forge lines, nor reach a terminal as escapes."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)

@@ -229,6 +229,21 @@ def test_a_daemon_that_said_nothing_makes_the_total_the_least_and_the_reason_is_
     assert job.notes == ("epoch 0: store-1:5555 is not counted: it has no recorder",)
 
 
+def test_what_a_daemon_says_cannot_forge_lines_of_a_report(tmp_path: Path) -> None:
+    said = (make_storage(1, absent="no\n\x1b[2Jepoch 9", readings=(), devices=(), node="a\nb"),)
+    job = read_job([make_job(tmp_path / "job", epochs=[make_epoch(0, 1, 11, storage=said)])])
+    assert "a\\nb is not counted: no\\n\\x1b[2Jepoch 9" in job_text(job)
+    with pytest.raises(ConfigError, match="must be printable"):
+        make_device(note="a\nb")
+
+
+def test_a_storage_node_without_a_figure_has_no_clock_of_its_own(tmp_path: Path) -> None:
+    said = (make_storage(1, absent="it has no recorder", readings=(), devices=()),)
+    text = job_text(read_job([make_job(tmp_path / "job", epochs=[make_epoch(0, 1, 11, storage=said)])]))
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("  store-1")]
+    assert row == ["store-1", "storage", "-", "10.00", *["-"] * 8, "0"]
+
+
 def test_a_storage_node_with_a_compute_nodes_name_gets_another(tmp_path: Path) -> None:
     said = (make_storage(20, node="gpu-1"),)
     (epoch,) = read_job([make_job(tmp_path / "job", epochs=[make_epoch(0, 1, 11, storage=said)])]).energies
