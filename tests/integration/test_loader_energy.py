@@ -255,6 +255,10 @@ def test_two_ranks_share_a_recorder_and_one_of_them_asks_the_daemons(
     assert {epoch.recording for journal in journals for epoch in journal.epochs} == {1}
     assert sum(epoch.samples for journal in journals for epoch in journal.epochs) in (RECORDS, RECORDS + 1)
     assert [len(journal.epochs[0].storage) for journal in journals] == [1, 0]
+    assert [journal.loader.number for journal in journals] == [0, 0]
+    (epoch,) = first.energy()
+    assert epoch.samples in (RECORDS, RECORDS + 1), "of both, on one node"
+    check_sums(epoch)
     assert capfd.readouterr().err.count("epoch 0: ") == 1
 
 
