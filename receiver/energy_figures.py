@@ -1,20 +1,19 @@
-"""What one loader's own epochs used.
+"""What a loader's thread makes of a job's folder: figures and a report, once what they need is written.
 
-Covers: its node's recording cut at its edges, storage nodes beside it. Does not cover: other ranks of the node, idle baselines
-(emlio.energy's reports of a whole job).
+Covers: waiting for the recorder's disk, daemons' answers as a journal has them. Does not cover: reading a folder
+(emlio.energy.job), texts (emlio.energy.job_report).
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-from emlio.energy.epoch_energy import EpochEnergy, NodeRecord, Role, measure_epoch
-from emlio.energy.journal import Journal, JournalEpoch, StorageEnergy
-from emlio.energy.series import Series
+from emlio.energy.job import Job, read_job
+from emlio.energy.journal import JournalEpoch, StorageEnergy
 from emlio.energy.store import Store
+from emlio.errors import ConfigError
 from emlio.receiver.daemon_energy import DaemonEnergy
 
-__all__ = ["figures", "storage_of"]
+__all__ = ["read_job_after", "storage_of"]
 
 _LOOKS = 10
 _BETWEEN_LOOKS_S = 0.1
@@ -36,53 +35,27 @@ def storage_of(daemon: DaemonEnergy) -> StorageEnergy:
     )
 
 
-def figures(folder: Path, journal: Journal) -> tuple[EpochEnergy, ...]:
-    """Of all epochs of a journal. What was not recorded is absent."""
-    return tuple(
-        measure_epoch(
-            epoch=epoch.epoch,
-            from_ns=epoch.from_ns,
-            to_ns=epoch.to_ns,
-            samples=epoch.samples,
-            records=(
-                NodeRecord(
-                    node=journal.loader.node,
-                    role=Role.COMPUTE,
-                    series=_recorded(folder, epoch),
-                    spans=epoch.spans,
-                    cpu=epoch.cpu,
-                ),
-                *_storage(journal, epoch),
-            ),
-        )
-        for epoch in journal.epochs
-    )
+def read_job_after(folder: Path, epoch: JournalEpoch) -> Job:
+    """A job's folder with the recording of this epoch in it, or as much of that as there is after a while.
 
-
-def _recorded(folder: Path, epoch: JournalEpoch) -> Series:
-    """The recording from edge to edge, or as much of it as there is after a while."""
-    if epoch.recording is None:
-        return Series(devices=(), readings=())
+    Raises:
+        ConfigError: it cannot be read.
+    """
     waiting = Event()
-    with Store(folder / epoch.file) as store:
-        for _ in range(_LOOKS):
-            series = store.load(epoch.recording, from_ns=epoch.from_ns, to_ns=epoch.to_ns)
-            ended = store.recording(epoch.recording).ended_mono_ns is not None
-            if ended or (series.end_ns is not None and series.end_ns >= epoch.to_ns):
-                return series
-            waiting.wait(_BETWEEN_LOOKS_S)
-        return store.load(epoch.recording, from_ns=epoch.from_ns, to_ns=epoch.to_ns)
+    for _ in range(_LOOKS):
+        if epoch.recording is None or _is_recorded(folder / epoch.file, epoch.recording, epoch.to_ns):
+            break
+        waiting.wait(_BETWEEN_LOOKS_S)
+    return read_job([folder])
 
 
-def _storage(journal: Journal, epoch: JournalEpoch) -> Iterator[NodeRecord]:
-    """Each storage node once, and not the loader's own machine, whose energy is counted as the loader's."""
-    boots = {journal.loader.boot}
-    names = {journal.loader.node}
-    for storage in epoch.storage:
-        series = storage.series
-        if series is None or (storage.boot and storage.boot in boots):
-            continue
-        boots.add(storage.boot)
-        name = storage.node if storage.node not in names else f"{storage.node} at {storage.daemon}"
-        names.add(name)
-        yield NodeRecord(node=name, role=Role.STORAGE, series=series, clock=storage.clock)
+def _is_recorded(file: Path, number: int, to_ns: int) -> bool:
+    """Whether nothing more is to come of the time before that moment."""
+    try:
+        with Store(file) as store:
+            if store.recording(number).ended_mono_ns is not None:
+                return True
+            last_ns = store.load(number, from_ns=to_ns).end_ns
+    except ConfigError:
+        return True  # whoever reads it will say so
+    return last_ns is not None and last_ns >= to_ns

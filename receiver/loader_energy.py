@@ -28,13 +28,13 @@ from emlio.energy.edge import Edge
 from emlio.energy.epoch_energy import EpochEnergy
 from emlio.energy.job_folder import shared_folder
 from emlio.energy.job_recorder import JobRecorder
-from emlio.energy.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy, read_journal
-from emlio.energy.report import text_report
+from emlio.energy.job_report import job_text
+from emlio.energy.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
 from emlio.energy.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.daemon_energy import DaemonEnergy
-from emlio.receiver.energy_figures import figures, storage_of
+from emlio.receiver.energy_figures import read_job_after, storage_of
 from emlio.receiver.energy_notes import EpochNotes
 from emlio.receiver.energy_steps import DeviceSteps
 from emlio.receiver.energy_work import WorkLog
@@ -45,8 +45,8 @@ from emlio.receiver.torch_adapter import cuda_events
 __all__ = ["EnergyChoice", "LoaderEnergy", "begin_energy", "choose_energy"]
 
 _LOG = logging.getLogger("emlio.receiver")
-_NUMBERS: dict[str, "count[int]"] = {}
-"""How many loaders of this process note in each folder."""
+_NUMBERS: dict[tuple[Path, int], "count[int]"] = {}
+"""How many loaders of this process note in each folder, by their rank."""
 
 _Ask = Callable[[int, int, int], tuple[DaemonEnergy, ...]]
 
@@ -123,6 +123,7 @@ class LoaderEnergy:
         self._job = ""
         self._folder = Path()
         self._file: JournalFile | None = None
+        self._written: JournalEpoch | None = None
         self._last: Edge | None = None
         self._known: Edge | None = None
         self._failures = 0
@@ -248,7 +249,9 @@ class LoaderEnergy:
         self._tasks.put(lambda: self._keep(ended, notes))
 
     def figures(self) -> tuple[EpochEnergy, ...]:
-        """Of the epochs that have ended. Waits until they are written, and what daemons say of them has come.
+        """Of the epochs in the folder that have ended, those of other loaders of this node among them.
+
+        Waits until this loader's are written, and what daemons say of them has come.
 
         Raises:
             PeerLostError: that takes too long.
@@ -261,8 +264,7 @@ class LoaderEnergy:
                 written.result(_ENDING_S)
             except TimeoutError:
                 raise PeerLostError(f"what is known of epochs' energy must be there within {_ENDING_S:g} s") from None
-        journal = read_journal(self._file.path) if self._file is not None else None
-        return () if journal is None else figures(self._folder, journal)
+        return () if self._written is None else read_job_after(self._folder, self._written).energies
 
     # ---- what takes time, in a thread of its own ----------------------------------------------------------------------
 
@@ -310,7 +312,7 @@ class LoaderEnergy:
                 self._warn(f"epochs will have no figures: {error}")
             else:
                 facts = replace(facts, node=first.node, boot=first.boot)
-        self._facts = replace(facts, number=next(_NUMBERS.setdefault(str(folder), count())))
+        self._facts = replace(facts, number=next(_NUMBERS.setdefault((folder, facts.rank), count())))
         self._recorder = recorder
         self._file = JournalFile(folder, self._facts)
 
@@ -319,6 +321,7 @@ class LoaderEnergy:
         if self._file is None:
             return
         self._file.add(replace(epoch, spans=notes.spans(epoch.to_ns)))
+        self._written = epoch
         if self._ask is not None:
             self._file.add_storage(epoch, self._asked(self._ask, epoch))
 
@@ -329,11 +332,10 @@ class LoaderEnergy:
             return (StorageEnergy(daemon="all", absent=str(error)),)
 
     def _report(self) -> None:
-        if self._choice.reports and self._facts is not None and self._facts.rank == 0:
-            found = self.figures()
-            if found:
-                sys.stderr.write(f"{text_report(found)}\n\nwhat it is made of lies in {self._folder}\n")
-                sys.stderr.flush()
+        if self._choice.reports and self._written is not None and self._facts is not None and self._facts.rank == 0:
+            text = job_text(read_job_after(self._folder, self._written))
+            sys.stderr.write(f"{text}\n\nwhat it is made of lies in {self._folder}\n")
+            sys.stderr.flush()
 
     # ---- the end ------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Covers: mean power of each domain and the stages' parts of the time, piece by piece. Does not cover: drawing (emlio.energy.plot).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,7 +11,7 @@ from itertools import pairwise
 from emlio.energy.domain import Domain, Method
 from emlio.energy.epoch_energy import DOMAINS, NodeRecord, Role
 from emlio.energy.partition import Stretch, partition
-from emlio.energy.spans import Stage
+from emlio.energy.spans import Span, Stage
 from emlio.energy.total import DeviceEnergy, total_of
 from emlio.energy.window import Window
 from emlio.errors import ConfigError
@@ -136,7 +137,9 @@ def _stages(
 ) -> tuple[tuple[Stage, tuple[float, ...]], ...]:
     """By the node's own clock. Both pieces and stretches are in the order of time, so one pass is enough."""
     theirs = [_theirs(record, edge) for edge in edges]
-    stretches = [one for epoch in epochs for one in _stretches(record, epoch)]
+    spans = sorted(record.spans, key=_start_ns)
+    longest_ns = max(span.end_ns - span.start_ns for span in spans)
+    stretches = [one for epoch in epochs for one in _stretches(record, spans, longest_ns, epoch)]
     times = {stage: [0] * (len(edges) - 1) for stage in _STAGES}
     place = 0
     for number, (begun_ns, ended_ns) in enumerate(pairwise(theirs)):
@@ -153,6 +156,14 @@ def _stages(
     )
 
 
-def _stretches(record: NodeRecord, epoch: EpochEdges) -> tuple[Stretch, ...]:
+def _start_ns(span: Span) -> int:
+    return span.start_ns
+
+
+def _stretches(record: NodeRecord, spans: Sequence[Span], longest_ns: int, epoch: EpochEdges) -> tuple[Stretch, ...]:
+    """Of the spans, in the order of their starts, that may lie in the epoch: a job has many epochs with many spans each."""
     begun_ns, ended_ns = _theirs(record, epoch.from_ns), _theirs(record, epoch.to_ns)
-    return partition(record.spans, begun_ns, ended_ns) if ended_ns > begun_ns else ()
+    if ended_ns <= begun_ns:
+        return ()
+    first = bisect_left(spans, begun_ns - longest_ns, key=_start_ns)
+    return partition(spans[first : bisect_left(spans, ended_ns, key=_start_ns)], begun_ns, ended_ns)

@@ -7,7 +7,7 @@ Covers: the real loop, file and socket around a source that knows what it tells;
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
@@ -61,6 +61,8 @@ class SteadyRecorder:
         """
         folder.mkdir(parents=True, exist_ok=True)
         clock, self.asked = SystemClock(), 0
+        self._goes = Event()
+        self._goes.set()
         source = _Steady(watts)
         now_ns = clock.monotonic_ns()
         run = Run(
@@ -91,11 +93,16 @@ class SteadyRecorder:
 
     def _edge(self) -> Reading | None:
         self.asked += 1
+        self._goes.wait()
         return self._recorder.edge()
 
     def _keep(self, readings: Sequence[Reading]) -> None:
         if not self.dead:
             self._store.append(self._number, readings)
+
+    def hang(self) -> None:
+        """Stand still when it is asked next, until `close`."""
+        self._goes.clear()
 
     @property
     def held(self) -> bool:
@@ -113,6 +120,7 @@ class SteadyRecorder:
 
     def close(self) -> None:
         """End it as it should. One that died stays as it is."""
+        self._goes.set()
         if not self.dead:
             self._recorder.end()
             self._doors.wake()

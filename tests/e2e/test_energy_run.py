@@ -6,6 +6,7 @@ cover: two hosts (tests/integration/test_bench_energy.py); each figure (unit tes
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,19 @@ with EmlioLoader(sys.argv[1], batch_size=50, rank=int(sys.argv[2]), world_size=i
         for batch in loader:
             time.sleep(0.05)
     print("trained", loader.rank)
+"""
+PRESSED = 5
+COUNT = """
+import signal, time
+told = []
+signal.signal(signal.SIGINT, lambda number, frame: told.append(number))
+print("ready")
+for said in range(5):
+    while len(told) <= said:
+        time.sleep(0.05)
+    print("told")
+time.sleep(1)
+print(len(told))
 """
 RANKS = """
 import subprocess, sys
@@ -160,6 +174,32 @@ def test_a_signal_is_passed_on_and_the_report_still_comes(number: signal.Signals
         assert process.finish(SOON_S) == 9
         assert process.lines() == ["ready", "told"]
     assert document(tmp_path / "job")["job"]["exit_status"] == 9
+
+
+def test_what_a_terminal_sends_is_not_passed_on_a_second_time(tmp_path: Path) -> None:
+    if shutil.which("setsid") is None:
+        pytest.skip("a terminal of its own needs setsid, of util-linux")
+    words = ("energy", "run", "--quiet", "--out", str(tmp_path / "job"), "--", sys.executable, "-uc", COUNT)
+    terminal, end = os.openpty()
+    try:
+        with subprocess.Popen(
+            ["setsid", "--ctty", "--wait", sys.executable, "-c", COMMAND, *words],
+            stdin=end,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "HOME": str(tmp_path)},
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            for _ in range(PRESSED):
+                os.write(terminal, b"\x03")
+                assert process.stdout.readline() == "told\n"
+            assert process.stdout.read() == f"{PRESSED}\n"
+            assert process.wait(SOON_S) == 0
+    finally:
+        os.close(terminal)
+        os.close(end)
 
 
 def test_a_command_that_a_signal_ends_has_the_status_that_shells_give(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from emlio.energy.domain import Domain, Method
 from emlio.energy.epoch_energy import Role
 from emlio.energy.job import read_job
 from emlio.energy.job_document import job_document
-from emlio.energy.job_note import JobNote
+from emlio.energy.job_note import JobNote, NodeRecording, read_note, write_note
 from emlio.energy.job_report import job_markdown, job_text
 from emlio.energy.job_traces import job_traces
 from emlio.energy.spans import Stage
@@ -158,6 +158,25 @@ def test_a_folder_without_a_job_is_refused(tmp_path: Path) -> None:
     running = make_job(tmp_path / "job", note=replace(NOTE, ended_ns=None, status=None))
     with pytest.raises(ConfigError, match="a command that has ended"):
         read_job([running])
+
+
+def test_a_thinned_recording_has_lost_no_energy_and_keeps_its_ends(tmp_path: Path) -> None:
+    folder = make_job(tmp_path / "job", note=NOTE)
+    recording = NodeRecording.numbered(folder / "gpu-1.sqlite", 1)
+    thin = recording.thinned(6 * SECOND_NS, 26 * SECOND_NS, most=15)
+    assert len(thin.readings) <= 17
+    assert thin.energy_uj("package-0", 6 * SECOND_NS, 26 * SECOND_NS) == 2_000 * JOULE
+
+
+def test_a_note_is_read_as_it_was_written_and_another_version_is_refused(tmp_path: Path) -> None:
+    write_note(tmp_path, NOTE)
+    assert read_note(tmp_path) == NOTE
+    (tmp_path / "run.json").write_text((tmp_path / "run.json").read_text().replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(ConfigError, match="version 1, got version 2"):
+        read_note(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"run\.json must be"):
+        read_note(tmp_path)
 
 
 # ---- several nodes --------------------------------------------------------------------------------------------------

@@ -171,6 +171,15 @@ def test_epochs_are_told_from_the_beginning_of_the_picture() -> None:
     assert [(one.epoch, one.from_ns) for one in trace.epochs] == [(0, 0), (1, 4 * SECOND)]
 
 
+def test_spans_that_begin_long_before_an_epoch_are_seen_in_it() -> None:
+    spans = (
+        Span(stage=Stage.TRAIN, start_ns=0, end_ns=8 * SECOND, thread="g"),
+        *(Span(stage=Stage.PREPROCESS, start_ns=n * SECOND, end_ns=n * SECOND + 1, thread="d") for n in range(9)),
+    )
+    trace = trace_power(replace(_record(), spans=spans), EPOCHS, from_ns=0, to_ns=10 * SECOND, most_pieces=10)
+    assert dict(trace.stages)[Stage.TRAIN] == (0, 1, 1, 1, 1, 1, 1, 1, 0, 0)
+
+
 def test_what_has_no_time_is_no_picture() -> None:
     with pytest.raises(ConfigError, match="some time"):
         trace_power(_record(), EPOCHS, from_ns=5, to_ns=5)

@@ -5,6 +5,7 @@ siblings).
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from emlio.energy.job import Job
@@ -13,6 +14,7 @@ from emlio.energy.job_page import job_page
 from emlio.energy.job_report import job_text
 from emlio.energy.job_traces import job_traces
 from emlio.energy.plot import plot_power, power_svg
+from emlio.energy.power_trace import PowerTrace
 from emlio.errors import ConfigError
 
 __all__ = ["document_text", "page_text", "write_all", "write_picture", "write_text"]
@@ -27,7 +29,10 @@ def document_text(job: Job) -> str:
 
 def page_text(job: Job) -> str:
     """HTML, with the picture where it can be drawn."""
-    traces = job_traces(job)
+    return _page(job, job_traces(job))
+
+
+def _page(job: Job, traces: Sequence[PowerTrace]) -> str:
     if not traces:
         return job_page(job, "", without=_NO_TRACE)
     try:
@@ -38,7 +43,10 @@ def page_text(job: Job) -> str:
 
 def write_picture(job: Job, path: Path) -> None:
     """Draw power over time; the file's name says which kind."""
-    traces = job_traces(job)
+    _draw(job_traces(job), path)
+
+
+def _draw(traces: Sequence[PowerTrace], path: Path) -> None:
     if not traces:
         raise ConfigError(_NO_TRACE)
     plot_power(traces, path)
@@ -54,11 +62,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_all(job: Job, folder: Path) -> str:
     """report.txt, report.json, report.html and power.png; returns why there is no picture, or nothing."""
+    traces = job_traces(job)
     write_text(folder / "report.txt", job_text(job, in_full=True) + "\n")
     write_text(folder / "report.json", document_text(job))
-    write_text(folder / "report.html", page_text(job))
+    write_text(folder / "report.html", _page(job, traces))
     try:
-        write_picture(job, folder / "power.png")
+        _draw(traces, folder / "power.png")
     except ConfigError as error:
         return str(error)
     return ""
