@@ -15,6 +15,7 @@ from emlio.clock import Clock, SystemClock
 from emlio.energy.device import Device
 from emlio.energy.domain import Domain, Method
 from emlio.energy.finding import Finding, State
+from emlio.energy.kernel_files import entries_of, text_of
 from emlio.energy.trapezoid import Trapezoid
 
 __all__ = ["HwmonSensor", "find_sensors"]
@@ -118,19 +119,21 @@ def find_sensors(sysfs: Path, clock: Clock | None = None) -> tuple[Finding, ...]
 
 
 def _sensors(folder: Path) -> Iterator[_Sensor]:
-    for chip in sorted(_entries(folder), key=_place):
+    for chip in sorted(entries_of(folder), key=_place):
         # ACPI's power meters have their files where the device is, not where hwmon is.
         for place in (chip, chip / "device"):
             best: dict[tuple[str, int], Path] = {}
-            for path in sorted(_entries(place)):  # a mean over an interval sorts before a moment's value, and is better
+            for path in sorted(
+                entries_of(place)
+            ):  # a mean over an interval sorts before a moment's value, and is better
                 match = _FILE.fullmatch(path.name)
                 if match is not None:
                     best.setdefault((match[1], int(match[2])), path)
             for (kind, number), path in sorted(best.items()):
-                label = _text(place / f"{kind}{number}_label") or _text(place / f"{kind}{number}_oem_info")
-                interval = _text(place / f"{kind}{number}_average_interval")
+                label = text_of(place / f"{kind}{number}_label") or text_of(place / f"{kind}{number}_oem_info")
+                interval = text_of(place / f"{kind}{number}_average_interval")
                 yield _Sensor(
-                    chip=_text(chip / "name") or chip.name,
+                    chip=text_of(chip / "name") or chip.name,
                     label=label or f"{kind}{number}",
                     path=path,
                     is_energy=kind == "energy",
@@ -172,17 +175,3 @@ def _free(wanted: str, stem: str, used: set[str]) -> str:
 def _place(folder: Path) -> tuple[int, str]:
     number = folder.name.removeprefix("hwmon")
     return (int(number) if number.isdigit() else 0, folder.name)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

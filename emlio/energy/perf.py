@@ -18,6 +18,7 @@ from pathlib import Path
 from emlio.energy.device import Device
 from emlio.energy.domain import Domain, Method
 from emlio.energy.finding import Finding, State
+from emlio.energy.kernel_files import entries_of, text_of
 
 __all__ = ["OpenEvent", "PerfEvent", "find_events", "open_event"]
 
@@ -116,7 +117,7 @@ def find_events(sysfs: Path, open_event: OpenEvent = open_event) -> tuple[Findin
     pmu = _pmu(folder)
     if pmu is None:
         return (Finding.absent("perf", f"{folder} says neither its type nor its CPUs"),)
-    events = sorted(path.name for path in _entries(folder / "events") if re.fullmatch(r"energy-[a-z]+", path.name))
+    events = sorted(path.name for path in entries_of(folder / "events") if re.fullmatch(r"energy-[a-z]+", path.name))
     if not events:
         return (Finding.absent("perf", "the PMU for power offers no event, as in many virtual machines"),)
     names = _names(sysfs, pmu.cpus)
@@ -124,7 +125,7 @@ def find_events(sysfs: Path, open_event: OpenEvent = open_event) -> tuple[Findin
 
 
 def _pmu(folder: Path) -> _Pmu | None:
-    number, cpus = _text(folder / "type"), _cpus(_text(folder / "cpumask"))
+    number, cpus = text_of(folder / "type"), _cpus(text_of(folder / "cpumask"))
     return _Pmu(number=int(number), cpus=cpus, folder=folder) if number.isdigit() and cpus else None
 
 
@@ -133,8 +134,8 @@ def _of_event(pmu: _Pmu, event: str, names: dict[int, str], open_event: OpenEven
         text = "a part of the package: not recorded"
         return [Finding(source="perf", name=event, state=State.CONTAINED, domain=Domain.CPU, detail=text)]
     config = _config(pmu.folder, event)
-    joules = _scale(_text(pmu.folder / f"events/{event}.scale"))
-    unit = _text(pmu.folder / f"events/{event}.unit")
+    joules = _scale(text_of(pmu.folder / f"events/{event}.scale"))
+    unit = text_of(pmu.folder / f"events/{event}.unit")
     if config is None or joules is None or unit != "Joules":
         text = f"its event, scale or unit cannot be used: {pmu.folder / 'events' / event}"
         return [Finding(source="perf", name=event, state=State.DEAD, detail=text)]
@@ -165,7 +166,7 @@ def _names(sysfs: Path, cpus: tuple[int, ...]) -> dict[int, str]:
     places: dict[int, tuple[str, str]] = {}
     for position, cpu in enumerate(cpus):
         topology = sysfs / f"devices/system/cpu/cpu{cpu}/topology"
-        package, die = _text(topology / "physical_package_id"), _text(topology / "die_id")
+        package, die = text_of(topology / "physical_package_id"), text_of(topology / "die_id")
         places[cpu] = (package if package.isdigit() else str(position), die if die.isdigit() else "0")
     packages = [package for package, _ in places.values()]
     return {
@@ -176,8 +177,8 @@ def _names(sysfs: Path, cpus: tuple[int, ...]) -> dict[int, str]:
 
 def _config(folder: Path, event: str) -> int | None:
     """The number of an event such as "event=0x02", put where the PMU's format says."""
-    match = re.fullmatch(r"event=(0x[0-9a-f]+|\d+)", _text(folder / "events" / event))
-    place = re.fullmatch(r"config:(\d+)(?:-\d+)?", _text(folder / "format/event"))
+    match = re.fullmatch(r"event=(0x[0-9a-f]+|\d+)", text_of(folder / "events" / event))
+    place = re.fullmatch(r"config:(\d+)(?:-\d+)?", text_of(folder / "format/event"))
     return int(match[1], 0) << int(place[1]) if match is not None and place is not None else None
 
 
@@ -198,17 +199,3 @@ def _cpus(text: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         cpus.update(range(int(first), int(last or first) + 1))
     return tuple(sorted(cpus))
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

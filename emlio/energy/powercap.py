@@ -14,6 +14,7 @@ from pathlib import Path
 from emlio.energy.device import Device
 from emlio.energy.domain import Domain, Method
 from emlio.energy.finding import Finding, State
+from emlio.energy.kernel_files import number_of, text_of
 
 __all__ = ["PowercapZone", "find_zones"]
 
@@ -111,10 +112,10 @@ def _zones(root: Path, *, exported: bool) -> Iterator[_Zone]:
                 continue
             seen.add((match[1], numbers))
             waiting.append(folder)
-            name = _text(folder / "name")
-            if name is None and exported and len(numbers) == 1 and (folder / "energy_uj").exists():
+            name = text_of(folder / "name")
+            if not name and exported and len(numbers) == 1 and (folder / "energy_uj").exists():
                 name = f"package-{numbers[0]}"
-            if name is not None:
+            if name:
                 yield _Zone(folder=folder, control=match[1], numbers=numbers, name=name)
 
 
@@ -153,7 +154,7 @@ def _first_psys(control: str, names: dict[tuple[str, tuple[int, ...]], str]) -> 
 
 
 def _counted(zone: _Zone, name: str, domain: Domain, source: str, note: str) -> Finding:
-    most_uj = _number(zone.folder / "max_energy_range_uj")
+    most_uj = number_of(zone.folder / "max_energy_range_uj")
     rated, most = _watts(zone.folder)
     exported = source == "host-export"
     device = Device(
@@ -176,23 +177,11 @@ def _watts(folder: Path) -> tuple[float | None, float]:
     rated: float | None = None
     highest_uw = 0
     for number in range(_CONSTRAINTS):
-        name = _text(folder / f"constraint_{number}_name")
-        if name is None:
+        name = text_of(folder / f"constraint_{number}_name")
+        if not name:
             break
-        built_uw = _number(folder / f"constraint_{number}_max_power_uw") or 0
-        highest_uw = max(highest_uw, built_uw, _number(folder / f"constraint_{number}_power_limit_uw") or 0)
+        built_uw = number_of(folder / f"constraint_{number}_max_power_uw") or 0
+        highest_uw = max(highest_uw, built_uw, number_of(folder / f"constraint_{number}_power_limit_uw") or 0)
         if name == "long_term" and built_uw:
             rated = built_uw / 1e6
     return rated, max(_FLOOR_WATTS, _HEADROOM * highest_uw / 1e6) if highest_uw else _UNKNOWN_WATTS
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip() or None
-    except OSError:
-        return None
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text is not None and text.isdigit() else None

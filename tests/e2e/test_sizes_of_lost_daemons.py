@@ -7,14 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.clock import SystemClock
-from emlio.planner.order import Shuffle
-from emlio.receiver.address import Address
-from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig
 from emlio.receiver.engine import Engine
-from emlio.receiver.prefetch import Prefetch
-from emlio.receiver.workshop import BatchOptions, Workshop
+from emlio.testing.engines import running_engine
 from emlio.testing.processes import DaemonProcess
 
 ANSWER_S = 20.0
@@ -31,37 +25,8 @@ def daemons(small: Path, tmp_path: Path) -> Iterator[list[DaemonProcess]]:
 
 @pytest.fixture
 def engine(daemons: list[DaemonProcess]) -> Iterator[Engine]:
-    config = LoaderConfig(
-        address=Address.parse(daemons[0].address("small", daemons[1])),
-        batch_size=5,
-        rows=5,
-        shuffle=Shuffle.parse(True),
-        seed=1,
-        drop_last=False,
-        pad=False,
-        rank=0,
-        world_size=1,
-        job="sizes",
-        in_order=True,
-        prefetch_bytes=1 << 20,
-        timeout_ns=20_000_000_000,
-        heartbeat_ns=500_000_000,
-        on_error="raise",
-        verify="all",
-    )
-    options = BatchOptions(
-        **{**dict.fromkeys(BatchOptions.__slots__), "raw": True, "ids": False, "seeds": False, "to": "numpy"}
-    )
-    workshop = Workshop(options, BadRecordPolicy("raise"), config)
-    prefetch = Prefetch(workshop.maker)
-    engine = Engine(config, prefetch, SystemClock())
-    try:
-        engine.start()
-        yield engine
-    finally:
-        engine.close()
-        prefetch.close()
-        workshop.close()
+    with running_engine(daemons[0].address("small", daemons[1]), heartbeat_ns=500_000_000) as one:
+        yield one
 
 
 def test_what_a_silent_daemon_was_asked_is_asked_of_the_other(daemons: list[DaemonProcess], engine: Engine) -> None:

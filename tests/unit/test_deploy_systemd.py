@@ -136,14 +136,15 @@ def test_it_is_nobody_and_may_nothing() -> None:
         assert only(name) == "true", name
 
 
-def test_systemd_finds_little_to_blame() -> None:
+@pytest.mark.parametrize("unit", sorted(UNIT.parent.glob("*.service")), ids=lambda unit: unit.name)
+def test_systemd_finds_little_to_blame(unit: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed")
     if "--offline" not in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout:
         pytest.skip("this systemd-analyze cannot judge a unit that is not installed")
     judged = subprocess.run(
-        [program, "security", "--offline=true", "--no-pager", "--threshold=20", str(UNIT)],
+        [program, "security", "--offline=true", "--no-pager", "--threshold=20", str(unit)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert judged.returncode == 0, judged.stdout[-400:] + judged.stderr
