@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emlio import __version__
-from emlio.allocator import keep_freed_memory
+from emlio.allocator import keep_no_large_pieces
 from emlio.daemon.config import DaemonConfig, DatasetSource, parse_path
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
@@ -20,9 +20,6 @@ from emlio.logs import set_up_logging
 from emlio.settings import add_flags, read_settings, read_toml
 
 __all__ = ["main"]
-
-_KEPT_BYTES = 16 << 20
-"""Of freed memory, for each thread that frees some: as much as a few messages under CURVE take."""
 
 _EPILOG = """\
 example:
@@ -96,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = _configure(arguments)
         set_up_logging(config.log)
         _allow_open_files()
-        keep_freed_memory(_KEPT_BYTES)
+        keep_no_large_pieces()
         serve(config, progress=sys.stderr.isatty())
     except EmlioError as error:
         print(f"emlio-daemon: error: {error}", file=sys.stderr)
