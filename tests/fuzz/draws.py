@@ -88,6 +88,8 @@ class Draws:
                 return (0.0, -1.0, 125.5, 1e300, float("inf"), float("nan"))[self.byte() % 6]
             case inspect.NoneType():
                 return None
+            case inspect.LiteralType(values=values):
+                return values[self.byte() % len(values)]
             case inspect.UnionType(types=kinds):
                 return self._value(self.choice(kinds))
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):

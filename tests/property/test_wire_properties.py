@@ -35,6 +35,12 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.LiteralType(values=values):
             return st.sampled_from(values)
+        case inspect.FloatType(ge=low, le=high):
+            return st.floats(low, high, allow_nan=False)
+        case inspect.NoneType():
+            return st.none()
+        case inspect.UnionType(types=kinds):
+            return st.one_of([_values(one) for one in kinds])
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
             return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5))
         case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
