@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio.benchmarks.cli import main
 from emlio.benchmarks.link.accuracy import judge
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.emulated import EmulatedLink, why_not
@@ -19,6 +20,7 @@ from emlio.benchmarks.link.ping import measure_rtt_ns, ping_ns
 from emlio.benchmarks.link.relay import RelayedLink
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
+from emlio.benchmarks.results import read_results
 from emlio.errors import TransportError
 
 MS = 1_000_000
@@ -217,3 +219,16 @@ def test_a_link_is_measured_by_our_own_streams_where_there_is_no_iperf(
     assert (load.streams, load.tool) == (2, "sockets")
     assert load.bits_per_s > 10e6
     assert load.retransmits is not None
+
+
+def test_the_command_measures_a_relay_where_it_is_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "link.json"
+    argv = ["link", "--quick", "--kind", "relay", "--rtts", "1ms", "--streams", "2", "--json", str(path)]
+    assert main(argv) == 0
+    said = capsys.readouterr().out
+    assert "1 ms, 2 streams" in said
+    assert "kind: relay, on loopback: TCP does not see the distance" in said
+    results = read_results(path)
+    assert results.benchmark == "link"
+    assert dict(results.settings)["kind"] == "relay"
+    assert min(results.figures[0].values) >= 1.0
