@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from emlio.benchmarks.link.contract import ENTER
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.link.talk import LineCounts
 from emlio.errors import TransportError
@@ -23,7 +24,7 @@ _ETHERNET_BYTES: Final = 14
 _ALL_BITS_PER_S: Final = 100_000_000_000
 """Faster than any machine sends: with a rate, however high, netem keeps packets in order."""
 _PROBE_S: Final = 10.0
-_NEEDED: Final = ("tc", "ip", "unshare")
+_NEEDED: Final = ("tc", "ip", "unshare", ENTER)
 
 
 class _Qdisc(msgspec.Struct, frozen=True):
@@ -73,13 +74,14 @@ def read_line_counts(said: bytes, *, lossy: bool) -> LineCounts:
 
 def why_no_netem() -> str | None:
     """Why this process cannot have the kernel delay packets, or None when it can. Tries it once in a namespace of its own."""
-    places = [(program, shutil.which(program)) for program in _NEEDED]
-    missing = [program for program, place in places if place is None]
-    return f"needs the programs {', '.join(missing)}" if missing else _try(*(place or "" for _, place in places))
+    missing = [program for program in _NEEDED if shutil.which(program) is None]
+    if missing:
+        return f"needs the programs {', '.join(missing)}"
+    return _try(shutil.which("unshare") or "", shutil.which("tc") or "")
 
 
 @cache
-def _try(tc: str, _ip: str, unshare: str) -> str | None:
+def _try(unshare: str, tc: str) -> str | None:
     words = [unshare, "--net", tc, "qdisc", "add", "dev", "lo", "root", *netem_words(LinkSpec(rtt_ns=2_000_000))]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_PROBE_S, check=False)

@@ -74,10 +74,9 @@ def _wait(spec: LinkSpec, signals: int, storage: int, training: int) -> bool:
     """Until the end; whether somebody asked for it. Else nobody listens any more."""
     while True:
         ready = select.select([signals, SAID_FD], [], [])[0]
-        if SAID_FD in ready:
+        if signals not in ready:
             return False
-        told = os.read(signals, 64)
-        if signal.SIGTERM in told:
+        if signal.SIGTERM in os.read(signals, 64):
             return True
         # What leads to one end is sent by the other.
         say(

@@ -22,11 +22,11 @@ MS = 1_000_000
 SLOW_S = 60.0
 NOBODY = """
 import os
-from emlio.benchmarks.link.emulated import why_not
+from emlio.benchmarks.link.choice import choose_kind
 from emlio.benchmarks.processes import say
 os.setgroups([])
 os.setuid(65534)
-say(why_not())
+say(choose_kind(None))
 """
 ECHO = """
 import socket, sys
@@ -155,6 +155,8 @@ def test_nothing_is_left_when_the_block_ends_even_by_an_error() -> None:
         link.storage.make_socket()
 
 
-def test_who_may_not_make_a_link_is_told_why() -> None:
+def test_who_may_make_no_namespaces_is_told_why_and_gets_a_relay() -> None:
     with Child("nobody", [sys.executable, "-c", NOBODY]) as nobody:
-        assert nobody.hear(str, SLOW_S).startswith("needs ")
+        kind, missing = nobody.hear(tuple[str, list[str]], SLOW_S)
+    assert kind == "relay"
+    assert [reason.partition(" needs ")[0] for reason in missing] == ["netem", "emulated"]

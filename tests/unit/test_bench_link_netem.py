@@ -63,7 +63,8 @@ def test_netem_is_there_where_tc_takes_it_and_else_the_kernels_words_are_told(
     for folder in (knowing, ignorant):
         folder.mkdir()
         program(folder, "unshare", 'shift; exec "$@"')
-        program(folder, "ip", "exit 0")
+        for name in ("ip", "nsenter"):
+            program(folder, name, "exit 0")
     program(knowing, "tc", '[ "$*" = "qdisc add dev lo root netem limit 11184 delay 1000.000us" ]')
     program(ignorant, "tc", "echo 'Error: Specified qdisc kind is unknown.' >&2; exit 2")
     system = os.environ["PATH"]
@@ -72,7 +73,7 @@ def test_netem_is_there_where_tc_takes_it_and_else_the_kernels_words_are_told(
     monkeypatch.setenv("PATH", f"{ignorant}:{system}")
     assert why_no_netem() == "needs tc to know netem: Error: Specified qdisc kind is unknown."
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert why_no_netem() == "needs the programs tc, ip, unshare"
+    assert why_no_netem() == "needs the programs tc, ip, unshare, nsenter"
 
 
 def test_the_kernels_own_delay_comes_first_then_ours_then_a_relay() -> None:
