@@ -27,6 +27,9 @@ from emlio.benchmarks.delivery import run_delivery
 from emlio.benchmarks.document import check_page, put_into
 from emlio.benchmarks.energy import run_energy
 from emlio.benchmarks.examples import run_examples
+from emlio.benchmarks.link_accuracy import run_link
+from emlio.benchmarks.link_figures import render_link
+from emlio.benchmarks.link_plot import plot_link
 from emlio.benchmarks.memory import run_memory
 from emlio.benchmarks.pace import run_pace
 from emlio.benchmarks.pace_plot import plot_pace
@@ -45,6 +48,7 @@ from emlio.benchmarks.settings import (
     DeliverySettings,
     EnergySettings,
     ExamplesSettings,
+    LinkSettings,
     MemorySettings,
     PaceSettings,
     PaddingSettings,
@@ -105,6 +109,13 @@ COMMANDS: Final = {
     ),
     "examples": Command(
         settings=ExamplesSettings, run=run_examples, text="small Examples a second, decoded, for one rank"
+    ),
+    "link": Command(
+        settings=LinkSettings,
+        run=run_link,
+        text="how true the emulated link is that other benchmarks use: round trips, and what streams carry",
+        render=render_link,
+        plot=plot_link,
     ),
     "memory": Command(
         settings=MemorySettings, run=run_memory, text="memory of both sides while the consumer pauses, and its bounds"

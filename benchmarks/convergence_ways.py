@@ -4,7 +4,6 @@ Covers: starting the training beside what feeds it, on this machine or at the tw
 from outside. Does not cover: learning (emlio.benchmarks.convergence_training), comparing (emlio.benchmarks.convergence).
 """
 
-import os
 import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,9 @@ import msgspec
 
 from emlio.benchmarks.convergence_training import Epoch, Trained, TrainingOrder
 from emlio.benchmarks.daemon_process import RunningDaemon, running_daemon
-from emlio.benchmarks.link.devices import enter_namespace
-from emlio.benchmarks.link.emulated import EmulatedLink, LinkEnd, measure_rtt_ns
+from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.link.emulated import EmulatedLink
+from emlio.benchmarks.link.ping import measure_rtt_ns
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
 
@@ -122,11 +122,7 @@ def _daemon_at(end: LinkEnd, directory: Path) -> Generator[RunningDaemon, None, 
     flags = ("--bind", f"tcp://{end.address}:0", "--insecure")
 
     def start() -> RunningDaemon:
-        namespace = os.open(end.namespace, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            enter_namespace(namespace)
-        finally:
-            os.close(namespace)
+        end.enter()
         return ending.enter_context(running_daemon(directory, flags))
 
     # A process is born in the namespace of the thread that starts it, and stays there when the thread is gone.

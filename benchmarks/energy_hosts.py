@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.emulated import EmulatedLink, LinkEnd, why_not
+from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.link.emulated import EmulatedLink, why_not
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
 from emlio.energy.store import Store

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emlio.benchmarks.link.contract import LinkKind
 from emlio.benchmarks.scenario import parse_sizes
 from emlio.errors import ConfigError
 from emlio.planner.order import ShuffleMode
@@ -23,6 +24,7 @@ __all__ = [
     "DeliverySettings",
     "EnergySettings",
     "ExamplesSettings",
+    "LinkSettings",
     "MemorySettings",
     "PaceSettings",
     "PaddingSettings",
@@ -60,6 +62,17 @@ def _whole(value: Any) -> int:
 
 def _wholes(value: Any) -> tuple[int, ...]:
     return tuple(_whole(word) for word in str(value).split(","))
+
+
+def _durations_ns(value: Any) -> tuple[int, ...]:
+    durations = tuple(parse_duration_ns(word) for word in str(value).split(","))
+    if len(set(durations)) != len(durations):
+        raise ConfigError(f"must be times that differ, got {value!r}")
+    return durations
+
+
+def _kind(value: Any) -> LinkKind | None:
+    return LinkKind(_words(value, tuple(LinkKind))[0]) if value else None
 
 
 def _switch(value: Any) -> bool:
@@ -312,6 +325,35 @@ class PaceSettings(PlottedSettings):
         50_000_000, "how long the consumer takes for a batch (default 50ms)", parse=parse_duration_ns, metavar="TIME"
     )
     repeats: int = option(5, "runs of each pace, in turn (default 5)", parse=_whole, metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings(PlottedSettings):
+    """`emlio-bench link`."""
+
+    rtts: tuple[int, ...] = option(
+        (0, 1_000_000, 10_000_000, 30_000_000, 100_000_000),
+        "round trips that are asked for (default 0,1ms,10ms,30ms,100ms)",
+        parse=_durations_ns,
+        metavar="TIME,...",
+    )
+    streams: tuple[int, ...] = option(
+        (1, 8, 16, 32), "TCP streams at once (default 1,8,16,32)", parse=_wholes, metavar="N,..."
+    )
+    pings: int = option(100, "pings of each link in each round (default 100)", parse=_whole, metavar="N")
+    seconds: int = option(4, "whole seconds of a sample of streams (default 4)", parse=_whole, metavar="N")
+    repeats: int = option(
+        3, "rounds, each with a fresh link of every round trip (default 3)", parse=_whole, metavar="N"
+    )
+    tuned: bool = option(
+        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=_switch, switch=True
+    )
+    kind: LinkKind | None = option(
+        None,
+        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
+        parse=_kind,
+        metavar="KIND",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

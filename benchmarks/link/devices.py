@@ -1,10 +1,10 @@
-"""A network namespace with one TUN device in it, made by system calls.
+"""A network namespace, and one TUN device in it, made by system calls.
 
 The namespaces have no names. They live as long as somebody holds a descriptor of them, or runs in them; so whatever ends their
 owner, the kernel takes them down, and no tool is needed to make them or to clean up.
 
 Covers: namespace, device, address, what the kernel dropped before it was read. Does not cover: moving packets
-(emlio.benchmarks.link.forwarder).
+(emlio.benchmarks.link.forwarder); other devices (emlio.benchmarks.link.netem_holder).
 """
 
 import contextlib
@@ -17,7 +17,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PREFIX_BITS", "TUN_PATH", "End", "count_unread", "enter_namespace", "make_end"]
+from emlio.benchmarks.link.buffers import tune_buffers
+
+__all__ = [
+    "PREFIX_BITS",
+    "STORAGE_ADDRESS",
+    "STORAGE_DEVICE",
+    "TRAINING_ADDRESS",
+    "TRAINING_DEVICE",
+    "TUN_PATH",
+    "End",
+    "count_unread",
+    "enter_namespace",
+    "make_end",
+    "make_namespace",
+]
+
+# Every link has namespaces of its own, so all can have the same addresses.
+STORAGE_ADDRESS: Final = "10.77.0.1"
+TRAINING_ADDRESS: Final = "10.77.0.2"
+STORAGE_DEVICE: Final = "emlio-storage"
+TRAINING_DEVICE: Final = "emlio-training"
 
 TUN_PATH: Final = "/dev/net/tun"
 PREFIX_BITS: Final = 24
@@ -69,12 +89,11 @@ def enter_namespace(descriptor: int) -> None:
         raise _error("setns")
 
 
-def make_end(name: str, address: str) -> End:
-    """Move the calling thread into a new network namespace that has loopback and a device with this address.
+def make_namespace(*, tuned: bool) -> int:
+    """Move the calling thread into a new network namespace that has loopback, and hand out a descriptor of it.
 
     Args:
-        name: of the device.
-        address: its IPv4 address; others of the same `PREFIX_BITS` bits are reached through it.
+        tuned: whether TCP's buffers may become large in it.
     """
     if _unshare(_CLONE_NEWNET) != 0:
         raise _error("unshare")
@@ -82,13 +101,27 @@ def make_end(name: str, address: str) -> End:
         # Else each device sends router solicitations, which would be counted. Where it cannot be set they do no harm.
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{group}/disable_ipv6").write_text("1", encoding="ascii")
-    namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    if tuned:
+        tune_buffers()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        fcntl.ioctl(asked, _SIOCSIFFLAGS, _request(_LOOPBACK, struct.pack("=H", _IFF_UP)))
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def make_end(name: str, address: str, *, tuned: bool = False) -> End:
+    """Move the calling thread into a new network namespace that has loopback and a device with this address.
+
+    Args:
+        name: of the device.
+        address: its IPv4 address; others of the same `PREFIX_BITS` bits are reached through it.
+        tuned: whether TCP's buffers may become large in it.
+    """
+    namespace = make_namespace(tuned=tuned)
     packets = os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(packets, _TUNSETIFF, _request(name, struct.pack("=H", _TUN_FLAGS)))
     fcntl.ioctl(packets, _TUNSETOFFLOAD, _TUN_OFFLOADS)
     mask = (0xFFFF_FFFF << (32 - PREFIX_BITS)) & 0xFFFF_FFFF
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        fcntl.ioctl(asked, _SIOCSIFFLAGS, _request(_LOOPBACK, struct.pack("=H", _IFF_UP)))
         fcntl.ioctl(asked, _SIOCSIFADDR, _request(name, _address(socket.inet_aton(address))))
         fcntl.ioctl(asked, _SIOCSIFNETMASK, _request(name, _address(mask.to_bytes(4, "big"))))
         fcntl.ioctl(asked, _SIOCSIFTXQLEN, _request(name, struct.pack("=i", _QUEUE_PACKETS)))

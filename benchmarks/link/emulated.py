@@ -1,109 +1,92 @@
 """A link between two network namespaces, for as long as a `with` block.
 
-Covers: starting and ending it, its two ends, why there can be none here, its round trip as TCP finds it. Does not cover: moving
-packets (emlio.benchmarks.link.forwarder).
+Covers: starting and ending it, its two ends, why there can be none here. Does not cover: moving packets
+(emlio.benchmarks.link.forwarder), the kernel's own delay (emlio.benchmarks.link.netem).
 """
 
 import os
 import shutil
 import signal
-import socket
-import statistics
 import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from emlio.benchmarks.link.devices import TUN_PATH, enter_namespace
-from emlio.benchmarks.link.forwarder import STORAGE_ADDRESS, TRAINING_ADDRESS, LinkCounts, Started
+from emlio.benchmarks.link.contract import ENTER, LinkEnd, LinkKind
+from emlio.benchmarks.link.devices import STORAGE_ADDRESS, TRAINING_ADDRESS, TUN_PATH
 from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.link.talk import LinkCounts, Started
 from emlio.benchmarks.processes import Child
-from emlio.errors import TransportError
+from emlio.errors import ConfigError, TransportError
 
-__all__ = ["EmulatedLink", "LinkEnd", "measure_rtt_ns", "why_not"]
+__all__ = ["EmulatedLink", "why_not"]
 
-_ENTER: Final = "nsenter"
 _ANSWER_S: Final = 30.0
-_PINGS: Final = 21
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkEnd:
-    """One side of a link.
-
-    Attributes:
-        address: its IPv4 address, which the other side reaches.
-        namespace: file of its network namespace, good while the link is up.
-    """
-
-    address: str
-    namespace: Path
-
-    def command(self, argv: Sequence[str]) -> list[str]:
-        """How a program is run at this end. It keeps its process id, and sees the same files as any other."""
-        return [_ENTER, f"--net={self.namespace}", "--", *argv]
-
-    def make_socket(self) -> socket.socket:
-        """A TCP socket at this end, for this process; which thread uses it makes no difference."""
-        # A socket stays in the namespace it was made in. Threads change theirs one by one, so one that ends here may.
-        with ThreadPoolExecutor(1, "emlio-link-end") as thread:
-            return thread.submit(self._open).result()
-
-    def _open(self) -> socket.socket:
-        try:
-            namespace = os.open(self.namespace, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                enter_namespace(namespace)
-            finally:
-                os.close(namespace)
-            return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        except OSError as error:
-            raise TransportError(f"a socket at {self.address} must be made while the link is up: {error}") from error
+_PROCESSES: Final = {
+    LinkKind.EMULATED: "emlio.benchmarks.link.forwarder",
+    LinkKind.NETEM: "emlio.benchmarks.link.netem_holder",
+}
 
 
 class EmulatedLink:
-    """Two network namespaces and the path between them. All of it ends with the `with` block, or with this process.
+    """Two network namespaces and the path between them. See `Link`.
+
+    All of it ends with the `with` block. Where this process ends without that, also when it is killed, programs at both ends are
+    killed too.
 
     Attributes:
         spec: what was asked for.
+        kind: who delays packets.
         storage: the end where a daemon belongs.
         training: the end where ranks belong.
     """
 
-    def __init__(self, spec: LinkSpec) -> None:
+    def __init__(self, spec: LinkSpec, kind: LinkKind = LinkKind.EMULATED) -> None:
         """Bring it up.
 
         Args:
             spec: what is wanted.
+            kind: `EMULATED` or, where `why_no_netem` has nothing against it, `NETEM`.
         """
+        if kind not in _PROCESSES:
+            raise ConfigError(f"kind must be one of {', '.join(_PROCESSES)} for a link of namespaces, got {kind}")
         self.spec = spec
+        self.kind = kind
         orders = msgspec.json.encode(spec).decode()
         self._ending = ExitStack()
-        self._child = self._ending.enter_context(
-            Child("the link", [sys.executable, "-m", "emlio.benchmarks.link.forwarder", orders])
-        )
+        self._child = self._ending.enter_context(Child("the link", [sys.executable, "-m", _PROCESSES[kind], orders]))
         try:
             started = self._child.hear(Started, _ANSWER_S)
             if started.problem is not None:
-                raise TransportError(f"a link needs network namespaces and a TUN device: {started.problem}")
+                raise TransportError(f"a link needs network namespaces and devices in them: {started.problem}")
         except BaseException:
             self.close()
             raise
         descriptors = Path(f"/proc/{self._child.pid}/fd")
-        self.storage = LinkEnd(address=STORAGE_ADDRESS, namespace=descriptors / str(started.storage_namespace))
-        self.training = LinkEnd(address=TRAINING_ADDRESS, namespace=descriptors / str(started.training_namespace))
+        self.storage, self.training = (
+            LinkEnd(address=address, listen=address, namespace=descriptors / str(namespace))
+            for address, namespace in (
+                (STORAGE_ADDRESS, started.storage_namespace),
+                (TRAINING_ADDRESS, started.training_namespace),
+            )
+        )
 
     @property
     def pid(self) -> int:
-        """Of the process that moves the packets, for those who count its processor time apart."""
+        """Of the process that moves the packets."""
         return self._child.pid
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """See `Link`."""
+        return (self._child.pid,)
+
+    def offer(self, ports: Sequence[int]) -> None:
+        """See `Link`. There is nothing to do: one end reaches all ports of the other."""
 
     def counts(self) -> LinkCounts:
         """What became of the packets so far."""
@@ -133,45 +116,10 @@ def why_not() -> str | None:
         return f"needs to read and write {TUN_PATH}"
     if os.geteuid() != 0:
         return "needs root, for network namespaces"
-    if shutil.which(_ENTER) is None:
-        return f"needs the program {_ENTER}, of util-linux"
+    if shutil.which(ENTER) is None:
+        return f"needs the program {ENTER}, of util-linux"
     try:
         EmulatedLink(LinkSpec(rtt_ns=0)).close()
     except TransportError as error:
         return str(error)
     return None
-
-
-def measure_rtt_ns(link: EmulatedLink, pings: int = _PINGS) -> int:
-    """The median round trip of one byte over an open TCP connection.
-
-    One thread plays both sides, so that waking another is not measured.
-
-    Args:
-        link: which nobody else should use meanwhile.
-        pings: how many.
-    """
-    try:
-        with link.storage.make_socket() as listener, link.training.make_socket() as near:
-            for one in (listener, near):
-                one.settimeout(_ANSWER_S)
-            listener.bind((link.storage.address, 0))
-            listener.listen(1)
-            near.connect(listener.getsockname())
-            far, _ = listener.accept()
-            with far:
-                far.settimeout(_ANSWER_S)
-                for one in (far, near):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _ping(near, far)
-                return round(statistics.median(_ping(near, far) for _ in range(pings)))
-    except OSError as error:
-        raise TransportError(f"a byte must come back over the link: {error}") from error
-
-
-def _ping(near: socket.socket, far: socket.socket) -> int:
-    begun_ns = time.monotonic_ns()
-    near.sendall(b"?")
-    far.sendall(far.recv(1))
-    near.recv(1)
-    return time.monotonic_ns() - begun_ns

@@ -1,94 +1,45 @@
 """The process that is the link: python -m emlio.benchmarks.link.forwarder SPEC.
 
 It makes both ends, says where they are, and then moves packets until it is told to end (SIGTERM) or nobody listens to it any
-more. SIGUSR1 asks it what it has counted.
+more; in the latter case it ends whoever is left in its namespaces. SIGUSR1 asks it what it has counted.
 
 Covers: reading, holding back, writing; one thread for both directions. Does not cover: starting it
 (emlio.benchmarks.link.emulated).
 """
 
-import contextlib
-import ctypes
-import gc
 import os
 import select
 import signal
 import sys
 import time
-from dataclasses import dataclass
-from types import FrameType
 from typing import Final
 
 import msgspec
 
-from emlio.benchmarks.link.devices import End, count_unread, make_end
+from emlio.benchmarks.link.devices import (
+    STORAGE_ADDRESS,
+    STORAGE_DEVICE,
+    TRAINING_ADDRESS,
+    TRAINING_DEVICE,
+    End,
+    count_unread,
+    make_end,
+)
+from emlio.benchmarks.link.inhabitants import end_inhabitants
+from emlio.benchmarks.link.jitter import JitterDraw
 from emlio.benchmarks.link.line import Line
 from emlio.benchmarks.link.loss import LossDraw
 from emlio.benchmarks.link.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
+from emlio.benchmarks.link.promptness import SAID_FD, be_prompt, hear_signals
 from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started
 from emlio.benchmarks.processes import say
 
-__all__ = ["STORAGE_ADDRESS", "TRAINING_ADDRESS", "LineCounts", "LinkCounts", "Started", "main"]
-
-# Every link has namespaces of its own, so all can have the same addresses.
-STORAGE_ADDRESS: Final = "10.77.0.1"
-TRAINING_ADDRESS: Final = "10.77.0.2"
+__all__ = ["main"]
 
 _PACKET_BYTES: Final = OFFLOAD_BYTES + 65_535
 _BATCH_PACKETS: Final = 32
 """Read from one side before the other side is looked at."""
-_PRIORITY: Final = 1
-_PR_SET_TIMERSLACK: Final = 29
-_M_TRIM_THRESHOLD: Final = -1
-_M_TOP_PAD: Final = -2
-_MEMORY_STEP_BYTES: Final = 8 << 20
-_SAID_FD: Final = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """The first that a forwarder says.
-
-    Attributes:
-        storage_namespace: number of its descriptor of the storage side's namespace.
-        training_namespace: the same of the training side's.
-        problem: why there is no link, or None.
-    """
-
-    storage_namespace: int = -1
-    training_namespace: int = -1
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineCounts:
-    """What became of one direction's packets. A packet may stand for many segments.
-
-    Attributes:
-        packets: taken, those with lost segments in the pieces that remained.
-        wire_bytes: of them, each segment with its headers.
-        lost_segments: by the loss that was asked for.
-        overflowed_packets: beyond what the direction holds.
-        unread_packets: dropped by the kernel before the forwarder read them: it was too slow.
-        refused_packets: that the receiving kernel did not take.
-        latest_ns: how long after its time a packet was handed over at worst.
-    """
-
-    packets: int
-    wire_bytes: int
-    lost_segments: int
-    overflowed_packets: int
-    unread_packets: int
-    refused_packets: int
-    latest_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkCounts:
-    """Both directions, named after where they lead."""
-
-    to_training: LineCounts
-    to_storage: LineCounts
 
 
 class _Direction:
@@ -97,7 +48,12 @@ class _Direction:
     def __init__(self, source: End, target: End, spec: LinkSpec, name: str) -> None:
         self.source = source
         self._target = target
-        self._line = Line(delay_ns=spec.delay_ns, rate_bytes_per_s=spec.rate_bytes_per_s, held_bytes=spec.held_bytes)
+        self._line: Line[bytes] = Line(
+            delay_ns=spec.delay_ns,
+            rate_bytes_per_s=spec.rate_bytes_per_s,
+            held_bytes=spec.held_bytes,
+            jitter=JitterDraw(spec.jitter_ns, spec.seed, name).draw if spec.jitter_ns else None,
+        )
         self._loss = LossDraw(spec.loss, spec.seed, name) if spec.loss else None
         self._refused = 0
 
@@ -139,9 +95,10 @@ class _Direction:
         )
 
 
-def _forward(to_training: _Direction, to_storage: _Direction, signals: int) -> None:
+def _forward(to_training: _Direction, to_storage: _Direction, signals: int) -> bool:
+    """Until the end; whether somebody asked for it. Else nobody listens any more."""
     # The write end of a pipe becomes readable, as far as select knows, when nobody can read from it any more.
-    watched = [to_training.source.packets, to_storage.source.packets, signals, _SAID_FD]
+    watched = [to_training.source.packets, to_storage.source.packets, signals, SAID_FD]
     while True:
         dues = [due for due in (to_training.give(), to_storage.give()) if due is not None]
         wait_s = max(min(dues) - time.monotonic_ns(), 0) / 1e9 if dues else None
@@ -151,51 +108,32 @@ def _forward(to_training: _Direction, to_storage: _Direction, signals: int) -> N
                 to_training.take()
             elif descriptor == to_storage.source.packets:
                 to_storage.take()
-            elif descriptor == _SAID_FD:
-                return
+            elif descriptor == SAID_FD:
+                return False
             else:
                 told = os.read(signals, 64)
                 if signal.SIGTERM in told:
-                    return
+                    return True
                 say(LinkCounts(to_training=to_training.counts(), to_storage=to_storage.counts()))
-
-
-def _make_ready() -> None:
-    # Ahead of every ordinary process: a nicer value alone leaves packets tens of milliseconds late on a busy machine. Where it is
-    # not allowed `latest_ns` tells.
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)  # else each wait is up to 50 µs too long
-    if hasattr(libc, "mallopt"):
-        # Else memory goes back to the kernel with nearly every packet, and its pages are cleared for the next.
-        libc.mallopt(_M_TRIM_THRESHOLD, -1)
-        libc.mallopt(_M_TOP_PAD, _MEMORY_STEP_BYTES)
-    gc.disable()  # nothing here refers to itself, and a pause is a delay
-
-
-def _leave_it_to_the_descriptor(number: int, frame: FrameType | None) -> None:
-    """A handler must be there, or the default one ends the process."""
 
 
 def main(orders: str) -> None:
     """Be the link until told to end."""
     spec = msgspec.json.decode(orders, type=LinkSpec)
-    signals, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(told)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, _leave_it_to_the_descriptor)
+    signals = hear_signals()
     try:
-        storage = make_end("emlio-storage", STORAGE_ADDRESS)
-        training = make_end("emlio-training", TRAINING_ADDRESS)
+        storage = make_end(STORAGE_DEVICE, STORAGE_ADDRESS, tuned=spec.tuned)
+        training = make_end(TRAINING_DEVICE, TRAINING_ADDRESS, tuned=spec.tuned)
     except OSError as error:
         say(Started(problem=str(error)))
         return
-    _make_ready()
+    be_prompt()
     say(Started(storage_namespace=storage.namespace, training_namespace=training.namespace))
-    _forward(
+    asked = _forward(
         _Direction(storage, training, spec, "to-training"), _Direction(training, storage, spec, "to-storage"), signals
     )
+    if not asked:
+        end_inhabitants((storage.namespace, training.namespace))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What kind of link is wanted.
 
-Covers: round trip, rate, loss, and how much one direction may hold. Does not cover: making it (emlio.benchmarks.link.emulated).
+Covers: round trip, jitter, rate, loss, how much one direction may hold, TCP's buffers at its ends. Does not cover: making it
+(emlio.benchmarks.link.choice).
 """
 
 from dataclasses import dataclass
@@ -30,9 +31,11 @@ class LinkSpec:
         rate_bytes_per_s: how fast each direction's line is, in bytes of IP packets; None for as fast as this machine can.
         loss: the share of wire segments that never arrive. A packet handed over by the kernel stands for up to 45 of them,
             and each is lost or not on its own.
-        seed: draws which segments are lost.
+        seed: draws which segments are lost, and the jitter.
         queue_bytes: the most one direction holds, waiting for the line or on its way; packets beyond it are dropped and counted.
             None for `held_bytes`' own choice.
+        jitter_ns: how much longer or shorter than half the round trip a packet takes at most. Packets keep their order.
+        tuned: whether TCP may take 64 MB a connection at both ends; else what this machine's own setting is.
     """
 
     rtt_ns: int
@@ -40,6 +43,8 @@ class LinkSpec:
     loss: float = 0.0
     seed: int = 0
     queue_bytes: int | None = None
+    jitter_ns: int = 0
+    tuned: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.rtt_ns <= _LONGEST_RTT_NS:
@@ -52,6 +57,9 @@ class LinkSpec:
             raise ConfigError(
                 f"queue_bytes must hold one packet of {_LONGEST_PACKET_BYTES} bytes, got {self.queue_bytes}"
             )
+
+        if not 0 <= self.jitter_ns <= self.delay_ns:
+            raise ConfigError(f"jitter_ns must be in [0, {self.delay_ns}], half the round trip, got {self.jitter_ns}")
 
     @property
     def delay_ns(self) -> int:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.emulated import EmulatedLink, LinkEnd, why_not
+from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.link.emulated import EmulatedLink, why_not
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.keys.key import PublicKey
 from emlio.testing.datasets import make_dataset

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import select
-import signal
 import socket
 import sys
 import time
@@ -12,29 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.emulated import EmulatedLink, LinkEnd, measure_rtt_ns, why_not
+from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.link.emulated import EmulatedLink, why_not
+from emlio.benchmarks.link.ping import measure_rtt_ns
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
 from emlio.errors import TransportError
+from emlio.testing.namespaces import holders
 
 MS = 1_000_000
 SLOW_S = 60.0
-DRIVER = """
-import signal
-from emlio.benchmarks.link.emulated import EmulatedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import say
-link = EmulatedLink(LinkSpec(rtt_ns=0))
-say(link.pid)
-signal.pause()
-"""
 NOBODY = """
 import os
-from emlio.benchmarks.link.emulated import why_not
+from emlio.benchmarks.link.choice import choose_kind
 from emlio.benchmarks.processes import say
 os.setgroups([])
 os.setuid(65534)
-say(why_not())
+say(choose_kind(None))
 """
 ECHO = """
 import socket, sys
@@ -82,24 +74,6 @@ def send_over(link: EmulatedLink, data: bytes) -> tuple[str, float]:
                 arrived.update(chunk)
         sending.result()
     return arrived.hexdigest(), time.monotonic() - begun
-
-
-def holders(namespace: os.stat_result) -> list[str]:
-    """Whatever keeps a network namespace alive."""
-    found: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            places = [process / "ns/net", *(process / "fd").iterdir()]
-        except OSError:
-            continue
-        for place in places:
-            try:
-                seen = place.stat()
-            except OSError:
-                continue
-            if (seen.st_dev, seen.st_ino) == (namespace.st_dev, namespace.st_ino):
-                found.append(str(place))
-    return found
 
 
 def test_a_ping_takes_the_round_trip_that_was_asked_for() -> None:
@@ -181,17 +155,8 @@ def test_nothing_is_left_when_the_block_ends_even_by_an_error() -> None:
         link.storage.make_socket()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_link_ends_with_its_owner_however_that_ends(number: signal.Signals) -> None:
-    with Child("driver", [sys.executable, "-c", DRIVER]) as driver:
-        link = os.pidfd_open(driver.hear(int, SLOW_S))
-        try:
-            os.kill(driver.pid, number)
-            assert select.select([link], [], [], SLOW_S)[0] == [link]
-        finally:
-            os.close(link)
-
-
-def test_who_may_not_make_a_link_is_told_why() -> None:
+def test_who_may_make_no_namespaces_is_told_why_and_gets_a_relay() -> None:
     with Child("nobody", [sys.executable, "-c", NOBODY]) as nobody:
-        assert nobody.hear(str, SLOW_S).startswith("needs ")
+        kind, missing = nobody.hear(tuple[str, list[str]], SLOW_S)
+    assert kind == "relay"
+    assert [reason.partition(" needs ")[0] for reason in missing] == ["netem", "emulated"]

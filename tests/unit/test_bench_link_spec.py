@@ -16,6 +16,8 @@ from emlio.errors import ConfigError
         ({"rtt_ns": 0, "loss": 1.0}, r"loss must be in \[0, 1\), got 1.0"),
         ({"rtt_ns": 0, "loss": -0.1}, "loss must be in"),
         ({"rtt_ns": 0, "loss": float("nan")}, "loss must be in"),
+        ({"rtt_ns": 10, "jitter_ns": -1}, r"jitter_ns must be in \[0, 5\], half the round trip, got -1"),
+        ({"rtt_ns": 10, "jitter_ns": 6}, r"jitter_ns must be in \[0, 5\], half the round trip, got 6"),
         ({"rtt_ns": 0, "queue_bytes": 1500}, "queue_bytes must hold one packet of 65545 bytes, got 1500"),
     ],
 )
@@ -44,5 +46,5 @@ def test_what_a_direction_holds_can_be_said() -> None:
 
 
 def test_the_forwarder_hears_what_was_asked_for() -> None:
-    spec = LinkSpec(rtt_ns=1, rate_bytes_per_s=2, loss=0.25, seed=3, queue_bytes=70_000)
+    spec = LinkSpec(rtt_ns=4, rate_bytes_per_s=2, loss=0.25, seed=3, queue_bytes=70_000, jitter_ns=2, tuned=True)
     assert msgspec.json.decode(msgspec.json.encode(spec), type=LinkSpec) == spec

@@ -1,0 +1,157 @@
+"""Whether a link is what was asked for.
+
+Covers: its round trip and what streams carried, beside what was asked, as one value for results. Pure. Does not cover:
+measuring (emlio.benchmarks.link.ping, emlio.benchmarks.link.throughput).
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.benchmarks.link.contract import LinkKind
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.link.throughput import Load
+from emlio.errors import ConfigError
+from emlio.units import format_duration
+
+__all__ = [
+    "LEAST_BITS_PER_S",
+    "LEAST_STREAMS",
+    "LinkReport",
+    "RoundTrip",
+    "judge",
+    "least_bits_per_s",
+    "rtt_bounds_ns",
+    "summarise_pings",
+]
+
+LEAST_STREAMS: Final = 16
+LEAST_BITS_PER_S: Final = 6e9
+"""What this many streams or more must carry together, up to `_LEAST_RTT_NS`, for a link to be no limit for what is measured."""
+
+_LEAST_RTT_NS: Final = 30_000_000
+_RTT_SHARE: Final = 0.05
+_RTT_NS: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTrip:
+    """Pings of an idle link, in nanoseconds.
+
+    Attributes:
+        median: of all.
+        low: 5 of 100 were at most this long.
+        high: 95 of 100 were at most this long.
+        most: the longest.
+        pings: how many.
+    """
+
+    median: int
+    low: int
+    high: int
+    most: int
+    pings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkReport:
+    """A link as it was found, for results.
+
+    Attributes:
+        kind: how it was made.
+        rtt_ns: that was asked for.
+        jitter_ns: likewise.
+        loss: likewise, a share of segments.
+        rate_bytes_per_s: likewise; None for as fast as can be.
+        tuned: whether TCP's buffers were raised.
+        measured: its round trip.
+        loads: what streams carried.
+        missed: in which ways it is not what was asked for, in words; none where it is.
+    """
+
+    kind: LinkKind
+    rtt_ns: int
+    jitter_ns: int
+    loss: float
+    rate_bytes_per_s: int | None
+    tuned: bool
+    measured: RoundTrip
+    loads: tuple[Load, ...]
+    missed: tuple[str, ...]
+
+
+def rtt_bounds_ns(rtt_ns: int) -> tuple[int, int]:
+    """Between which the median of pings must lie."""
+    margin_ns = max(round(rtt_ns * _RTT_SHARE), _RTT_NS)
+    return max(rtt_ns - margin_ns, 0), rtt_ns + margin_ns
+
+
+def summarise_pings(pings_ns: Sequence[int]) -> RoundTrip:
+    """What they say together."""
+    if not pings_ns:
+        raise ConfigError("a round trip must have at least one ping, got none")
+    ordered = sorted(pings_ns)
+    return RoundTrip(
+        median=round(statistics.median(ordered)),
+        low=_at(ordered, 5),
+        high=_at(ordered, 95),
+        most=ordered[-1],
+        pings=len(ordered),
+    )
+
+
+def judge(spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequence[Load] = ()) -> LinkReport:
+    """Compare what was found with what was asked for.
+
+    Args:
+        spec: what was asked for.
+        kind: how the link was made.
+        pings_ns: of the idle link.
+        loads: of the link alone.
+    """
+    found = summarise_pings(pings_ns)
+    missed = [*_missed_rtt(spec, found), *(reason for load in loads for reason in _missed_load(spec, load))]
+    return LinkReport(
+        kind=kind,
+        rtt_ns=spec.rtt_ns,
+        jitter_ns=spec.jitter_ns,
+        loss=spec.loss,
+        rate_bytes_per_s=spec.rate_bytes_per_s,
+        tuned=spec.tuned,
+        measured=found,
+        loads=tuple(loads),
+        missed=tuple(missed),
+    )
+
+
+def least_bits_per_s(spec: LinkSpec, streams: int) -> float | None:
+    """What so many streams must carry together; None where nothing is asked of them."""
+    plain = spec.rate_bytes_per_s is None and not spec.loss
+    return LEAST_BITS_PER_S if plain and streams >= LEAST_STREAMS and spec.rtt_ns <= _LEAST_RTT_NS else None
+
+
+def _at(ordered: Sequence[int], percent: int) -> int:
+    """The smallest value that so many of 100 do not exceed."""
+    return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]
+
+
+def _missed_rtt(spec: LinkSpec, found: RoundTrip) -> list[str]:
+    low, high = rtt_bounds_ns(spec.rtt_ns)
+    if low <= found.median <= high:
+        return []
+    asked, got = format_duration(spec.rtt_ns), format_duration(found.median)
+    return [f"round trip {got} where {asked} was asked for"]
+
+
+def _missed_load(spec: LinkSpec, load: Load) -> list[str]:
+    missed: list[str] = []
+    least, rate = least_bits_per_s(spec, load.streams), spec.rate_bytes_per_s
+    got = f"{load.bits_per_s / 1e9:.3g} Gbit/s with {load.streams} streams"
+    if least is not None and load.bits_per_s < least:
+        missed.append(f"{got} where {least / 1e9:g} must pass")
+    if rate is not None and load.bits_per_s > rate * 8:
+        missed.append(f"{got} where the line's rate is {rate * 8 / 1e9:.3g}")
+    if load.dropped_packets and rate is None:
+        missed.append(f"{load.dropped_packets} packets dropped with {load.streams} streams where none should be")
+    return missed

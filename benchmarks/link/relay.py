@@ -1,0 +1,129 @@
+"""A link for those who may make no namespaces: bytes are held back between two addresses of loopback.
+
+TCP ends at the relay on both sides, so it does not see the distance: it starts fast, and loses nothing. What is measured over it
+is marked.
+
+Covers: starting and ending it, its two ends, the ports that are reached through it. Does not cover: holding back
+(emlio.benchmarks.link.relaying).
+"""
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from emlio.benchmarks.link.contract import LinkEnd, LinkKind
+from emlio.benchmarks.link.relaying import RelayOrder
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started, add_counts
+from emlio.benchmarks.processes import Child
+from emlio.errors import ConfigError, TransportError
+
+__all__ = ["RelayedLink", "relay_addresses"]
+
+_ANSWER_S: Final = 30.0
+_FIRST_NETWORK: Final = 64
+_NETWORKS: Final = 64
+_LINKS: Final = 80
+_numbers = itertools.count()
+
+
+def relay_addresses(process: int, number: int) -> tuple[str, str, str]:
+    """Where clients connect to, where servers listen, where the training end is: others for each link on a machine.
+
+    Args:
+        process: the number of the link's owner.
+        number: of the link among those of its owner.
+    """
+    network, place = divmod(process, 256)
+    first = 1 + 3 * (number % _LINKS)
+    front, back, near = (f"127.{_FIRST_NETWORK + network % _NETWORKS}.{place}.{first + step}" for step in range(3))
+    return front, back, near
+
+
+class RelayedLink:
+    """Two addresses of loopback and what delays bytes between them. See `Link`.
+
+    Both ends are this machine's own network: a server that listens at 0.0.0.0 is reached without a delay too, so servers must
+    listen at `storage.listen`.
+
+    Attributes:
+        spec: what was asked for.
+        kind: a relay.
+        storage: where servers listen, under another address than the one they are reached at.
+        training: where clients are.
+    """
+
+    def __init__(self, spec: LinkSpec) -> None:
+        """See the class.
+
+        Args:
+            spec: what is wanted; TCP's own bytes cannot be lost.
+        """
+        if spec.loss:
+            raise ConfigError(f"loss must be 0 over a relay, which carries a stream and no segments, got {spec.loss}")
+        self.spec = spec
+        self.kind = LinkKind.RELAY
+        front, back, near = relay_addresses(os.getpid(), next(_numbers))
+        self.storage = LinkEnd(address=front, listen=back, namespace=None)
+        self.training = LinkEnd(address=near, listen=near, namespace=None)
+        self._ending = ExitStack()
+        self._relays: list[Child] = []
+        self._offered: set[int] = set()
+        self._closed = False
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """See `Link`."""
+        return tuple(relay.pid for relay in self._relays)
+
+    def offer(self, ports: Sequence[int]) -> None:
+        """See `Link`. Ports that were offered before stay as they are."""
+        self._check_open()
+        new = tuple(port for port in dict.fromkeys(ports) if port not in self._offered)
+        if not new:
+            return
+        order = RelayOrder(spec=self.spec, listen=self.storage.address, target=self.storage.listen, ports=new)
+        command = [sys.executable, "-m", "emlio.benchmarks.link.relaying", msgspec.json.encode(order).decode()]
+        relay = self._ending.enter_context(Child("the relay", command))
+        started = relay.hear(Started, _ANSWER_S)
+        if started.problem is not None:
+            raise TransportError(f"a relay must be able to listen: {started.problem}")
+        self._relays.append(relay)
+        self._offered.update(new)
+
+    def counts(self) -> LinkCounts:
+        """See `Link`."""
+        self._check_open()
+        to_training, to_storage = LineCounts(), LineCounts()
+        for relay in self._relays:
+            os.kill(relay.pid, signal.SIGUSR1)
+            said = relay.hear(LinkCounts, _ANSWER_S)
+            to_training, to_storage = (
+                add_counts(to_training, said.to_training),
+                add_counts(to_storage, said.to_storage),
+            )
+        return LinkCounts(to_training=to_training, to_storage=to_storage)
+
+    def close(self) -> None:
+        """Take it down, and with it every connection through it."""
+        self._closed = True
+        self._ending.close()
+
+    def _check_open(self) -> None:
+        if self._closed or not all(relay.running for relay in self._relays):
+            raise TransportError("a link must be up to be used, this one has ended")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

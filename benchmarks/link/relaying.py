@@ -1,0 +1,148 @@
+"""The process that is a relay: python -m emlio.benchmarks.link.relaying ORDERS.
+
+It listens for clients, connects each to the server of the same port, and holds back what they say to each other. It ends when it
+is told to (SIGTERM) or nobody listens to it any more. SIGUSR1 asks it what it has counted.
+
+A client's handshake costs it nothing here, since the relay is near; so the relay makes its first bytes wait for as long as the
+handshake would have taken. What one connection may have on its way is half of what TCP would let it send in a round trip.
+
+Covers: listening, waiting, both lines. Does not cover: one connection (emlio.benchmarks.link.relayed_connection), starting it
+(emlio.benchmarks.link.relay).
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from selectors import EVENT_READ, EpollSelector
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.link.buffers import TUNED_BYTES, most_to_send
+from emlio.benchmarks.link.jitter import JitterDraw
+from emlio.benchmarks.link.line import Line
+from emlio.benchmarks.link.promptness import SAID_FD, be_prompt, hear_signals
+from emlio.benchmarks.link.relayed_connection import Connection, Parcel, Wires
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started
+from emlio.benchmarks.processes import say
+
+__all__ = ["RelayOrder", "main"]
+
+_BACKLOG: Final = 512
+
+
+class RelayOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a relay must know.
+
+    Attributes:
+        spec: of the link.
+        listen: the address clients connect to.
+        target: the address servers listen at.
+        ports: of both.
+    """
+
+    spec: LinkSpec
+    listen: str
+    target: str
+    ports: tuple[int, ...]
+
+
+class _Relay:
+    """All that is open."""
+
+    def __init__(self, order: RelayOrder) -> None:
+        spec = order.spec
+        self._target = order.target
+        self._selector = EpollSelector()
+        self._wires = Wires(
+            selector=self._selector,
+            to_storage=_line(spec, "to-storage"),
+            to_training=_line(spec, "to-training"),
+            most_bytes=(TUNED_BYTES if spec.tuned else most_to_send()) // 2,
+        )
+        self._handshakes: Line[tuple[Connection]] = Line(
+            delay_ns=spec.rtt_ns, rate_bytes_per_s=None, held_bytes=sys.maxsize
+        )
+        for port in order.ports:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind((order.listen, port))
+            listener.listen(_BACKLOG)
+            self._selector.register(listener, EVENT_READ, port)
+
+    def run(self, signals: int) -> None:
+        """Until the end."""
+        # An epoll waits in whole milliseconds, select does not; and it can wait for an epoll.
+        watched = [self._selector.fileno(), signals, SAID_FD]
+        while True:
+            due_ns = self._give()
+            wait_s = max(due_ns - time.monotonic_ns(), 0) / 1e9 if due_ns is not None else None
+            ready = select.select(watched, [], [], wait_s)[0]
+            if SAID_FD in ready:
+                return
+            if signals in ready:
+                if signal.SIGTERM in os.read(signals, 64):
+                    return
+                say(
+                    LinkCounts(to_training=_counts(self._wires.to_training), to_storage=_counts(self._wires.to_storage))
+                )
+            if self._selector.fileno() in ready:
+                self._serve()
+
+    def _give(self) -> int | None:
+        """Hand out what has arrived; when the next does."""
+        while (handshake := self._handshakes.give(time.monotonic_ns())) is not None:
+            handshake[0].begin(time.monotonic_ns())
+        lines = (self._wires.to_storage, self._wires.to_training)
+        for line in lines:
+            while (parcel := line.give(time.monotonic_ns())) is not None:
+                parcel.connection.on_arrival(parcel.step, parcel.data)
+        dues = [due for line in (self._handshakes, *lines) if (due := line.next_ns()) is not None]
+        return min(dues) if dues else None
+
+    def _serve(self) -> None:
+        for key, events in self._selector.select(0):
+            side = key.fileobj
+            assert isinstance(side, socket.socket)
+            if isinstance(key.data, Connection):
+                if side.fileno() >= 0:  # else an event before this one has ended it
+                    key.data.on_event(side, events, time.monotonic_ns())
+                continue
+            try:
+                client, _ = side.accept()
+            except OSError:
+                continue  # it went away before it was taken
+            self._handshakes.take((Connection(client, (self._target, key.data), self._wires),), 0, time.monotonic_ns())
+
+
+def _line(spec: LinkSpec, name: str) -> Line[Parcel]:
+    jitter = JitterDraw(spec.jitter_ns, spec.seed, name).draw if spec.jitter_ns else None
+    # What connections may have on their way bounds it: a relay must not drop what a client believes to have arrived.
+    return Line(delay_ns=spec.delay_ns, rate_bytes_per_s=spec.rate_bytes_per_s, held_bytes=sys.maxsize, jitter=jitter)
+
+
+def _counts(line: Line[Parcel]) -> LineCounts:
+    return LineCounts(packets=line.packets, wire_bytes=line.size_bytes, latest_ns=line.latest_ns)
+
+
+def main(orders: str) -> None:
+    """Be the relay until told to end."""
+    order = msgspec.json.decode(orders, type=RelayOrder)
+    signals = hear_signals()
+    try:
+        relay = _Relay(order)
+    except OSError as error:
+        say(Started(problem=f"{order.listen}, ports {', '.join(map(str, order.ports))}: {error.strerror or error}"))
+        return
+    be_prompt()
+    say(Started())
+    relay.run(signals)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,122 @@
+"""TCP streams of our own, for a machine without iperf3: python -m emlio.benchmarks.link.streams send|receive ORDERS.
+
+Covers: a process that sends the same mebibyte over all streams, and one that overwrites another with what comes. Does not cover:
+starting them (emlio.benchmarks.link.throughput).
+"""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.processes import say
+
+__all__ = ["Arrived", "ReceiveOrder", "SendOrder", "Sending", "Sent", "main"]
+
+_BLOCK_BYTES: Final = 1 << 20
+_ANSWER_S: Final = 30.0
+_TOTAL_RETRANSMITS: Final = struct.Struct("=100xI")
+"""Where the kernel's struct tcp_info has them, since Linux 2.6.13."""
+
+
+class SendOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sender listens, and for how many streams."""
+
+    host: str
+    streams: int
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """The port at which a sender can be reached."""
+
+    port: int
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the sender's segments."""
+
+    retransmits: int
+
+
+class ReceiveOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a receiver finds the sender, how many streams it opens, and for how long it counts."""
+
+    host: str
+    port: int
+    streams: int
+    warm_up_ns: int
+    span_ns: int
+
+
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receiver counted."""
+
+    payload_bytes: int
+    elapsed_ns: int
+
+
+def _send(orders: str) -> None:
+    order = msgspec.json.decode(orders, type=SendOrder)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server((order.host, 0), backlog=order.streams))
+        listener.settimeout(_ANSWER_S)
+        say(Sending(port=listener.getsockname()[1]))
+        streams = [stack.enter_context(listener.accept()[0]) for _ in range(order.streams)]
+        say(Sent(retransmits=_send_all(streams)))
+
+
+def _send_all(streams: Sequence[socket.socket]) -> int:
+    """Send until nobody is left who takes it; how many segments were sent once more."""
+    block = os.urandom(_BLOCK_BYTES)
+    retransmits: dict[socket.socket, int] = {}
+    for stream in streams:
+        stream.setblocking(False)
+    while len(retransmits) < len(streams):
+        open_ones = [stream for stream in streams if stream not in retransmits]
+        for stream in select.select([], open_ones, [], _ANSWER_S)[1]:
+            told = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TOTAL_RETRANSMITS.size)
+            try:
+                stream.send(block)
+            except BlockingIOError:
+                continue
+            except (BrokenPipeError, ConnectionResetError):
+                retransmits[stream] = int(_TOTAL_RETRANSMITS.unpack(told)[0])
+    return sum(retransmits.values())
+
+
+def _receive(orders: str) -> None:
+    order = msgspec.json.decode(orders, type=ReceiveOrder)
+    with contextlib.ExitStack() as stack:
+        streams = [
+            stack.enter_context(socket.create_connection((order.host, order.port), _ANSWER_S))
+            for _ in range(order.streams)
+        ]
+        _count(streams, time.monotonic_ns() + order.warm_up_ns)
+        begun_ns = time.monotonic_ns()
+        payload_bytes = _count(streams, begun_ns + order.span_ns)
+        say(Arrived(payload_bytes=payload_bytes, elapsed_ns=time.monotonic_ns() - begun_ns))
+
+
+def _count(streams: Sequence[socket.socket], until_ns: int) -> int:
+    block = bytearray(_BLOCK_BYTES)
+    total = 0
+    while (left_ns := until_ns - time.monotonic_ns()) > 0:
+        for stream in select.select(streams, [], [], left_ns / 1e9)[0]:
+            total += stream.recv_into(block)
+    return total
+
+
+def main(role: str, orders: str) -> None:
+    """Play one side."""
+    {"send": _send, "receive": _receive}[role](orders)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
