@@ -1,0 +1,79 @@
+"""Every system reads a small corpus over loopback, and each record comes once."""
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.processes import Child
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
+from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.subjects.ours import Local, Remote
+
+SLOW_S = 120.0
+CORPUS = Corpus(records=300, record_bytes=3000)
+EPOCHS = 2
+BATCH = 16
+
+
+class Loopback(LinkEnd):
+    """Both ends of no link."""
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
+    def make_socket(self) -> socket.socket:
+        return socket.socket()
+
+
+HERE = Loopback(address="127.0.0.1", namespace=Path("/proc/self/ns/net"))
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("forms")
+
+
+def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[list[Epoch], Finished]:
+    prepared = rival.prepare(CORPUS, forms)
+    with rival.serve(prepared, HERE) as url:
+        order = RaceOrder(
+            url=url,
+            corpus=CORPUS,
+            batch=BATCH,
+            epochs=EPOCHS,
+            seed=1,
+            step_ns=0,
+            decode=False,
+            folder=str(tmp_path),
+            options=dict(setting.options),
+        )
+        with Child(rival.name, rival.command(order)) as consumer:
+            lines = consumer.rest(SLOW_S).splitlines()
+    epochs = [msgspec.json.decode(line, type=Epoch) for line in lines[:-1]]
+    return epochs, msgspec.json.decode(lines[-1], type=Finished)
+
+
+def check_exact(epochs: list[Epoch], finished: Finished) -> None:
+    assert [epoch.epoch for epoch in epochs] == list(range(EPOCHS))
+    for epoch in epochs:
+        assert epoch.is_exact(CORPUS)
+        assert epoch.distinct == CORPUS.records
+        assert epoch.payload_bytes == CORPUS.payload_bytes
+        assert epoch.batches >= CORPUS.records // BATCH
+        assert epoch.begun_ns < epoch.first_batch_ns <= epoch.ended_ns
+        assert 0 < epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns
+    assert finished.cpu_ns > 0
+    assert finished.peak_rss_bytes > 1 << 20
+
+
+@pytest.mark.parametrize("rival", [Remote(), Local()], ids=lambda rival: rival.name)
+def test_ours_reads_each_record_once(rival: Rival, forms: Path, tmp_path: Path) -> None:
+    for setting in rival.settings(0):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
