@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,7 +65,7 @@ GO_PROGRAMS: Final = {"versitygw": "github.com/versity/versitygw/cmd/versitygw@v
 """Programs that `go install` makes, with their versions."""
 
 
-def cache_folder(chosen: Path | None, environment: dict[str, str] | None = None) -> Path:
+def cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = None) -> Path:
     """Where environments and programs lie.
 
     Args:

@@ -1,5 +1,11 @@
-"""Every system reads a small corpus over loopback, and each record comes once."""
+"""Every system reads a small corpus over loopback, and each record comes once.
 
+Environments are not made here: a system is skipped where `emlio-bench race` has not made its own. EMLIO_RACE_CACHE names the
+folder they lie in, where that is not the usual one.
+"""
+
+import dataclasses
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +16,13 @@ import pytest
 from emlio.benchmarks.link.emulated import LinkEnd
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import cache_folder
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.subjects.iperf import Iperf3
 from emlio.benchmarks.race.subjects.ours import Local, Remote
+from emlio.benchmarks.race.subjects.paper import PaperWay
+from emlio.benchmarks.race.subjects.webdataset import WebDataset
 
 SLOW_S = 120.0
 CORPUS = Corpus(records=300, record_bytes=3000)
@@ -30,6 +40,7 @@ class Loopback(LinkEnd):
         return socket.socket()
 
 
+CACHE = cache_folder(Path(os.environ["EMLIO_RACE_CACHE"]) if "EMLIO_RACE_CACHE" in os.environ else None, os.environ)
 HERE = Loopback(address="127.0.0.1", namespace=Path("/proc/self/ns/net"))
 
 
@@ -74,6 +85,45 @@ def check_exact(epochs: list[Epoch], finished: Finished) -> None:
 @pytest.mark.parametrize("rival", [Remote(), Local()], ids=lambda rival: rival.name)
 def test_ours_reads_each_record_once(rival: Rival, forms: Path, tmp_path: Path) -> None:
     for setting in rival.settings(0):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+
+
+def skip_without(rival: Rival) -> None:
+    reason = rival.why_not()
+    if reason is not None:
+        pytest.skip(f"{rival.name} {reason}")
+
+
+def test_the_papers_way_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
+    rival = PaperWay()
+    skip_without(rival)
+    epochs, finished = run(rival, rival.settings(0)[0], forms, tmp_path)
+    check_exact(epochs, finished)
+
+
+def test_iperf_says_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
+    rival = Iperf3()
+    skip_without(rival)
+    eight = dataclasses.replace(rival.settings(0)[1], options=(("streams", "8"), ("seconds", "1"), ("left_out", "0")))
+    epochs, _ = run(rival, eight, forms, tmp_path)
+    assert len(epochs) == EPOCHS
+    for epoch in epochs:
+        assert epoch.payload_bytes > 1_000_000
+        assert epoch.ended_ns - epoch.begun_ns > 500_000_000
+        assert epoch.records == 0
+
+
+def chosen(rival: Rival, *names: str) -> list[Setting]:
+    settings = {setting.name: setting for setting in rival.settings(30_000_000)}
+    return [settings[name] for name in names]
+
+
+def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
+    rival = WebDataset(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "2 workers"):
         epochs, finished = run(rival, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
