@@ -20,6 +20,8 @@ from emlio.benchmarks.race.environments import cache_folder
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.iperf import Iperf3
+from emlio.benchmarks.race.subjects.litdata import LitData
+from emlio.benchmarks.race.subjects.mosaic import Mosaic
 from emlio.benchmarks.race.subjects.ours import Local, Remote
 from emlio.benchmarks.race.subjects.paper import PaperWay
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
@@ -127,3 +129,23 @@ def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
         epochs, finished = run(rival, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
+
+
+def test_mosaic_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
+    rival = Mosaic(cache=CACHE)
+    skip_without(rival)
+    (setting,) = chosen(rival, "2 workers")
+    epochs, finished = run(rival, setting, forms, tmp_path)
+    check_exact(epochs, finished)
+    assert finished.cache_bytes >= CORPUS.payload_bytes
+
+
+def test_litdata_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
+    rival = LitData(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        folder = tmp_path / setting.name
+        folder.mkdir()
+        epochs, finished = run(rival, setting, forms, folder)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes >= CORPUS.payload_bytes
