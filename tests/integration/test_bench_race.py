@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -19,11 +20,13 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import cache_folder
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.subjects.dali_files import DaliFiles
 from emlio.benchmarks.race.subjects.iperf import Iperf3
 from emlio.benchmarks.race.subjects.litdata import LitData
 from emlio.benchmarks.race.subjects.mosaic import Mosaic
 from emlio.benchmarks.race.subjects.ours import Local, Remote
 from emlio.benchmarks.race.subjects.paper import PaperWay
+from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
 
 SLOW_S = 120.0
@@ -149,3 +152,31 @@ def test_litdata_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path,
         epochs, finished = run(rival, setting, forms, folder)
         check_exact(epochs, finished)
         assert finished.cache_bytes >= CORPUS.payload_bytes
+
+
+def check_unmounted(tmp_path: Path) -> None:
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+    assert not list(tmp_path.parent.glob(f"{tmp_path.name}*-mount"))
+
+
+def test_pytorch_reads_each_file_once_over_a_mount(forms: Path, tmp_path: Path) -> None:
+    rival = PyTorchFiles(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned mount"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+        check_unmounted(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["file", "tfrecord"])
+def test_dali_reads_each_record_once_over_a_mount(
+    form: Literal["file", "tfrecord"], forms: Path, tmp_path: Path
+) -> None:
+    rival = DaliFiles(form=form, cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+        check_unmounted(tmp_path)

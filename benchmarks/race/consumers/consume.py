@@ -33,6 +33,7 @@ __all__ = ["Tree", "consume", "main", "read_epoch", "records_of"]
 _BLOCK_RECORDS = 640
 _LOOK_S = 0.1
 _SHARES_EVERY = 10
+_GRACE_S = 10.0
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -99,6 +100,8 @@ class Tree:
             self._look(shares=looks % _SHARES_EVERY == 0)
             looks += 1
             if os.getppid() != self._parent:  # whoever started this was killed: nobody would end it
+                os.kill(os.getpid(), signal.SIGTERM)
+                self._ending.wait(_GRACE_S)
                 self.kill()
                 os._exit(1)
 
