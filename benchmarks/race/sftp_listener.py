@@ -24,7 +24,9 @@ def main(address: str, port: str, program: str) -> None:
                 with connection:
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     children.append(
-                        subprocess.Popen([program, "-R", "-l", "QUIET"], stdin=connection, stdout=connection)
+                        subprocess.Popen(
+                            [program, "-R", "-l", "QUIET"], stdin=connection.fileno(), stdout=connection.fileno()
+                        )
                     )
                 children = [child for child in children if child.poll() is None]
     finally:

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -89,13 +90,10 @@ class WebDataset:
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `Rival`."""
-        made = [
-            made_once(
-                folder / "webdataset" / corpus.name / str(size),
-                lambda target, size=size: _write_tars(corpus, folder, target, _per_shard(corpus, size)),
-            )
-            for size in _SHARDS
-        ]
+        made: list[Path] = []
+        for size in _SHARDS:
+            write = partial(_write_tars, corpus, folder, _per_shard(corpus, size))
+            made.append(made_once(folder / "webdataset" / corpus.name / str(size), write))
         return made[0].parent
 
     @contextmanager
@@ -117,7 +115,7 @@ def _per_shard(corpus: Corpus, wanted: int) -> int:
     return max(min(wanted, corpus.records // max(WORKERS)), 1)
 
 
-def _write_tars(corpus: Corpus, folder: Path, target: Path, per_shard: int) -> None:
+def _write_tars(corpus: Corpus, folder: Path, per_shard: int, target: Path) -> None:
     records = read_records(corpus, folder)
     for shard in range(-(-corpus.records // per_shard)):
         with tarfile.open(target / f"{shard:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
