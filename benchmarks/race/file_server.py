@@ -45,7 +45,6 @@ class FileServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: FileServer
 
     def setup(self) -> None:
         super().setup()
@@ -61,8 +60,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: it would cost time in every request."""
 
     def _answer(self, *, body: bool) -> None:
-        path = (self.server.folder / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
-        if not path.is_relative_to(self.server.folder) or not path.is_file():
+        assert isinstance(self.server, FileServer)
+        folder = self.server.folder
+        path = (folder / unquote(urlsplit(self.path).path).lstrip("/")).resolve()
+        if not path.is_relative_to(folder) or not path.is_file():
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with path.open("rb", buffering=0) as file:

@@ -81,10 +81,10 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cpu_ns: processor time of the process and all its descendants since the first epoch began.
-        peak_rss_bytes: the largest sum of resident memory over the tree, sampled every 100 ms. Pages that processes share
-            count in each.
-        peak_pss_bytes: likewise with shared pages divided among those who share them, sampled every second. 0 where the
-            kernel does not say.
+        peak_rss_bytes: the largest sum of resident memory over the tree, sampled every 100 ms, less often where that would take
+            more than a fiftieth of a core. Pages that processes share count in each.
+        peak_pss_bytes: likewise with shared pages divided among those who share them, sampled every second at most and once
+            after the last epoch. 0 where the kernel does not say.
         cache_bytes: what lies in the order's folder.
     """
 

@@ -24,7 +24,7 @@ from emlio.benchmarks.race.environments import find_program
 from emlio.benchmarks.race.served import free_port, served
 from emlio.errors import ConfigError
 
-__all__ = ["SFTP_SERVERS", "serving_mount", "why_no_mount"]
+__all__ = ["SFTP_SERVERS", "serving_files", "serving_mount", "why_no_mount"]
 
 SFTP_SERVERS: Final = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 """Where distributions put it."""
@@ -93,6 +93,23 @@ def serving_mount(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, Non
             with served("the SFTP server", listener, end, plain):
                 words = urlencode({"key": f"{state}/client", "plain": plain})
                 yield f"sshfs://{getpass.getuser()}@{end.address}:{port}{folder.resolve()}?{words}"
+
+
+@contextmanager
+def serving_files(folder: Path, end: LinkEnd, cache: Path, mount: Path | None) -> Generator[str, None, None]:
+    """As `serving_mount`, unless `folder` lies on a mount the user made: then nothing needs to be served.
+
+    Args:
+        folder: what is served.
+        end: where.
+        cache: where programs may lie.
+        mount: the user's, if any.
+    """
+    if mount is not None:
+        yield f"file://{folder.resolve()}"
+        return
+    with serving_mount(folder, end, cache) as url:
+        yield url
 
 
 def _sftp_server() -> str | None:

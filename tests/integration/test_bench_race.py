@@ -128,7 +128,7 @@ def chosen(rival: Rival, *names: str) -> list[Setting]:
 def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
     rival = WebDataset(cache=CACHE)
     skip_without(rival)
-    for setting in chosen(rival, "default", "2 workers"):
+    for setting in chosen(rival, "default", "tuned"):
         epochs, finished = run(rival, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
@@ -137,10 +137,12 @@ def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
 def test_mosaic_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
     rival = Mosaic(cache=CACHE)
     skip_without(rival)
+    shared = set(os.listdir("/dev/shm"))
     (setting,) = chosen(rival, "2 workers")
     epochs, finished = run(rival, setting, forms, tmp_path)
     check_exact(epochs, finished)
     assert finished.cache_bytes >= CORPUS.payload_bytes
+    assert not [name for name in os.listdir("/dev/shm") if name not in shared and name.startswith("0000")]
 
 
 def test_litdata_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:

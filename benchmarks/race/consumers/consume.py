@@ -32,7 +32,8 @@ __all__ = ["Tree", "consume", "main", "read_epoch", "records_of"]
 
 _BLOCK_RECORDS = 640
 _LOOK_S = 0.1
-_SHARES_EVERY = 10
+_SHARES_S = 1.0
+_COST = 50
 _GRACE_S = 10.0
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -95,10 +96,17 @@ class Tree:
                 os.kill(pid, signal.SIGKILL)
 
     def _watch(self) -> None:
-        looks = 0
-        while not self._ending.wait(_LOOK_S):
-            self._look(shares=looks % _SHARES_EVERY == 0)
-            looks += 1
+        wait_s, shares_at = _LOOK_S, 0.0
+        while not self._ending.wait(wait_s):
+            begun = time.monotonic()
+            shares = begun >= shares_at
+            self._look(shares=shares)
+            # Looking at dozens of large processes takes a while, above all at what they share: at most some percent of a core.
+            spent_s = time.monotonic() - begun
+            if shares:
+                shares_at = begun + max(_SHARES_S, _COST * spent_s)
+            else:
+                wait_s = max(_LOOK_S, _COST * spent_s)
             if os.getppid() != self._parent:  # whoever started this was killed: nobody would end it
                 os.kill(os.getpid(), signal.SIGTERM)
                 self._ending.wait(_GRACE_S)
@@ -221,6 +229,12 @@ def records_of(paths: Sequence[str]) -> Iterator[bytes]:
                 file.seek(4, os.SEEK_CUR)
 
 
+def _end_at_last(tree: Tree, status: int) -> None:
+    time.sleep(_GRACE_S)
+    tree.kill()
+    os._exit(status)
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(1)
 
@@ -247,15 +261,10 @@ def main(words: Sequence[str]) -> None:
     try:
         consume(reader, order, say, tree)
         status = 0
-    except SystemExit:
-        pass
-    except BaseException:  # noqa: BLE001  # said aloud; the process ends at once in any case
-        sys.excepthook(*sys.exc_info())
     finally:
-        tree.kill()
-        sys.stderr.flush()
-        # Threads and exit handlers of the systems' libraries are known to hang; all is said.
-        os._exit(status)
+        # Exit handlers of the systems take away what they left on this host, but some are known to hang; all is said.
+        threading.Thread(target=_end_at_last, args=(tree, status), name="end", daemon=True).start()
+        signal.alarm(2 * round(_GRACE_S))
 
 
 if __name__ == "__main__":

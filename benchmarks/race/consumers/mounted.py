@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 __all__ = ["MOUNTS", "forget", "mounted"]
 
-MOUNTS = {
+MOUNTS: dict[str, tuple[list[str], bool]] = {
     "default": ([], False),
     "tuned": (
         [
@@ -40,12 +40,12 @@ _LOOK_S = 0.02
 @contextmanager
 def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
     """The order with the URL replaced by a folder of this host."""
-    url = urlsplit(order["url"])
+    url = urlsplit(str(order["url"]))
     if url.scheme == "file":
         forget(url.path)
         yield {**order, "url": url.path}
         return
-    point = os.path.join(order["folder"] + "-mount")
+    point = f"{order['folder']}-mount"
     os.makedirs(point, exist_ok=True)
     words = {name: values[0] for name, values in parse_qs(url.query).items()}
     options, plain = MOUNTS[order["options"]["mount"]]

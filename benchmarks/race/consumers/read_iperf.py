@@ -45,11 +45,13 @@ def _run(order: dict[str, Any]) -> dict[str, Any]:
     command = ["iperf3", "-c", host, "-p", port, "-R", "-J", "-P", options["streams"]]
     command += ["-t", options["seconds"], "-O", options["left_out"]]
     limit_s = float(options["seconds"]) + float(options["left_out"]) + _ANSWER_S
+    complaint = ""
     for _ in range(_TRIES):
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         report = json.loads(done.stdout)
         if "error" not in report:
             received: dict[str, Any] = report["end"]["sum_received"]
             return received
+        complaint = report["error"]
         time.sleep(_AGAIN_S)  # the server has not let go of an earlier test yet
-    raise SystemExit(f"iperf3 must carry out a test, it said {report['error']!r} {_TRIES} times")
+    raise SystemExit(f"iperf3 must carry out a test, it said {complaint!r} {_TRIES} times")

@@ -20,7 +20,7 @@ _data: Any = import_module("torch.utils.data")
 
 def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
     """See emlio.benchmarks.race.consumers.consume."""
-    out = os.path.join(order["out"], order["bucket"])
+    out = os.path.join(str(order["out"]), str(order["bucket"]))
     with _streaming.MDSWriter(out=out, columns={"record": "bytes"}) as writer:
         for record in records:
             writer.write({"record": record})

@@ -34,7 +34,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         dataset, batch_size=None, num_workers=workers, persistent_workers="persistent" in options and workers > 0
     )
     if "mixed" in options:
-        loader = loader.unbatched().shuffle(int(options["mixed"])).batched(batch, collation_fn=list, partial=True)
+        loader = loader.unlisted().shuffle(int(options["mixed"])).batched(batch, collation_fn=None, partial=True)
 
     def batches(number: int) -> Iterator[Sequence[Any]]:
         return iter(loader)

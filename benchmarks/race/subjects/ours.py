@@ -23,6 +23,7 @@ from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.served import until_orphaned
 from emlio.errors import TransportError
 
 __all__ = ["Local", "Remote"]
@@ -74,7 +75,7 @@ class Remote:
             ready = Path(folder) / "ready.json"
             daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={prepared}", "--insecure"]
             daemon += ["--bind", f"tcp://{end.address}:0", "--ready-file", str(ready)]
-            with Child("emlio-daemon", end.command(daemon)) as child:
+            with Child("emlio-daemon", end.command(until_orphaned(daemon))) as child:
                 deadline = time.monotonic() + _START_S
                 while not ready.exists():  # it comes by a rename, for which there is no event
                     child.line(_LOOK_S)

@@ -19,7 +19,7 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.file_forms import as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.remote_folder import serving_mount, why_no_mount
+from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
 from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 
 __all__ = ["PyTorchFiles"]
@@ -83,10 +83,7 @@ class PyTorchFiles:
     @contextmanager
     def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
         """See `Rival`."""
-        if self.mount is not None:
-            yield f"file://{prepared}"
-            return
-        with serving_mount(prepared, end, self.cache) as url:
+        with serving_files(prepared, end, self.cache, self.mount) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:
