@@ -1,0 +1,271 @@
+"""The process that reads: python consume.py READER ORDER, or python consume.py convert READER ORDER.
+
+It runs in the environment of the system it reads with, so it needs nothing but Python. READER names a module beside this one with
+
+    open_source(order)    a context manager that makes the loader; it gives a function from an epoch's number to an iterator over
+                          its batches, each a sequence of records that have the buffer protocol. The clock runs meanwhile.
+    prepared(order)       optional: a context manager that is entered before the clock runs, and gives the order, perhaps changed:
+                          what a host has anyway, such as a mounted file system.
+    measure(order, said)  instead of both: says plain epochs by itself.
+    convert(records, order)  makes the system's own form of the records, from an iterator over their bytes.
+
+Covers: clocks, ids, mixing, processor time and memory of the whole tree of processes, ending it. Does not cover: reading.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+__all__ = ["Tree", "consume", "main", "read_epoch", "records_of"]
+
+_BLOCK_RECORDS = 640
+_LOOK_S = 0.1
+_SHARES_S = 1.0
+_COST = 50
+_GRACE_S = 10.0
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class Tree:
+    """This process and its descendants, looked at by a thread.
+
+    Attributes:
+        peak_rss_bytes: the largest sum of resident memory so far.
+        peak_pss_bytes: likewise, shared pages divided.
+    """
+
+    def __init__(self) -> None:
+        self.peak_rss_bytes = 0
+        self.peak_pss_bytes = 0
+        self._parent = os.getppid()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tree", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking. Again does nothing."""
+        self._ending.set()
+        self._thread.join()
+        self._look(shares=True)
+
+    def cpu_ns(self) -> int:
+        """Of this process, of descendants that have ended and were waited for, and of those alive."""
+        spent = 0
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+            usage = resource.getrusage(who)
+            spent += round((usage.ru_utime + usage.ru_stime) * 1e9)
+        for pid in self.descendants():
+            with contextlib.suppress(OSError):
+                fields = _stat_fields(pid)
+                spent += sum(int(value) for value in fields[11:15]) * _TICK_NS
+        return spent
+
+    def descendants(self) -> list[int]:
+        """Process ids of those alive."""
+        found: list[int] = []
+        waiting = [os.getpid()]
+        while waiting:
+            of = waiting.pop()
+            with contextlib.suppress(OSError):
+                for task in os.listdir(f"/proc/{of}/task"):
+                    with contextlib.suppress(OSError):
+                        children = Path(f"/proc/{of}/task/{task}/children").read_text(encoding="ascii")
+                        waiting += (new := [int(word) for word in children.split()])
+                        found += new
+        return found
+
+    def kill(self) -> None:
+        """End all descendants, at once."""
+        for pid in self.descendants():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        wait_s, shares_at = _LOOK_S, 0.0
+        while not self._ending.wait(wait_s):
+            begun = time.monotonic()
+            shares = begun >= shares_at
+            self._look(shares=shares)
+            # Looking at dozens of large processes takes a while, above all at what they share: at most some percent of a core.
+            spent_s = time.monotonic() - begun
+            if shares:
+                shares_at = begun + max(_SHARES_S, _COST * spent_s)
+            else:
+                wait_s = max(_LOOK_S, _COST * spent_s)
+            if os.getppid() != self._parent:  # whoever started this was killed: nobody would end it
+                os.kill(os.getpid(), signal.SIGTERM)
+                self._ending.wait(_GRACE_S)
+                self.kill()
+                os._exit(1)
+
+    def _look(self, *, shares: bool) -> None:
+        pids = [os.getpid(), *self.descendants()]
+        resident = 0
+        for pid in pids:
+            with contextlib.suppress(OSError, IndexError):
+                resident += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+        self.peak_rss_bytes = max(self.peak_rss_bytes, resident)
+        if shares:
+            self.peak_pss_bytes = max(self.peak_pss_bytes, sum(map(_pss_bytes, pids)))
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Those of /proc/PID/stat after the name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def _pss_bytes(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0
+
+
+def read_epoch(
+    number: int,
+    begun_ns: int,
+    batches: Callable[[int], Iterator[Sequence[Any]]],
+    step_ns: int,
+) -> dict[str, Any]:
+    """Read one epoch to its end; what emlio.benchmarks.race.order calls an Epoch.
+
+    Args:
+        number: the epoch's.
+        begun_ns: when it began.
+        batches: gives its batches.
+        step_ns: how long to sleep after each.
+    """
+    ids = array("Q")
+    first_ns, wait_ns, payload, count, blocks = 0, 0, 0, 0, 0
+    ended_ns = asked_ns = begun_ns
+    for batch in batches(number):
+        come_ns = time.monotonic_ns()
+        wait_ns += come_ns - asked_ns
+        first_ns = first_ns or come_ns
+        count += 1
+        before = len(ids)
+        for record in batch:
+            view = memoryview(record)
+            ids.append(int.from_bytes(view[:8], "little"))
+            payload += view.nbytes
+        blocks += len({one // _BLOCK_RECORDS for one in ids[before:]})
+        if step_ns:
+            time.sleep(step_ns / 1e9)
+        ended_ns = asked_ns = time.monotonic_ns()
+    return {
+        "epoch": number,
+        "begun_ns": begun_ns,
+        "first_batch_ns": first_ns or ended_ns,
+        "ended_ns": ended_ns,
+        "records": len(ids),
+        "payload_bytes": payload,
+        "wait_ns": wait_ns,
+        "batches": count,
+        "blocks": blocks / count if count else 0.0,
+        "distinct": len(set(ids)),
+        "ids_crc": zlib.crc32(array("Q", sorted(ids)).tobytes()),
+    }
+
+
+def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> None:
+    """Read all epochs of an order and say what came."""
+    with contextlib.ExitStack() as before:
+        if hasattr(reader, "prepared"):
+            order = before.enter_context(reader.prepared(order))
+        cpu_ns = tree.cpu_ns()
+        if hasattr(reader, "measure"):
+            reader.measure(order, say)
+        else:
+            begun_ns = time.monotonic_ns()
+            with reader.open_source(order) as batches:
+                for number in range(order["epochs"]):
+                    say(read_epoch(number, begun_ns, batches, order["step_ns"]))
+                    begun_ns = time.monotonic_ns()
+        cpu_ns = tree.cpu_ns() - cpu_ns
+    tree.close()
+    say(
+        {
+            "cpu_ns": cpu_ns,
+            "peak_rss_bytes": tree.peak_rss_bytes,
+            "peak_pss_bytes": tree.peak_pss_bytes,
+            "cache_bytes": _size_bytes(Path(order["folder"])),
+        }
+    )
+
+
+def _size_bytes(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def records_of(paths: Sequence[str]) -> Iterator[bytes]:
+    """Records of TFRecord files, unchecked."""
+    for path in paths:
+        with open(path, "rb") as file:
+            while head := file.read(12):
+                yield file.read(int.from_bytes(head[:8], "little"))
+                file.seek(4, os.SEEK_CUR)
+
+
+def _end_at_last(tree: Tree, status: int) -> None:
+    time.sleep(_GRACE_S)
+    tree.kill()
+    os._exit(status)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(1)
+
+
+def main(words: Sequence[str]) -> None:
+    """Read or convert, as the words say."""
+    signal.signal(signal.SIGTERM, _end)
+    # What the systems print must not stand between what is said.
+    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(message: dict[str, Any]) -> None:
+        said.write(json.dumps(message) + "\n")
+        said.flush()
+
+    convert = words[0] == "convert"
+    order = json.loads(words[-1])
+    reader = importlib.import_module(words[-2])
+    if convert:
+        reader.convert(records_of(order["shards"]), order)
+        return
+    tree = Tree()
+    status = 1
+    try:
+        consume(reader, order, say, tree)
+        status = 0
+    finally:
+        # Exit handlers of the systems take away what they left on this host, but some are known to hang; all is said.
+        threading.Thread(target=_end_at_last, args=(tree, status), name="end", daemon=True).start()
+        signal.alarm(2 * round(_GRACE_S))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,60 @@
+"""Reads files with PyTorch's DataLoader, as ImageFolder finds them: one folder for each class.
+
+Covers: listing, reading in workers. Does not cover: decoding.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+__all__ = ["Files", "open_source", "prepared"]
+
+_data: Any = import_module("torch.utils.data")
+_torch: Any = import_module("torch")
+prepared: Any = import_module("mounted").mounted
+
+
+class Files:
+    """A dataset of PyTorch: an item is a file's bytes."""
+
+    def __init__(self, folder: str) -> None:
+        self._paths: list[str] = []
+        for place in sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()):
+            self._paths += sorted(entry.path for entry in os.scandir(place) if entry.is_file())
+
+    def __len__(self) -> int:
+        """How many files there are."""
+        return len(self._paths)
+
+    def __getitem__(self, number: int) -> bytes:
+        """One file's bytes."""
+        with open(self._paths[number], "rb") as file:
+            return file.read()
+
+
+def _as_they_are(samples: list[bytes]) -> list[bytes]:
+    return samples
+
+
+@contextmanager
+def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
+    """See emlio.benchmarks.race.consumers.consume."""
+    options = order["options"]
+    workers = int(options["workers"])
+    loader = _data.DataLoader(
+        Files(order["url"]),
+        batch_size=order["batch"],
+        shuffle=True,
+        num_workers=workers,
+        collate_fn=_as_they_are,
+        persistent_workers="persistent" in options and workers > 0,
+        prefetch_factor=int(options["ahead"]) if "ahead" in options else None,
+        generator=_torch.Generator().manual_seed(order["seed"]),
+    )
+
+    def batches(number: int) -> Iterator[Sequence[Any]]:
+        return iter(loader)
+
+    yield batches

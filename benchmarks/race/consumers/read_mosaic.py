@@ -1,0 +1,64 @@
+"""Reads with MosaicML Streaming, from a bucket; writes its format.
+
+Covers: its dataset under PyTorch's DataLoader. Does not cover: decoding, other stores than S3.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+__all__ = ["convert", "open_source", "prepared"]
+
+_ACCESS, _SECRET = "race", "race-secret"
+_streaming: Any = import_module("streaming")
+_data: Any = import_module("torch.utils.data")
+
+
+def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
+    """See emlio.benchmarks.race.consumers.consume."""
+    out = os.path.join(str(order["out"]), str(order["bucket"]))
+    with _streaming.MDSWriter(out=out, columns={"record": "bytes"}) as writer:
+        for record in records:
+            writer.write({"record": record})
+
+
+@contextmanager
+def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    """Where the store is, as its documentation has it; its lock files go into the order's folder."""
+    os.environ |= {
+        "S3_ENDPOINT_URL": order["url"],
+        "AWS_ACCESS_KEY_ID": _ACCESS,
+        "AWS_SECRET_ACCESS_KEY": _SECRET,
+        "AWS_REGION": "us-east-1",
+    }
+    tempfile.tempdir = str(Path(order["folder"]) / "locks")
+    os.makedirs(tempfile.tempdir, exist_ok=True)
+    yield order
+
+
+@contextmanager
+def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
+    """See emlio.benchmarks.race.consumers.consume."""
+    options, batch = order["options"], order["batch"]
+    dataset = _streaming.StreamingDataset(
+        remote="s3://race",
+        local=os.path.join(order["folder"], "shards"),
+        shuffle=True,
+        shuffle_seed=order["seed"],
+        batch_size=batch,
+        predownload=int(options["ahead_batches"]) * batch if "ahead_batches" in options else None,
+    )
+    workers = int(options["workers"])
+    loader = _data.DataLoader(
+        dataset, batch_size=batch, num_workers=workers, persistent_workers="persistent" in options and workers > 0
+    )
+
+    def batches(number: int) -> Iterator[Sequence[Any]]:
+        for one in loader:
+            yield one["record"]
+
+    yield batches

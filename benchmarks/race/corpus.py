@@ -1,0 +1,122 @@
+"""The records that all systems read.
+
+Each begins with its global id, 8 bytes little-endian; the rest does not compress. One dataset of ours is made first, every other
+form out of it, so that all hold the same bytes.
+
+Covers: which records there are, making them, forms that are whole or not there. Does not cover: the forms of others
+(emlio.benchmarks.race.subjects).
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.data import make_data, shard_paths
+from emlio.benchmarks.scenario import DataSpec
+from emlio.errors import ConfigError, DatasetError
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+from emlio.units import format_size
+
+__all__ = ["CORPORA", "SIZES", "Corpus", "corpus_of", "made_once", "make_records", "read_records"]
+
+SIZES: Final = {"quick": 60_000_000, "600MB": 600_000_000, "3GB": 3_000_000_000}
+"""Payload of a corpus."""
+
+CORPORA: Final = {"imagenet-like": 100_000, "coco-like": 200_000, "large": 2_000_000, "small": 3_000}
+"""Sizes of records, by the name of what has about such records."""
+
+_ID_BYTES: Final = 8
+_UNFINISHED: Final = ".unfinished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """A number of records of one size.
+
+    Attributes:
+        records: how many; their ids are 0 to records - 1.
+        record_bytes: of each, with its id.
+        kind: "opaque".
+    """
+
+    records: int
+    record_bytes: int
+    kind: str = "opaque"
+
+    def __post_init__(self) -> None:
+        if self.kind != "opaque":
+            raise ConfigError(f"a corpus must be of kind opaque, got {self.kind!r}")
+        if self.records < 1 or self.record_bytes < 2 * _ID_BYTES:
+            raise ConfigError(
+                f"a corpus must have a record of at least {2 * _ID_BYTES} bytes, got {self.records} of {self.record_bytes}"
+            )
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of all records."""
+        return self.records * self.record_bytes
+
+    @property
+    def name(self) -> str:
+        """Of its folders: other records, another name."""
+        return f"{self.kind}-{self.record_bytes}-x{self.records}"
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{self.records:,} records of {format_size(self.record_bytes)}"
+
+
+def corpus_of(kind: str, payload_bytes: int) -> Corpus:
+    """About `payload_bytes` of one of CORPORA."""
+    if kind not in CORPORA:
+        raise ConfigError(f"a corpus must be one of {', '.join(CORPORA)}, got {kind!r}")
+    record_bytes = CORPORA[kind]
+    return Corpus(records=max(payload_bytes // record_bytes, 1), record_bytes=record_bytes)
+
+
+def make_records(corpus: Corpus, folder: Path) -> Path:
+    """Our own form, which the others are made of; its directory."""
+    spec = DataSpec(kind="opaque", record_bytes=corpus.record_bytes, records=corpus.records)
+    return make_data(spec, folder / "emlio", progress=True)
+
+
+def read_records(corpus: Corpus, folder: Path) -> Iterator[bytes]:
+    """All records in the order of their ids."""
+    count = 0
+    for path in shard_paths(make_records(corpus, folder)):
+        with path.open("rb") as file:
+            while head := file.read(HEADER_BYTES):
+                length = int.from_bytes(head[:8], "little")
+                record = file.read(length)
+                file.seek(FOOTER_BYTES, 1)
+                if int.from_bytes(record[:_ID_BYTES], "little") != count:
+                    raise DatasetError(f"records must lie in the order of their ids, number {count} of {path} does not")
+                count += 1
+                yield record
+
+
+def made_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """A folder that is there with all that belongs in it; what an interrupted run left is made anew.
+
+    Args:
+        target: the folder.
+        make: fills the folder it is given.
+    """
+    if target.exists():
+        return target
+    unfinished = target.with_name(target.name + _UNFINISHED)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        make(unfinished)
+        unfinished.rename(target)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise DatasetError(f"a form of the data must have room: {target}: {error.strerror or error}") from error
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return target

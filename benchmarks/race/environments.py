@@ -1,0 +1,185 @@
+"""Where other systems run: environments and programs in a cache folder, made on first use.
+
+Systems whose requirements agree share a virtual environment. What it holds is pinned in requirements/rivals, all of it by
+name, and installed without looking for dependencies: an environment is what its file says. PyTorch alone is 5 GB, so it is
+taken from the environment of this process where that has it, by a .pth file; else it is installed like the rest.
+
+Covers: making and finding them, why one cannot be made. Does not cover: what runs in them (emlio.benchmarks.race.subjects).
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.processes import Child
+from emlio.errors import ConfigError, TransportError
+from emlio.progress import Progress
+
+__all__ = [
+    "ENVIRONMENTS",
+    "GO_PROGRAMS",
+    "Environment",
+    "cache_folder",
+    "environment_python",
+    "find_program",
+    "make_environment",
+    "make_program",
+    "why_no_environment",
+]
+
+_REQUIREMENTS: Final = Path(__file__).resolve().parents[2] / "requirements" / "rivals"
+_INSTALL_S: Final = 3600.0
+_MADE: Final = "made"
+_BORROWED: Final = "borrowed.pth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """A virtual environment.
+
+    Attributes:
+        name: of its folder and of its file in requirements/rivals.
+        borrowed: large packages that this process's environment may lend; installed with all they need where it has them not.
+    """
+
+    name: str
+    borrowed: tuple[str, ...] = ()
+
+
+ENVIRONMENTS: Final = {
+    one.name: one
+    for one in (
+        Environment(name="torch", borrowed=("torch", "torchvision")),
+        Environment(name="mosaic", borrowed=("torch", "torchvision")),
+    )
+}
+"""By name. MosaicML Streaming wants an older NumPy and transformers than the others get along with."""
+
+GO_PROGRAMS: Final = {"versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0"}
+"""Programs that `go install` makes, with their versions."""
+
+
+def cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = None) -> Path:
+    """Where environments and programs lie.
+
+    Args:
+        chosen: by the user; None for the usual place.
+        environment: variables, in which XDG_CACHE_HOME may stand.
+    """
+    if chosen is not None:
+        return chosen
+    usual = (environment or {}).get("XDG_CACHE_HOME")
+    return (Path(usual) if usual else Path.home() / ".cache") / "emlio-bench"
+
+
+def why_no_environment(name: str) -> str | None:
+    """Why it could not be made here, as far as that shows without trying."""
+    if not (_REQUIREMENTS / f"{name}.txt").is_file():
+        return f"needs {_REQUIREMENTS / name}.txt, which a checkout of the sources has and a wheel has not"
+    if find_spec("venv") is None or find_spec("ensurepip") is None:
+        return "needs Python's venv, which Debian and Ubuntu ship apart: apt-get install python3-venv"
+    return None
+
+
+def environment_python(name: str, cache: Path) -> Path | None:
+    """Its interpreter, or None where it is not made or was made of other requirements."""
+    folder = _folder(name, cache)
+    made = folder / _MADE
+    if why_no_environment(name) is None and made.is_file() and made.read_text(encoding="utf-8") == _digest(name):
+        return folder / "bin" / "python"
+    return None
+
+
+def make_environment(name: str, cache: Path) -> Path:
+    """Make it, or find it made; its interpreter.
+
+    Raises:
+        ConfigError: it cannot be made here.
+    """
+    python = environment_python(name, cache)
+    if python is not None:
+        return python
+    reason = why_no_environment(name)
+    if reason is not None:
+        raise ConfigError(f"the environment {name} {reason}")
+    folder = _folder(name, cache)
+    shutil.rmtree(folder, ignore_errors=True)  # half made, or of other requirements
+    borrowed = _borrowed(name)
+    steps: list[Sequence[str]] = [[sys.executable, "-m", "venv", str(folder)]]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if ENVIRONMENTS[name].borrowed and borrowed is None:
+        steps.append([*pip, *ENVIRONMENTS[name].borrowed])
+    steps.append([*pip, "--no-deps", "--requirement", str(_REQUIREMENTS / f"{name}.txt")])
+    with Progress(f"environment {name}", len(steps)) as bar:
+        for number, step in enumerate(steps):
+            _carry_out(f"making the environment {name}", step)
+            if number == 0 and borrowed is not None:
+                _site_packages(folder).joinpath(_BORROWED).write_text(f"{borrowed}\n", encoding="utf-8")
+            bar.add(1)
+    (folder / _MADE).write_text(_digest(name), encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def find_program(name: str, cache: Path) -> str | None:
+    """Where a program is: in the cache, or installed. System daemons are found though no user's PATH has their folder."""
+    made = cache / "bin" / name
+    if made.is_file():
+        return str(made)
+    return shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def make_program(name: str, cache: Path) -> str:
+    """A program of GO_PROGRAMS: found, or made by `go install`.
+
+    Raises:
+        ConfigError: there is no Go, or it failed.
+    """
+    found = find_program(name, cache)
+    if found is not None:
+        return found
+    go = shutil.which("go")
+    if go is None:
+        raise ConfigError(f"{name} must be installed, or Go (1.22 or newer) with which it is made in two minutes")
+    with Progress(f"{name} by go install", 1) as bar:
+        _carry_out(f"making {name}", ["env", f"GOBIN={cache / 'bin'}", "GOFLAGS=", go, "install", GO_PROGRAMS[name]])
+        bar.add(1)
+    return str(cache / "bin" / name)
+
+
+def _carry_out(name: str, command: Sequence[str]) -> None:
+    try:
+        with Child(name, command) as child:
+            child.rest(_INSTALL_S)
+    except TransportError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _folder(name: str, cache: Path) -> Path:
+    if name not in ENVIRONMENTS:
+        raise ConfigError(f"an environment must be one of {', '.join(ENVIRONMENTS)}, got {name!r}")
+    return cache / "environments" / name
+
+
+def _borrowed(name: str) -> Path | None:
+    """The folder of this process's packages, where it has all that may be borrowed."""
+    specs = [find_spec(package) for package in ENVIRONMENTS[name].borrowed]
+    if not specs or not all(spec is not None and spec.origin is not None for spec in specs):
+        return None
+    folders = {Path(str(spec.origin)).parents[1] for spec in specs if spec is not None}
+    return folders.pop() if len(folders) == 1 else None
+
+
+def _site_packages(folder: Path) -> Path:
+    return folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+def _digest(name: str) -> str:
+    text = (_REQUIREMENTS / f"{name}.txt").read_bytes()
+    world = f"{sys.version_info[:2]} {os.path.realpath(sys.base_prefix)} {_borrowed(name)}"
+    return hashlib.blake2b(text + world.encode(), digest_size=16).hexdigest() + "\n"

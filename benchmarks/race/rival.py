@@ -1,0 +1,123 @@
+"""The seam between the race and the systems that take part in it.
+
+Covers: what every system says about itself, and how its data are made, served and read. Does not cover: the systems
+(emlio.benchmarks.race.subjects), the race.
+"""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.errors import ConfigError
+
+__all__ = ["WORKERS", "Claim", "Family", "Rival", "Setting", "setting", "workers_setting"]
+
+Family = Literal["ours", "files", "objects", "http", "service", "limit", "quoted"]
+
+WORKERS: Final = (2, 4, 8, 16)
+"""What is tried for systems that take workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One way to run a system.
+
+    Attributes:
+        name: short and stable: "default", "tuned", "16 workers".
+        words: what it means, for the report.
+        options: for the consumer and the server, by name.
+    """
+
+    name: str
+    words: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.options]
+        if not self.name or len(set(names)) != len(names):
+            raise ConfigError(f"a setting must have a name and each option once, got {self.name!r} with {names}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a system says of itself at the settings that race.
+
+    Attributes:
+        shuffles: in words.
+        exact: whether each record comes once in an epoch; None where it does not say.
+        leaves_on_disk: in words.
+        needs: what must be installed, in words.
+    """
+
+    shuffles: str
+    exact: bool | None
+    leaves_on_disk: str
+    needs: str
+
+
+class Rival(Protocol):
+    """One system. Safe to keep for a whole race; `prepare`, `serve` and a consumer come in this order, one consumer at a time."""
+
+    @property
+    def name(self) -> str:
+        """A short stable word for results."""
+        ...
+
+    @property
+    def family(self) -> Family:
+        """How its data come: beside which others it is shown."""
+        ...
+
+    @property
+    def claim(self) -> Claim:
+        """What it says of itself."""
+        ...
+
+    @property
+    def environment(self) -> str | None:
+        """The environment of emlio.benchmarks.race.environments that its programs run in; None for this process's own."""
+        ...
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """The ways it is run over a link with this round trip; its defaults come first."""
+        ...
+
+    def why_not(self) -> str | None:
+        """What is missing here and how to get it, or None. What `environment` names is asked for and made by the race itself."""
+        ...
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """Its own form of the records, below `folder`; made once.
+
+        Args:
+            corpus: which records.
+            folder: where all forms lie.
+        """
+        ...
+
+    def serve(self, prepared: Path, end: LinkEnd) -> AbstractContextManager[str]:
+        """Start at one end of the link what it needs there; gives what a consumer calls its data: a URL or a path.
+
+        Args:
+            prepared: what `prepare` gave.
+            end: the storage's.
+        """
+        ...
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """The consumer's program and arguments. It is run at the training's end and says Epochs, then Finished."""
+        ...
+
+
+def setting(name: str, words: str, **options: str | int) -> Setting:
+    """A setting with its options as keywords."""
+    return Setting(name=name, words=words, options=tuple((key, str(value)) for key, value in options.items()))
+
+
+def workers_setting(count: int, words: str, **options: str | int) -> Setting:
+    """A setting that is called by its number of workers."""
+    return setting(f"{count} workers", words, workers=count, **options)

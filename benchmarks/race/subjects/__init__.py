@@ -1,0 +1,1 @@
+"""The systems that race, one file each."""

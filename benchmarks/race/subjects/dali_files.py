@@ -1,0 +1,91 @@
+"""DALI's own readers over a remote file system: a file for each record, and TFRecord files with an index.
+
+Settings: DALI's documentation of `readers.file` and `readers.tfrecord`: `random_shuffle` with its buffer (`initial_fill`), and
+for network file systems `dont_use_mmap`, `read_ahead` and a deeper `prefetch_queue_depth`. Each reader has one thread that reads.
+The mounts are those of emlio.benchmarks.race.subjects.pytorch_files.
+
+Covers: both forms of the data, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_dali).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.file_forms import as_examples, as_files
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+
+__all__ = ["DaliFiles"]
+
+_CLAIM: Final = Claim(
+    shuffles="records inside a buffer of 1,024",
+    exact=True,
+    leaves_on_disk="nothing",
+    needs="nvidia-dali; sshfs and an SSH server",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaliFiles:
+    """See `Rival`.
+
+    Attributes:
+        form: "file" or "tfrecord", as DALI calls its readers.
+        cache: of programs.
+        mount: a folder of the storage's that the user mounted here; None for sshfs.
+    """
+
+    form: Literal["file", "tfrecord"]
+    cache: Path
+    mount: Path | None = None
+    family: Family = "files"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+
+    @property
+    def name(self) -> str:
+        """See `Rival`."""
+        return f"dali-{self.form}"
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        if self.mount is not None:
+            return (
+                setting("default", "the user's mount", mount="user", form=self.form),
+                setting("tuned", "the user's mount, no mmap, read ahead", mount="user", form=self.form, ahead=8),
+            )
+        return (
+            setting("default", "default mount, default reader", mount="default", form=self.form),
+            setting("tuned mount", "tuned mount, default reader", mount="tuned", form=self.form),
+            setting(
+                "tuned", "tuned mount, no mmap, read ahead, 8 batches queued", mount="tuned", form=self.form, ahead=8
+            ),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if find_spec("nvidia.dali") is None:
+            return 'needs DALI: pip install "emlio[dali]"'
+        return None if self.mount is not None else why_no_mount(self.cache)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`. On a user's mount it is made through the mount."""
+        make = as_files if self.form == "file" else as_examples
+        return make(corpus, self.mount if self.mount is not None else folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_files(prepared, end, self.cache, self.mount) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(None, "read_dali", order)

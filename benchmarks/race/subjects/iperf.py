@@ -1,0 +1,77 @@
+"""iperf3: what the link carries, with 1 to 32 streams and the buffers every other system has too.
+
+Settings: the manual of iperf3: -R so that the storage's end sends, -P streams, -O leaves slow start out. It sends the same
+memory again and again and delivers nothing: a limit, not a rival.
+
+Covers: both ends of it. Does not cover: reading its report (emlio.benchmarks.race.consumers.read_iperf).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.iperf import find_iperf
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.served import free_port, served
+from emlio.errors import ConfigError
+
+__all__ = ["Iperf3"]
+
+_STREAMS: Final = (1, 8, 16, 32)
+_SECONDS: Final = 3
+_LEFT_OUT_S: Final = 1
+_CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="iperf3")
+_MISSING: Final = "needs iperf3: apt-get install iperf3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iperf3:
+    """See `Rival`."""
+
+    name: str = "iperf3"
+    family: Family = "limit"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        return tuple(
+            setting(
+                f"{count} streams" if count > 1 else "1 stream",
+                f"{count} TCP streams for {_SECONDS} s after {_LEFT_OUT_S} s left out",
+                streams=count,
+                seconds=_SECONDS,
+                left_out=_LEFT_OUT_S,
+            )
+            for count in _STREAMS
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        return None if find_iperf() is not None else _MISSING
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`: there are no data."""
+        return folder
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`."""
+        program = find_iperf()
+        if program is None:
+            raise ConfigError(f"iperf3 {_MISSING}")
+        port = free_port(end)
+        # A connection that says nothing, such as the one that looks whether it listens, ends a test and not the server.
+        command = [program, "-s", "-B", end.address, "-p", str(port), "--forceflush"]
+        with served("iperf3 -s", command, end, port):
+            yield f"{end.address}:{port}"
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(None, "read_iperf", order)

@@ -1,0 +1,120 @@
+"""EMLIO as a user runs it.
+
+Settings: none. Everything that could be tuned (streams, their number, windows, prefetch) is chosen by the loader from what it
+measures; only the order of records is asked for. The local way reads the same directory without a daemon.
+
+Covers: over the link, and without it. Does not cover: the paper's way (emlio.benchmarks.race.subjects.paper).
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.processes import Child
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus, make_records
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.served import until_orphaned
+from emlio.errors import TransportError
+
+__all__ = ["Local", "Remote"]
+
+_CLAIM: Final = Claim(
+    shuffles="every record anywhere in the epoch",
+    exact=True,
+    leaves_on_disk="nothing",
+    needs="nothing besides EMLIO",
+)
+_READER: Final = "read_emlio"
+_DATASET: Final = "race"
+_START_S: Final = 60.0
+_LOOK_S: Final = 0.02
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """See `Rival`: a daemon at the storage's end, a rank at the training's."""
+
+    name: str = "emlio"
+    family: Family = "ours"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        return (
+            setting("default", "everything automatic, global shuffle"),
+            setting("shards", "everything automatic, whole shards shuffled", shuffle="shard"),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        return None
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`."""
+        return make_records(corpus, folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with tempfile.TemporaryDirectory(prefix="emlio-race-") as folder:
+            ready = Path(folder) / "ready.json"
+            daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={prepared}", "--insecure"]
+            daemon += ["--bind", f"tcp://{end.address}:0", "--ready-file", str(ready)]
+            with Child("emlio-daemon", end.command(until_orphaned(daemon))) as child:
+                deadline = time.monotonic() + _START_S
+                while not ready.exists():  # it comes by a rename, for which there is no event
+                    child.line(_LOOK_S)
+                    if time.monotonic() > deadline:
+                        raise TransportError(f"emlio-daemon must be ready within {_START_S:g} s, it was not")
+                endpoint = msgspec.json.decode(ready.read_bytes(), type=_Ready).endpoint
+                yield f"{endpoint.replace('tcp://', 'emlio://')}/{_DATASET}"
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(None, _READER, order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """See `Rival`: the same loader on a directory of its own host, without daemon and link."""
+
+    name: str = "emlio-local"
+    family: Family = "ours"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        return (setting("default", "everything automatic, global shuffle, data on this host"),)
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        return None
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`."""
+        return make_records(corpus, folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`: nothing is served."""
+        yield str(prepared)
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(None, _READER, order)

@@ -1,0 +1,65 @@
+"""The paper's way over the link: one PUSH socket, batches packed by msgpack, whole shards shuffled, a high-water mark of 16.
+
+Settings: those of the paper, of which there is one. Its sender is told of each reader and its epochs, then sends without
+acknowledgement; nothing is checked.
+
+Covers: its two ends. Does not cover: its sender's work (emlio.benchmarks.race.paper_sender), its threads for decoding.
+"""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.paper import msgpack_is_installed
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus, make_records
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.served import free_port, served
+
+__all__ = ["PaperWay"]
+
+_CLAIM: Final = Claim(
+    shuffles="whole shards; records stay in their order",
+    exact=None,
+    leaves_on_disk="nothing",
+    needs="msgpack and pyzmq",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperWay:
+    """See `Rival`."""
+
+    name: str = "paper"
+    family: Family = "ours"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        return (setting("default", "one stream, msgpack, shards shuffled, high-water mark 16"),)
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        return None if msgpack_is_installed() else 'needs msgpack: pip install "emlio[bench]"'
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`."""
+        return make_records(corpus, folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`."""
+        port = free_port(end)
+        sender = [sys.executable, "-m", "emlio.benchmarks.race.paper_sender", str(prepared), end.address, str(port)]
+        with served("the paper's sender", sender, end, port):
+            yield f"tcp://{end.address}:{port}"
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(None, "read_paper", order)

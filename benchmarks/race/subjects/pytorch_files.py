@@ -1,0 +1,91 @@
+"""PyTorch's DataLoader over a remote file system, a file for each record.
+
+Settings: PyTorch's "Performance Tuning Guide": more than no worker; persistent workers and a larger `prefetch_factor` where
+reading is slow. The mount: sshfs with its defaults, and tuned by its manual page: several connections, directories and attributes
+kept for the whole run, no flush at closing, SFTP without SSH; `--mount` for one the user made.
+
+Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_files).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import environment_python
+from emlio.benchmarks.race.file_forms import as_files
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+
+__all__ = ["PyTorchFiles"]
+
+_ENVIRONMENT: Final = "torch"
+_CLAIM: Final = Claim(
+    shuffles="every record anywhere in the epoch",
+    exact=True,
+    leaves_on_disk="nothing",
+    needs="torch; sshfs and an SSH server",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PyTorchFiles:
+    """See `Rival`.
+
+    Attributes:
+        cache: of environments and programs.
+        mount: a folder of the storage's that the user mounted here; None for sshfs.
+    """
+
+    cache: Path
+    mount: Path | None = None
+    name: str = "pytorch-files"
+    family: Family = "files"
+    claim: Claim = _CLAIM
+    environment: str | None = _ENVIRONMENT
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        if self.mount is not None:
+            return tuple(
+                setting(name, f"the user's mount, {count} workers", workers=count, mount="user")
+                for name, count in (("default", 4), ("16 workers", 16))
+            )
+        return (
+            setting("default", "default mount, 4 workers", workers=4, mount="default"),
+            setting("16 workers", "default mount, 16 workers", workers=16, mount="default"),
+            setting("tuned mount", "tuned mount, 4 workers", workers=4, mount="tuned"),
+            setting(
+                "tuned",
+                "tuned mount, 16 workers that stay for all epochs, each 4 batches ahead",
+                workers=16,
+                mount="tuned",
+                persistent=1,
+                ahead=4,
+            ),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if environment_python(_ENVIRONMENT, self.cache) is None:
+            return f"needs its environment, {_ENVIRONMENT}, which is not made"
+        return None if self.mount is not None else why_no_mount(self.cache)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`. On a user's mount it is made through the mount."""
+        return as_files(corpus, self.mount if self.mount is not None else folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_files(prepared, end, self.cache, self.mount) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_files", order)

@@ -1,0 +1,99 @@
+"""What others published and nobody measured here: lines beside the measured ones, marked as quotations.
+
+Covers: the figures, their circumstances and who said so. Does not cover: anything measured.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.errors import ConfigError
+
+__all__ = ["PAPERS_TABLES", "QUOTES", "PublishedEpochs", "Quote"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """A published throughput.
+
+    Attributes:
+        system: whose.
+        bits_per_s: what it is said to reach.
+        records_per_s: likewise.
+        rtt_ns: over a link with this round trip; None where that is not said.
+        circumstances: in words: machines, decoding, what is being read.
+        source: project and page.
+    """
+
+    system: str
+    bits_per_s: float | None
+    records_per_s: float
+    rtt_ns: int | None
+    circumstances: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if not self.system or not self.source or not self.circumstances:
+            raise ConfigError(f"a quotation must name its system, circumstances and source, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedEpochs:
+    """A row of one of the paper's tables: epochs of one system at several round trips.
+
+    Attributes:
+        system: as the paper calls it.
+        workload: which training.
+        seconds: of an epoch, by the round trip in nanoseconds.
+    """
+
+    system: str
+    workload: str
+    seconds: tuple[tuple[int, float], ...]
+
+    @property
+    def round_trips(self) -> float:
+        """How many round trips that nothing overlaps explain the longest epoch beside the shortest."""
+        (short_ns, short_s), (long_ns, long_s) = min(self.seconds), max(self.seconds)
+        return (long_s - short_s) / ((long_ns - short_ns) / 1e9)
+
+
+QUOTES: Final = (
+    Quote(
+        system="Cassandra-DALI",
+        bits_per_s=20e9,
+        records_per_s=20_000,
+        rtt_ns=100_000_000,
+        circumstances="pictures not decoded, one process, several database nodes, order given up (its option `ooo`)",
+        source="cassandra-dali-plugin, its page on long fat networks",
+    ),
+    Quote(
+        system="LitData, raw files",
+        bits_per_s=None,
+        records_per_s=6_400,
+        rtt_ns=None,
+        circumstances="ImageNet from a cloud's object store in the same cloud, pictures not transformed",
+        source="LitData, notes of release 0.2.51",
+    ),
+)
+"""Of systems that are not measured here, or not under these circumstances."""
+
+_MS: Final = 1_000_000
+
+PAPERS_TABLES: Final = (
+    PublishedEpochs(
+        system="DALI over NFSv4",
+        workload="ResNet-50",
+        seconds=((100_000, 165.4), (10 * _MS, 552.5), (30 * _MS, 1699.3)),
+    ),
+    PublishedEpochs(
+        system="DALI over NFSv4",
+        workload="VGG-19",
+        seconds=((100_000, 142.6), (10 * _MS, 660.9), (30 * _MS, 2096.8)),
+    ),
+    PublishedEpochs(
+        system="DALI over NFSv4",
+        workload="ResNet-50, half of the data local",
+        seconds=((100_000, 230.9), (10 * _MS, 1422.5), (30 * _MS, 4154.7)),
+    ),
+)
+"""What the paper measured of its baseline on its own machines."""

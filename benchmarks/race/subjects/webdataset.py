@@ -1,0 +1,126 @@
+"""WebDataset: tar files read from their beginning to their end over HTTP.
+
+Settings: its README and the example repository wds-distributed: shards and samples are shuffled (`shardshuffle`,
+`.shuffle(1000)`), batches are made inside each worker, and mixed again behind the workers ("unbatched, shuffle, batched") where
+more mixing is wanted. It opens URLs by curl, one process for each shard. Shards of 100 records mix better, those of 500 need
+fewer requests.
+
+Covers: tar files, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_webdataset).
+"""
+
+import io
+import tarfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus, made_once, read_records
+from emlio.benchmarks.race.environments import environment_python, find_program
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.rival import WORKERS, Claim, Family, Setting, setting, workers_setting
+from emlio.benchmarks.race.web_server import serving_folder
+
+__all__ = ["WebDataset"]
+
+_CLAIM: Final = Claim(
+    shuffles="shards, and samples inside a buffer of 1,000 in each worker",
+    exact=None,
+    leaves_on_disk="nothing",
+    needs="webdataset, torch, curl; nginx for the server",
+)
+_SHARDS: Final = (100, 500)
+_DEFAULT_WORKERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebDataset:
+    """See `Rival`.
+
+    Attributes:
+        cache: of environments and programs.
+    """
+
+    cache: Path
+    name: str = "webdataset"
+    family: Family = "http"
+    claim: Claim = _CLAIM
+    environment: str | None = "torch"
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        small, large = _SHARDS
+        return (
+            setting(
+                "default",
+                f"{small} records a tar file, shuffle(1000), batches made in {_DEFAULT_WORKERS} workers",
+                workers=_DEFAULT_WORKERS,
+                shard=small,
+            ),
+            *(
+                workers_setting(count, f"as default with {count} workers", shard=small)
+                for count in WORKERS
+                if count != _DEFAULT_WORKERS
+            ),
+            setting("500 a tar", f"{large} records a tar file, 4 workers", workers=_DEFAULT_WORKERS, shard=large),
+            setting("500 a tar, 8 workers", f"{large} records a tar file, 8 workers", workers=8, shard=large),
+            setting(
+                "tuned",
+                "16 workers that stay for all epochs, samples mixed again behind them",
+                workers=16,
+                shard=small,
+                mixed=1000,
+                persistent=1,
+            ),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if environment_python("torch", self.cache) is None:
+            return "needs its environment, torch, which is not made"
+        if find_program("curl", self.cache) is None:
+            return "needs curl: apt-get install curl"
+        return None
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`."""
+        made: list[Path] = []
+        for size in _SHARDS:
+            write = partial(_write_tars, corpus, folder, _per_shard(corpus, size))
+            made.append(made_once(folder / "webdataset" / corpus.name / str(size), write))
+        return made[0].parent
+
+    @contextmanager
+    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_folder(prepared, end, self.cache) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        size = int(order.options["shard"])
+        shards = -(-order.corpus.records // _per_shard(order.corpus, size))
+        order = msgspec.structs.replace(order, options={**order.options, "shards": str(shards)})
+        return consumer_command(environment_python("torch", self.cache), "read_webdataset", order)
+
+
+def _per_shard(corpus: Corpus, wanted: int) -> int:
+    """So many that there is a shard for each worker, without which it refuses to read."""
+    return max(min(wanted, corpus.records // max(WORKERS)), 1)
+
+
+def _write_tars(corpus: Corpus, folder: Path, per_shard: int, target: Path) -> None:
+    records = read_records(corpus, folder)
+    for shard in range(-(-corpus.records // per_shard)):
+        with tarfile.open(target / f"{shard:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for number in range(shard * per_shard, min((shard + 1) * per_shard, corpus.records)):
+                record = next(records)
+                entry = tarfile.TarInfo(f"{number:08d}.bin")
+                entry.size = len(record)
+                tar.addfile(entry, io.BytesIO(record))

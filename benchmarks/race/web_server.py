@@ -1,0 +1,83 @@
+"""A folder served over HTTP at one end of a link: by nginx, or by a small server of our own where nginx is not installed.
+
+Covers: finding and starting either, nginx's configuration. Does not cover: the small server (emlio.benchmarks.race.file_server).
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.race.environments import find_program
+from emlio.benchmarks.race.served import free_port, served
+
+__all__ = ["serving_folder", "web_server_name"]
+
+_WORKERS: Final = 2
+_CONNECTIONS: Final = 1024
+
+_CONFIGURATION: Final = """
+daemon off;
+{user}
+worker_processes {workers};
+pid {state}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections {connections}; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    tcp_nodelay on;
+    keepalive_timeout 60s;
+    keepalive_requests 1000000;
+    open_file_cache max=100000 inactive=600s;
+    client_body_temp_path {state}/body;
+    proxy_temp_path {state}/proxy;
+    fastcgi_temp_path {state}/fastcgi;
+    uwsgi_temp_path {state}/uwsgi;
+    scgi_temp_path {state}/scgi;
+    server {{ listen {address}:{port} backlog=1024; root {folder}; autoindex on; }}
+}}
+"""
+
+
+def web_server_name(cache: Path) -> str:
+    """Which one it will be, for the report."""
+    return "nginx" if find_program("nginx", cache) is not None else "a server of our own in Python"
+
+
+@contextmanager
+def serving_folder(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, None, None]:
+    """Serve a folder while the block lasts; gives its URL.
+
+    Args:
+        folder: what is served.
+        end: where.
+        cache: where programs may lie.
+    """
+    port = free_port(end)
+    nginx = find_program("nginx", cache)
+    with tempfile.TemporaryDirectory(prefix="emlio-race-web-") as state:
+        if nginx is None:
+            command = [sys.executable, "-m", "emlio.benchmarks.race.file_server", str(folder), end.address, str(port)]
+        else:
+            configuration = Path(state) / "nginx.conf"
+            configuration.write_text(
+                _CONFIGURATION.format(
+                    user="user root;" if os.geteuid() == 0 else "",  # else its workers may not read the user's folders
+                    workers=_WORKERS,
+                    connections=_CONNECTIONS,
+                    state=state,
+                    address=end.address,
+                    port=port,
+                    folder=folder.resolve(),
+                ),
+                encoding="utf-8",
+            )
+            command = [nginx, "-e", "stderr", "-p", state, "-c", str(configuration)]
+        with served(Path(command[0]).name if nginx else "the file server", command, end, port):
+            yield f"http://{end.address}:{port}"

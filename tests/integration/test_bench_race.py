@@ -1,0 +1,184 @@
+"""Every system reads a small corpus over loopback, and each record comes once.
+
+Environments are not made here: a system is skipped where `emlio-bench race` has not made its own. EMLIO_RACE_CACHE names the
+folder they lie in, where that is not the usual one.
+"""
+
+import dataclasses
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pytest
+
+from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.processes import Child
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import cache_folder
+from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
+from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.iperf import Iperf3
+from emlio.benchmarks.race.subjects.litdata import LitData
+from emlio.benchmarks.race.subjects.mosaic import Mosaic
+from emlio.benchmarks.race.subjects.ours import Local, Remote
+from emlio.benchmarks.race.subjects.paper import PaperWay
+from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
+from emlio.benchmarks.race.subjects.webdataset import WebDataset
+
+SLOW_S = 120.0
+CORPUS = Corpus(records=300, record_bytes=3000)
+EPOCHS = 2
+BATCH = 16
+
+
+class Loopback(LinkEnd):
+    """Both ends of no link."""
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
+    def make_socket(self) -> socket.socket:
+        return socket.socket()
+
+
+CACHE = cache_folder(Path(os.environ["EMLIO_RACE_CACHE"]) if "EMLIO_RACE_CACHE" in os.environ else None, os.environ)
+HERE = Loopback(address="127.0.0.1", namespace=Path("/proc/self/ns/net"))
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("forms")
+
+
+def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[list[Epoch], Finished]:
+    prepared = rival.prepare(CORPUS, forms)
+    with rival.serve(prepared, HERE) as url:
+        order = RaceOrder(
+            url=url,
+            corpus=CORPUS,
+            batch=BATCH,
+            epochs=EPOCHS,
+            seed=1,
+            step_ns=0,
+            decode=False,
+            folder=str(tmp_path),
+            options=dict(setting.options),
+        )
+        with Child(rival.name, rival.command(order)) as consumer:
+            lines = consumer.rest(SLOW_S).splitlines()
+    epochs = [msgspec.json.decode(line, type=Epoch) for line in lines[:-1]]
+    return epochs, msgspec.json.decode(lines[-1], type=Finished)
+
+
+def check_exact(epochs: list[Epoch], finished: Finished) -> None:
+    assert [epoch.epoch for epoch in epochs] == list(range(EPOCHS))
+    for epoch in epochs:
+        assert epoch.is_exact(CORPUS)
+        assert epoch.distinct == CORPUS.records
+        assert epoch.payload_bytes == CORPUS.payload_bytes
+        assert epoch.batches >= CORPUS.records // BATCH
+        assert epoch.begun_ns < epoch.first_batch_ns <= epoch.ended_ns
+        assert 0 < epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns
+    assert finished.cpu_ns > 0
+    assert finished.peak_rss_bytes > 1 << 20
+
+
+@pytest.mark.parametrize("rival", [Remote(), Local()], ids=lambda rival: rival.name)
+def test_ours_reads_each_record_once(rival: Rival, forms: Path, tmp_path: Path) -> None:
+    for setting in rival.settings(0):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+
+
+def skip_without(rival: Rival) -> None:
+    reason = rival.why_not()
+    if reason is not None:
+        pytest.skip(f"{rival.name} {reason}")
+
+
+def test_the_papers_way_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
+    rival = PaperWay()
+    skip_without(rival)
+    epochs, finished = run(rival, rival.settings(0)[0], forms, tmp_path)
+    check_exact(epochs, finished)
+
+
+def test_iperf_says_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
+    rival = Iperf3()
+    skip_without(rival)
+    eight = dataclasses.replace(rival.settings(0)[1], options=(("streams", "8"), ("seconds", "1"), ("left_out", "0")))
+    epochs, _ = run(rival, eight, forms, tmp_path)
+    assert len(epochs) == EPOCHS
+    for epoch in epochs:
+        assert epoch.payload_bytes > 1_000_000
+        assert epoch.ended_ns - epoch.begun_ns > 500_000_000
+        assert epoch.records == 0
+
+
+def chosen(rival: Rival, *names: str) -> list[Setting]:
+    settings = {setting.name: setting for setting in rival.settings(30_000_000)}
+    return [settings[name] for name in names]
+
+
+def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
+    rival = WebDataset(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+
+
+def test_mosaic_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
+    rival = Mosaic(cache=CACHE)
+    skip_without(rival)
+    shared = set(os.listdir("/dev/shm"))
+    (setting,) = chosen(rival, "2 workers")
+    epochs, finished = run(rival, setting, forms, tmp_path)
+    check_exact(epochs, finished)
+    assert finished.cache_bytes >= CORPUS.payload_bytes
+    assert not [name for name in os.listdir("/dev/shm") if name not in shared and name.startswith("0000")]
+
+
+def test_litdata_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
+    rival = LitData(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        folder = tmp_path / setting.name
+        folder.mkdir()
+        epochs, finished = run(rival, setting, forms, folder)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes >= CORPUS.payload_bytes
+
+
+def check_unmounted(tmp_path: Path) -> None:
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+    assert not list(tmp_path.parent.glob(f"{tmp_path.name}*-mount"))
+
+
+def test_pytorch_reads_each_file_once_over_a_mount(forms: Path, tmp_path: Path) -> None:
+    rival = PyTorchFiles(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned mount"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+        check_unmounted(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["file", "tfrecord"])
+def test_dali_reads_each_record_once_over_a_mount(
+    form: Literal["file", "tfrecord"], forms: Path, tmp_path: Path
+) -> None:
+    rival = DaliFiles(form=form, cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+        check_unmounted(tmp_path)

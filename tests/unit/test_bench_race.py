@@ -1,0 +1,209 @@
+import os
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emlio.benchmarks.race.consumers.consume import read_epoch, records_of
+from emlio.benchmarks.race.corpus import CORPORA, Corpus, corpus_of, made_once
+from emlio.benchmarks.race.environments import (
+    ENVIRONMENTS,
+    cache_folder,
+    environment_python,
+    find_program,
+    why_no_environment,
+)
+from emlio.benchmarks.race.order import Epoch, ids_crc
+from emlio.benchmarks.race.rival import Rival, Setting, setting
+from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.iperf import Iperf3
+from emlio.benchmarks.race.subjects.litdata import LitData
+from emlio.benchmarks.race.subjects.mosaic import Mosaic
+from emlio.benchmarks.race.subjects.ours import Local, Remote
+from emlio.benchmarks.race.subjects.paper import PaperWay
+from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
+from emlio.benchmarks.race.subjects.quoted import PAPERS_TABLES
+from emlio.benchmarks.race.subjects.webdataset import WebDataset
+from emlio.errors import ConfigError, DatasetError
+from emlio.tfrecord import frame
+
+NOWHERE = Path("/nonexistent-cache")
+RIVALS: list[Rival] = [
+    Remote(),
+    Local(),
+    PaperWay(),
+    Iperf3(),
+    WebDataset(cache=NOWHERE),
+    Mosaic(cache=NOWHERE),
+    LitData(cache=NOWHERE),
+    PyTorchFiles(cache=NOWHERE),
+    PyTorchFiles(cache=NOWHERE, mount=NOWHERE),
+    DaliFiles(form="file", cache=NOWHERE),
+    DaliFiles(form="tfrecord", cache=NOWHERE),
+]
+
+
+def record(number: int, size: int = 20) -> bytes:
+    return number.to_bytes(8, "little") + bytes(size - 8)
+
+
+def batches_of(numbers: list[int], batch: int) -> Iterator[list[bytes]]:
+    for first in range(0, len(numbers), batch):
+        yield [record(number) for number in numbers[first : first + batch]]
+
+
+def epoch_of(numbers: list[int], batch: int = 4) -> Epoch:
+    return Epoch(**read_epoch(3, 0, lambda number: batches_of(numbers, batch), 0))
+
+
+# ---- corpora --------------------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_as_large_as_it_was_asked_for() -> None:
+    for kind in CORPORA:
+        corpus = corpus_of(kind, 600_000_000)
+        assert 0 <= 600_000_000 - corpus.payload_bytes < corpus.record_bytes
+
+
+def test_other_records_have_other_folders() -> None:
+    corpora = [Corpus(records=10, record_bytes=100), Corpus(records=11, record_bytes=100)]
+    corpora.append(Corpus(records=10, record_bytes=99))
+    assert len({corpus.name for corpus in corpora}) == len(corpora)
+
+
+@pytest.mark.parametrize("values", [{"records": 0}, {"record_bytes": 15}, {"kind": "audio"}])
+def test_a_corpus_that_cannot_be_is_refused(values: dict[str, int | str]) -> None:
+    with pytest.raises(ConfigError, match="a corpus must"):
+        Corpus(**({"records": 10, "record_bytes": 100} | values))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_an_unknown_kind_of_corpus_is_refused() -> None:
+    with pytest.raises(ConfigError, match="got 'tiny'"):
+        corpus_of("tiny", 1000)
+
+
+def test_a_form_is_made_once_and_never_by_halves(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def half(target: Path) -> None:
+        (target / "one").touch()
+        raise DatasetError("in the middle")
+
+    def whole(target: Path) -> None:
+        made.append(target)
+        (target / "two").touch()
+
+    with pytest.raises(DatasetError, match="in the middle"):
+        made_once(tmp_path / "form", half)
+    assert not (tmp_path / "form").exists()
+    for _ in range(2):
+        assert made_once(tmp_path / "form", whole) == tmp_path / "form"
+    assert len(made) == 1
+    assert [path.name for path in (tmp_path / "form").iterdir()] == ["two"]
+
+
+# ---- what a consumer says -------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_in_any_order_is_exact_when_each_record_came_once() -> None:
+    corpus = Corpus(records=10, record_bytes=20)
+    epoch = epoch_of([7, 3, 0, 9, 1, 2, 8, 4, 6, 5])
+    assert epoch.is_exact(corpus)
+    assert (epoch.epoch, epoch.records, epoch.distinct, epoch.batches) == (3, 10, 10, 3)
+    assert epoch.payload_bytes == corpus.payload_bytes
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [0, 1, 2, 2], [0, 1, 2, 3, 3], [0, 1, 2, 4], []])
+def test_an_epoch_that_lacks_or_repeats_a_record_is_not_exact(numbers: list[int]) -> None:
+    assert not epoch_of(numbers).is_exact(Corpus(records=4, record_bytes=20))
+
+
+def test_the_sum_of_ids_is_that_of_sorted_little_endian_numbers() -> None:
+    wanted = b"".join(number.to_bytes(8, "little") for number in range(3))
+    assert ids_crc(Corpus(records=3, record_bytes=20)) == zlib.crc32(wanted)
+    assert array("Q").itemsize == 8
+
+
+def test_mixing_is_how_many_storage_blocks_a_batch_has() -> None:
+    assert epoch_of([0, 1, 639, 2]).blocks == 1.0
+    assert epoch_of([0, 640, 1280, 5]).blocks == 3.0
+    assert epoch_of([0, 1, 2, 3, 0, 640, 1280, 1920]).blocks == 2.5
+
+
+def test_waiting_and_steps_are_told_apart() -> None:
+    step_ns = 2_000_000
+    epoch = Epoch(**read_epoch(0, 0, lambda number: batches_of([0, 1], 1), step_ns))
+    assert epoch.ended_ns - epoch.first_batch_ns >= 2 * step_ns
+    assert epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns - 2 * step_ns
+
+
+def test_records_are_found_in_tfrecord_files(tmp_path: Path) -> None:
+    for shard in range(2):
+        (tmp_path / str(shard)).write_bytes(b"".join(frame(record(2 * shard + number)) for number in range(2)))
+    assert list(records_of([str(tmp_path / "0"), str(tmp_path / "1")])) == [record(number) for number in range(4)]
+
+
+# ---- rivals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
+def test_a_rival_has_its_defaults_first_and_each_setting_once(rival: Rival) -> None:
+    names = [one.name for one in rival.settings(30_000_000)]
+    assert len(set(names)) == len(names)
+    assert names[0] == ("1 stream" if rival.family == "limit" else "default")
+
+
+@pytest.mark.parametrize("rival", [rival for rival in RIVALS if rival.environment], ids=lambda rival: rival.name)
+def test_a_rival_without_its_environment_says_what_it_needs(rival: Rival) -> None:
+    assert rival.environment in ENVIRONMENTS
+    assert f"needs its environment, {rival.environment}" in (rival.why_not() or "")
+
+
+def test_a_setting_with_an_option_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="each option once"):
+        Setting(name="default", words="", options=(("workers", "1"), ("workers", "2")))
+    assert setting("default", "", workers=4).options == (("workers", "4"),)
+
+
+def test_the_papers_baseline_is_some_fifty_thousand_round_trips() -> None:
+    resnet, vgg, half_local = (row.round_trips for row in PAPERS_TABLES)
+    assert resnet == pytest.approx(51_300, rel=0.01)
+    assert vgg == pytest.approx(65_400, rel=0.01)
+    assert half_local > 2 * resnet
+
+
+# ---- environments ---------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_where_users_have_caches() -> None:
+    assert cache_folder(Path("/chosen"), {"XDG_CACHE_HOME": "/other"}) == Path("/chosen")
+    assert cache_folder(None, {"XDG_CACHE_HOME": "/other"}) == Path("/other/emlio-bench")
+    assert cache_folder(None, {}) == Path.home() / ".cache" / "emlio-bench"
+
+
+def test_every_environment_has_its_pinned_requirements() -> None:
+    for name in ENVIRONMENTS:
+        assert why_no_environment(name) is None
+        path = Path(__file__).resolve().parents[2] / "requirements" / "rivals" / f"{name}.txt"
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+        assert lines
+        assert all(line.count("==") == 1 for line in lines)
+
+
+def test_an_environment_of_other_requirements_is_not_taken(tmp_path: Path) -> None:
+    folder = tmp_path / "environments" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "made").write_text("of other requirements\n", encoding="utf-8")
+    assert environment_python("torch", tmp_path) is None
+    with pytest.raises(ConfigError, match="an environment must be one of"):
+        environment_python("fortran", tmp_path)
+
+
+def test_a_program_in_the_cache_is_found_before_others(tmp_path: Path) -> None:
+    assert find_program("sh", tmp_path) != str(tmp_path / "bin" / "sh")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").touch()
+    assert find_program("sh", tmp_path) == str(tmp_path / "bin" / "sh")
+    assert find_program(f"no-program-{os.getpid()}", tmp_path) is None
