@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.environments import find_program, make_program
 from emlio.benchmarks.race.served import free_port, served
 
@@ -36,16 +36,16 @@ def why_no_store(cache: Path) -> str | None:
 
 
 @contextmanager
-def serving_bucket(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, None, None]:
+def serving_bucket(folder: Path, link: Link, cache: Path) -> Generator[str, None, None]:
     """Serve `folder`, in which BUCKET lies, while the block lasts; gives the store's URL.
 
     Args:
         folder: whose folders are buckets.
-        end: where.
+        link: at whose storage's end.
         cache: where the program lies or is made.
     """
-    port = free_port(end)
-    command = [make_program(_PROGRAM, cache), "--port", f"{end.address}:{port}", "--access", _ACCESS]
+    port = free_port(link.storage)
+    command = [make_program(_PROGRAM, cache), "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]
     command += ["--secret", _SECRET, "--keep-alive", "--quiet", "posix", "--nometa", str(folder)]
-    with served(_PROGRAM, command, end, port):
-        yield f"http://{end.address}:{port}"
+    with served(_PROGRAM, command, link, port):
+        yield f"http://{link.storage.address}:{port}"

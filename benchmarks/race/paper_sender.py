@@ -1,6 +1,7 @@
-"""The storage side of the paper's way: python -m emlio.benchmarks.race.paper_sender DIRECTORY ADDRESS PORT.
+"""The storage side of the paper's way: python -m emlio.benchmarks.race.paper_sender DIRECTORY LISTEN ADDRESS PORT.
 
-A reader asks at PORT for epochs and is told where a PUSH socket of its own waits; one reader is served after the other.
+A reader asks at PORT of LISTEN for epochs and is told where a PUSH socket of its own waits, at ADDRESS as readers see it; one
+reader is served after the other.
 
 Covers: that conversation, and what is sent. Does not cover: the receiving side (emlio.benchmarks.race.consumers.read_paper).
 """
@@ -18,6 +19,7 @@ import msgspec
 import zmq
 
 from emlio.benchmarks.bare import map_files
+from emlio.benchmarks.race.served import DATA_PORTS
 from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
@@ -46,21 +48,22 @@ class _Shard:
             yield [bytes(self.view[begin + HEADER_BYTES : end - FOOTER_BYTES]) for begin, end in pairwise(places)]
 
 
-def main(directory: str, address: str, port: str) -> None:
+def main(directory: str, listen: str, address: str, port: str) -> None:
     """Serve readers until this process is ended."""
     with open_dataset("race", Path(directory)) as dataset:
         views = map_files([str(shard.path) for shard in dataset.shards])
         shards = [
             _Shard(view=view, bounds=shard.offsets.tolist()) for view, shard in zip(views, dataset.shards, strict=True)
         ]
+    first, last = DATA_PORTS
     with zmq.Context() as context, context.socket(zmq.REP) as asked:
-        asked.bind(f"tcp://{address}:{port}")
+        asked.bind(f"tcp://{listen}:{port}")
         while True:
             wanted = msgspec.json.decode(asked.recv(), type=EpochsWanted)
             with context.socket(zmq.PUSH) as pushed:
                 pushed.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
                 pushed.setsockopt(zmq.LINGER, _LINGER_MS)
-                own = pushed.bind_to_random_port(f"tcp://{address}")
+                own = pushed.bind_to_random_port(f"tcp://{listen}", first, last + 1)
                 asked.send(f"tcp://{address}:{own}".encode())
                 _send(pushed, shards, wanted)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.environments import find_program
 from emlio.benchmarks.race.served import free_port, served
 from emlio.errors import ConfigError
@@ -63,12 +63,12 @@ def why_no_mount(cache: Path) -> str | None:
 
 
 @contextmanager
-def serving_mount(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, None, None]:
+def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None, None]:
     """Serve a folder while the block lasts; gives the URL that emlio.benchmarks.race.consumers.mounted takes.
 
     Args:
         folder: what will be mounted.
-        end: where.
+        link: at whose storage's end.
         cache: where programs may lie.
     """
     sshd, server = find_program("sshd", cache), _sftp_server()
@@ -81,34 +81,34 @@ def serving_mount(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, Non
                 check=True,
                 stdin=subprocess.DEVNULL,
             )
-        port = free_port(end)
+        address, port = link.storage.listen, free_port(link.storage)
         configuration = Path(state) / "sshd_config"
-        configuration.write_text(_CONFIGURATION.format(port=port, address=end.address, state=state), encoding="utf-8")
+        configuration.write_text(_CONFIGURATION.format(port=port, address=address, state=state), encoding="utf-8")
         secure = [sshd, "-D", "-e", "-f", str(configuration)]
         if os.geteuid() == 0 and shutil.which("unshare") is not None:
             secure = ["unshare", "--mount", "sh", "-c", _PRIVATE_RUN, "sh", *secure]
-        with served("sshd", secure, end, port):
-            plain = free_port(end)
-            listener = [sys.executable, "-m", "emlio.benchmarks.race.sftp_listener", end.address, str(plain), server]
-            with served("the SFTP server", listener, end, plain):
+        with served("sshd", secure, link, port):
+            plain = free_port(link.storage)
+            listener = [sys.executable, "-m", "emlio.benchmarks.race.sftp_listener", address, str(plain), server]
+            with served("the SFTP server", listener, link, plain):
                 words = urlencode({"key": f"{state}/client", "plain": plain})
-                yield f"sshfs://{getpass.getuser()}@{end.address}:{port}{folder.resolve()}?{words}"
+                yield f"sshfs://{getpass.getuser()}@{link.storage.address}:{port}{folder.resolve()}?{words}"
 
 
 @contextmanager
-def serving_files(folder: Path, end: LinkEnd, cache: Path, mount: Path | None) -> Generator[str, None, None]:
+def serving_files(folder: Path, link: Link, cache: Path, mount: Path | None) -> Generator[str, None, None]:
     """As `serving_mount`, unless `folder` lies on a mount the user made: then nothing needs to be served.
 
     Args:
         folder: what is served.
-        end: where.
+        link: at whose storage's end.
         cache: where programs may lie.
         mount: the user's, if any.
     """
     if mount is not None:
         yield f"file://{folder.resolve()}"
         return
-    with serving_mount(folder, end, cache) as url:
+    with serving_mount(folder, link, cache) as url:
         yield url
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.errors import ConfigError
@@ -99,12 +99,12 @@ class Rival(Protocol):
         """
         ...
 
-    def serve(self, prepared: Path, end: LinkEnd) -> AbstractContextManager[str]:
-        """Start at one end of the link what it needs there; gives what a consumer calls its data: a URL or a path.
+    def serve(self, prepared: Path, link: Link) -> AbstractContextManager[str]:
+        """Start at the storage's end of the link what it needs there; gives what a consumer calls its data: a URL or a path.
 
         Args:
             prepared: what `prepare` gave.
-            end: the storage's.
+            link: its servers listen at `storage.listen`, are reached at `storage.address` and their ports offered.
         """
         ...
 

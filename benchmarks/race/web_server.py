@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.environments import find_program
 from emlio.benchmarks.race.served import free_port, served
 
@@ -51,19 +51,19 @@ def web_server_name(cache: Path) -> str:
 
 
 @contextmanager
-def serving_folder(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, None, None]:
+def serving_folder(folder: Path, link: Link, cache: Path) -> Generator[str, None, None]:
     """Serve a folder while the block lasts; gives its URL.
 
     Args:
         folder: what is served.
-        end: where.
+        link: at whose storage's end.
         cache: where programs may lie.
     """
-    port = free_port(end)
+    address, port = link.storage.listen, free_port(link.storage)
     nginx = find_program("nginx", cache)
     with tempfile.TemporaryDirectory(prefix="emlio-race-web-") as state:
         if nginx is None:
-            command = [sys.executable, "-m", "emlio.benchmarks.race.file_server", str(folder), end.address, str(port)]
+            command = [sys.executable, "-m", "emlio.benchmarks.race.file_server", str(folder), address, str(port)]
         else:
             configuration = Path(state) / "nginx.conf"
             configuration.write_text(
@@ -72,12 +72,12 @@ def serving_folder(folder: Path, end: LinkEnd, cache: Path) -> Generator[str, No
                     workers=_WORKERS,
                     connections=_CONNECTIONS,
                     state=state,
-                    address=end.address,
+                    address=address,
                     port=port,
                     folder=folder.resolve(),
                 ),
                 encoding="utf-8",
             )
             command = [nginx, "-e", "stderr", "-p", state, "-c", str(configuration)]
-        with served(Path(command[0]).name if nginx else "the file server", command, end, port):
-            yield f"http://{end.address}:{port}"
+        with served(Path(command[0]).name if nginx else "the file server", command, link, port):
+            yield f"http://{link.storage.address}:{port}"

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import LinkEnd
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import cache_folder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import LinkEnd
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race import web_server
 from emlio.benchmarks.race.served import free_port, served
@@ -21,7 +21,7 @@ from emlio.errors import TransportError
 DRIVER = """
 import signal, socket, sys
 from pathlib import Path
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import LinkEnd
 from emlio.benchmarks.processes import say
 from emlio.benchmarks.race.served import free_port, served
 

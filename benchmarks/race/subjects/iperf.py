@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.benchmarks.iperf import find_iperf
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import RaceOrder
@@ -61,16 +61,16 @@ class Iperf3:
         return folder
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
         program = find_iperf()
         if program is None:
             raise ConfigError(f"iperf3 {_MISSING}")
-        port = free_port(end)
+        port = free_port(link.storage)
         # A connection that says nothing, such as the one that looks whether it listens, ends a test and not the server.
-        command = [program, "-s", "-B", end.address, "-p", str(port), "--forceflush"]
-        with served("iperf3 -s", command, end, port):
-            yield f"{end.address}:{port}"
+        command = [program, "-s", "-B", link.storage.listen, "-p", str(port), "--forceflush"]
+        with served("iperf3 -s", command, link, port):
+            yield f"{link.storage.address}:{port}"
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command, converted
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
@@ -77,9 +77,9 @@ class Mosaic:
         return converted(python, "read_mosaic", corpus, folder, form="mosaic", options={"bucket": BUCKET})
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_bucket(prepared, end, self.cache) as url:
+        with serving_bucket(prepared, link, self.cache) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:

@@ -17,13 +17,13 @@ from typing import Final
 
 import msgspec
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
-from emlio.benchmarks.race.served import until_orphaned
+from emlio.benchmarks.race.served import DATA_PORTS, offer_data_ports, until_orphaned
 from emlio.errors import TransportError
 
 __all__ = ["Local", "Remote"]
@@ -69,20 +69,24 @@ class Remote:
         return make_records(corpus, folder)
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
         with tempfile.TemporaryDirectory(prefix="emlio-race-") as folder:
             ready = Path(folder) / "ready.json"
             daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={prepared}", "--insecure"]
-            daemon += ["--bind", f"tcp://{end.address}:0", "--ready-file", str(ready)]
-            with Child("emlio-daemon", end.command(until_orphaned(daemon))) as child:
+            daemon += ["--bind", f"tcp://{link.storage.listen}:0", "--ready-file", str(ready)]
+            daemon += ["--data-ports", "-".join(map(str, DATA_PORTS))]
+            with Child("emlio-daemon", link.storage.command(until_orphaned(daemon))) as child:
                 deadline = time.monotonic() + _START_S
                 while not ready.exists():  # it comes by a rename, for which there is no event
                     child.line(_LOOK_S)
                     if time.monotonic() > deadline:
                         raise TransportError(f"emlio-daemon must be ready within {_START_S:g} s, it was not")
                 endpoint = msgspec.json.decode(ready.read_bytes(), type=_Ready).endpoint
-                yield f"{endpoint.replace('tcp://', 'emlio://')}/{_DATASET}"
+                port = int(endpoint.rpartition(":")[2])
+                link.offer([port])
+                offer_data_ports(link)
+                yield f"emlio://{link.storage.address}:{port}/{_DATASET}"
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""
@@ -111,7 +115,7 @@ class Local:
         return make_records(corpus, folder)
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`: nothing is served."""
         yield str(prepared)
 

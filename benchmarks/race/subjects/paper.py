@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.paper import msgpack_is_installed
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
-from emlio.benchmarks.race.served import free_port, served
+from emlio.benchmarks.race.served import free_port, offer_data_ports, served
 
 __all__ = ["PaperWay"]
 
@@ -53,12 +53,14 @@ class PaperWay:
         return make_records(corpus, folder)
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        port = free_port(end)
-        sender = [sys.executable, "-m", "emlio.benchmarks.race.paper_sender", str(prepared), end.address, str(port)]
-        with served("the paper's sender", sender, end, port):
-            yield f"tcp://{end.address}:{port}"
+        port = free_port(link.storage)
+        sender = [sys.executable, "-m", "emlio.benchmarks.race.paper_sender", str(prepared)]
+        sender += [link.storage.listen, link.storage.address, str(port)]
+        with served("the paper's sender", sender, link, port):
+            offer_data_ports(link)
+            yield f"tcp://{link.storage.address}:{port}"
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""

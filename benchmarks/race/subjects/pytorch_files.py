@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
@@ -81,9 +81,9 @@ class PyTorchFiles:
         return as_files(corpus, self.mount if self.mount is not None else folder)
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_files(prepared, end, self.cache, self.mount) as url:
+        with serving_files(prepared, link, self.cache, self.mount) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:

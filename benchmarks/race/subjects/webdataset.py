@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from emlio.benchmarks.link.emulated import LinkEnd
+from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, made_once, read_records
 from emlio.benchmarks.race.environments import environment_python, find_program
@@ -97,9 +97,9 @@ class WebDataset:
         return made[0].parent
 
     @contextmanager
-    def serve(self, prepared: Path, end: LinkEnd) -> Generator[str, None, None]:
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_folder(prepared, end, self.cache) as url:
+        with serving_folder(prepared, link, self.cache) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:

@@ -1,0 +1,165 @@
+"""What came out of a race: raw runs with the world they come from, immutable.
+
+Covers: the values. Does not cover: their files (emlio.benchmarks.race.race_folder), making sense of them
+(emlio.benchmarks.race.standing), running.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.benchmarks.environment import Environment
+from emlio.benchmarks.link.accuracy import LinkReport
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.order import Epoch, Finished
+from emlio.benchmarks.race.rival import Family
+from emlio.errors import ConfigError
+
+__all__ = ["SCHEMA", "Contest", "Energy", "Entrant", "Race", "Run"]
+
+SCHEMA: Final = 1
+"""Raised when a field changes its meaning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """What everybody has to do.
+
+    Attributes:
+        name: short, stable, one of a kind in a race.
+        words: for the report.
+        corpus: the records.
+        rtt_ns: of the link.
+        rate_bytes_per_s: of the link; None for as fast as can be.
+        batch: records in a batch.
+        epochs: one after the other, by one loader.
+        step_ns: how long the consumer computes after each batch; 0 for a consumer that only reads.
+        decode: whether pictures are decoded.
+        limit_ns: how long a first epoch may take; one that is longer is cut there.
+    """
+
+    name: str
+    words: str
+    corpus: Corpus
+    rtt_ns: int
+    rate_bytes_per_s: int | None = None
+    batch: int = 64
+    epochs: int = 2
+    step_ns: int = 0
+    decode: bool = False
+    limit_ns: int = 60_000_000_000
+
+    def __post_init__(self) -> None:
+        if not self.name or self.batch < 1 or self.epochs < 1 or self.step_ns < 0 or self.limit_ns < 1:
+            raise ConfigError(f"a contest must have a name, a batch, an epoch and a time limit, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrant:
+    """A system at one of its settings.
+
+    Attributes:
+        subject: the system.
+        setting: which of its settings.
+        words: what that means.
+        family: beside which others it is shown.
+        shuffles: in words.
+        exact: whether it says that each record comes once; None where it does not say.
+        leaves_on_disk: in words.
+        versions: of what it consists of, for example "litdata 0.2.76".
+        missing: why it could not take part; None where it could.
+    """
+
+    subject: str
+    setting: str
+    words: str
+    family: Family
+    shuffles: str
+    exact: bool | None
+    leaves_on_disk: str
+    versions: str = ""
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """What the machine used during a run.
+
+    Attributes:
+        joules: of both hosts, which share this machine.
+        method: how they were found out: names of counters, or "estimate" with its error.
+    """
+
+    joules: float
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One entrant in one contest, once.
+
+    Attributes:
+        contest: its name.
+        subject: see `Entrant`.
+        setting: likewise.
+        round: runs of one contest and round were made one after the other and may be compared.
+        place: position in the round.
+        epochs: what the consumer said; those that were not cut are whole.
+        cut: whether the first epoch was ended at the contest's limit, so that its time is a lower bound.
+        finished: what the consumer said at its end; None where it did not come to it.
+        storage_cpu_ns: processor time of all processes at the storage's end while the consumer ran.
+        to_training_bytes: on the wire, headers counted.
+        to_storage_bytes: likewise.
+        dropped_packets: that the link dropped without having been asked to.
+        elapsed_ns: from the start of the consumer's process to its end, imports counted.
+        energy: None where there is nothing to say.
+        failure: what went wrong, in words; None where nothing did.
+    """
+
+    contest: str
+    subject: str
+    setting: str
+    round: int
+    place: int
+    epochs: tuple[Epoch, ...] = ()
+    cut: bool = False
+    finished: Finished | None = None
+    storage_cpu_ns: int = 0
+    to_training_bytes: int = 0
+    to_storage_bytes: int = 0
+    dropped_packets: int = 0
+    elapsed_ns: int = 0
+    energy: Energy | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """All of it.
+
+    Attributes:
+        environment: where it ran.
+        settings: what it was told, as text; only races that were told the same go on.
+        begun: when, as an ISO date and time in UTC.
+        contests: in the order they were run.
+        entrants: all, also those that could not take part.
+        links: as they were found before each contest, by its name.
+        runs: in the order they ended.
+        schema: of this value.
+    """
+
+    environment: Environment
+    settings: tuple[tuple[str, str], ...]
+    begun: str
+    contests: tuple[Contest, ...]
+    entrants: tuple[Entrant, ...]
+    links: tuple[tuple[str, LinkReport], ...] = ()
+    runs: tuple[Run, ...] = ()
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ConfigError(f"a race must have schema {SCHEMA}, got {self.schema}")
+        names = [contest.name for contest in self.contests]
+        entrants = [(entrant.subject, entrant.setting) for entrant in self.entrants]
+        if len(set(names)) != len(names) or len(set(entrants)) != len(entrants):
+            raise ConfigError(f"a race must have each contest and entrant once, got {names} and {entrants}")

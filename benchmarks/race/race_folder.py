@@ -1,0 +1,113 @@
+"""A race on disk: each run is there the moment it ended, so that a race that was interrupted goes on where it was.
+
+Covers: the folder's files, a last line that was cut by a kill. Does not cover: the values (emlio.benchmarks.race.outcome).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from emlio.benchmarks.link.accuracy import LinkReport
+from emlio.benchmarks.race.outcome import SCHEMA, Race, Run
+from emlio.errors import ConfigError
+
+__all__ = ["RaceFolder"]
+
+_HEAD: Final = "race.json"
+_LINKS: Final = "links.jsonl"
+_RUNS: Final = "runs.jsonl"
+
+
+class RaceFolder:
+    """Its files. Used by one thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is touched yet.
+
+        Args:
+            path: of the folder.
+        """
+        self.path = path
+
+    def read(self) -> Race | None:
+        """The race as far as it came; None where there is none.
+
+        Raises:
+            ConfigError: something else lies there.
+        """
+        head = self.path / _HEAD
+        try:
+            if not head.exists():
+                return None
+            race = msgspec.json.decode(head.read_bytes(), type=Race)
+            links: list[tuple[str, LinkReport]] = self._lines(_LINKS, tuple[str, LinkReport])
+            runs: list[Run] = self._lines(_RUNS, Run)
+        except OSError as error:
+            raise ConfigError(f"a race must be readable: {self.path}: {error.strerror or error}") from error
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"a race must be JSON of schema {SCHEMA}: {self.path}: {error}") from error
+        return replace(race, links=tuple(links), runs=tuple(runs))
+
+    def begin(self, race: Race) -> Race:
+        """Start a race here, or go on with the same one; what there is of it.
+
+        Args:
+            race: without runs.
+
+        Raises:
+            ConfigError: another race lies here.
+        """
+        older = self.read()
+        if older is not None:
+            self._check_same(older, race)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Who can take part may have changed; what was run stays.
+            (self.path / _HEAD).write_bytes(
+                msgspec.json.format(msgspec.json.encode(replace(race, links=(), runs=())), indent=1) + b"\n"
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"a race must go where files can be written: {self.path}: {error.strerror or error}"
+            ) from error
+        return race if older is None else replace(race, begun=older.begun, links=older.links, runs=older.runs)
+
+    def add_link(self, contest: str, report: LinkReport) -> None:
+        """A link was measured for a contest."""
+        self._append(_LINKS, (contest, report))
+
+    def add_run(self, run: Run) -> None:
+        """A run ended."""
+        self._append(_RUNS, run)
+
+    def _check_same(self, older: Race, race: Race) -> None:
+        differences = [
+            f"{name} {getattr(older, name)} and {getattr(race, name)}"
+            for name in ("settings", "contests", "environment")
+            if getattr(older, name) != getattr(race, name)
+        ]
+        if differences:
+            raise ConfigError(
+                f"a race must go on as it began, choose another folder than {self.path}: {'; '.join(differences)}"
+            )
+
+    def _lines(self, name: str, kind: Any) -> list[Any]:
+        path = self.path / name
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]  # a kill may have cut the last line
+        return [msgspec.json.decode(line, type=kind) for line in whole.splitlines()]
+
+    def _append(self, name: str, value: object) -> None:
+        path = self.path / name
+        try:
+            text = path.read_bytes() if path.exists() else b""
+            if text and not text.endswith(b"\n"):
+                path.write_bytes(text[: text.rfind(b"\n") + 1])
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(value) + b"\n")
+        except OSError as error:
+            raise ConfigError(
+                f"a race must go where files can be written: {path}: {error.strerror or error}"
+            ) from error
