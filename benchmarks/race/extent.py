@@ -60,9 +60,7 @@ class Extent:
 
     def scaled(self, factor: float) -> "Extent":
         """In another unit."""
-        return replace(
-            self, median=self.median * factor, least=self.least * factor, most=self.most * factor
-        )
+        return replace(self, median=self.median * factor, least=self.least * factor, most=self.most * factor)
 
 
 def extent(seen: Sequence[Seen]) -> Extent:
@@ -73,10 +71,10 @@ def extent(seen: Sequence[Seen]) -> Extent:
     """
     if not seen:
         raise ConfigError("an extent must be of at least one run")
-    sides = {one.beyond for one in seen if one.beyond}
+    sides: set[Beyond] = {one.beyond for one in seen if one.beyond}
     if len(sides) > 1:
         raise ConfigError(f"bounds of one quantity must lie on one side, got {sorted(sides)}")
-    beyond: Beyond = next(iter(sides), "")
+    beyond: Beyond = sides.pop() if sides else ""
     ordered = sorted(seen, key=lambda one: (one.beyond == ">", one.beyond != "<", one.value))
     values = [one.value for one in ordered]
     middle = (ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2])
@@ -112,8 +110,8 @@ def number(value: float) -> str:
     """Three digits of it."""
     if abs(value) >= 999.5:
         return f"{value:,.0f}"
-    shown = f"{value:.3g}"
-    return f"{value:.6f}".rstrip("0") if "e" in shown else shown
+    shown = f"{value:#.3g}".rstrip(".")
+    return "0" if not value else f"{value:.6f}".rstrip("0") if "e" in shown else shown
 
 
 def text(of: Extent | None, form: Callable[[float], str] = number, *, spread: bool = True) -> str:

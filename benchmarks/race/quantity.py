@@ -177,9 +177,7 @@ def _blocks(contest: Contest, run: Run) -> Seen | None:
     return Seen(value=sum(epoch.blocks * epoch.batches for epoch in run.epochs) / batches) if batches else None
 
 
-def _meaning(
-    words: str, unit: str, read: Callable[[Contest, Run], Seen | None], *, less: bool = True
-) -> Meaning:
+def _meaning(words: str, unit: str, read: Callable[[Contest, Run], Seen | None], *, less: bool = True) -> Meaning:
     return Meaning(words=words, unit=unit, less=less, read=read)
 
 

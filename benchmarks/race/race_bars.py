@@ -97,6 +97,7 @@ def draw_bars(bars: Sequence[Bar], *, title: str, axis: str, log: bool, narrow: 
     axes.set_ylim(len(bars) - 0.5, -0.5)
     for place, bar in enumerate(bars):
         _draw(axes, place, bar, begin, narrow=narrow, size=size)
+    if not log:
         axes.locator_params(axis="x", nbins=_NARROW_TICKS if narrow else _TICKS)
     axes.set_xlabel(axis, fontsize=size, color=INK)
     axes.set_yticks([] if narrow else range(len(bars)), [] if narrow else [bar.label for bar in bars])

@@ -24,10 +24,10 @@ _NARROW_PLOT: Final = 3.2
 _SIGN: Final = 0.2
 """Inches of a line of the legend."""
 _HEAD: Final = 0.5
-_FOOT: Final = 0.65
+_FOOT: Final = 0.52
 _SIZE: Final = 9.0
 _NARROW_SIZE: Final = 8.5
-_LETTER: Final = 0.52
+_LETTER: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def draw_curves(curves: Sequence[Curve], laws: Sequence[Law], *, title: str, axi
     width, size = (NARROW, _NARROW_SIZE) if narrow else (WIDE, _SIZE)
     plot = _NARROW_PLOT if narrow else _PLOT
     longest = max(len(curve.label) for curve in curves)
-    columns = max(int((width - 0.1) / (0.5 + _LETTER * size / 72 * max(longest, 22))), 1)
+    columns = max(int((width - 0.1) / (0.45 + _LETTER * size / 72 * longest)), 1)
     signs = len(curves) + 1 + bool(laws)
     legend = 0.1 + _SIGN * -(-signs // columns)
     head = _HEAD + 0.17 * title.count("\n")
@@ -93,7 +93,10 @@ def draw_curves(curves: Sequence[Curve], laws: Sequence[Law], *, title: str, axi
         borderaxespad=0.2,
     )
     figure.subplots_adjust(
-        left=(0.62 if narrow else 0.7) / width, right=1 - 0.12 / width, bottom=(legend + _FOOT) / height, top=1 - head / height
+        left=(0.62 if narrow else 0.7) / width,
+        right=1 - 0.12 / width,
+        bottom=(legend + _FOOT) / height,
+        top=1 - head / height,
     )
     return figure
 
@@ -104,7 +107,11 @@ def _place(rtt_ns: int) -> float:
 
 def _draw(axes: Any, curve: Curve) -> None:
     ours = curve.subject == "emlio"
-    style: dict[str, Any] = {"color": colour(curve.subject), "alpha": 0.6 if curve.pale else 1.0, "zorder": 5 if ours else 3}
+    style: dict[str, Any] = {
+        "color": colour(curve.subject),
+        "alpha": 0.6 if curve.pale else 1.0,
+        "zorder": 5 if ours else 3,
+    }
     whole = [(_place(rtt_ns), of) for rtt_ns, of in curve.points if not of.bound]
     cut = [(_place(rtt_ns), of.median) for rtt_ns, of in curve.points if of.bound]
     axes.plot(
@@ -146,7 +153,7 @@ def _draw_law(axes: Any, law: Law, rtts: Sequence[int], curves: Sequence[Curve],
         axes.annotate(
             f"the paper's {law.subject},\nits own data and machines",
             (begin, law.seconds(begin * 1e6)),
-            xytext=(0, 5),
+            xytext=(0, 10),
             textcoords="offset points",
             fontsize=size - 1,
             color=MUTED,
@@ -190,6 +197,6 @@ def _signs(axes: Any, curves: Sequence[Curve], *, computed: bool) -> list[Any]:
     (cut,) = axes.plot([], [], linestyle="none", marker="^", markersize=7, label="cut: longer than", **style)
     signs.append(cut)
     if computed:
-        (law,) = axes.plot([], [], linestyle=(0, (4, 2.5)), linewidth=1.1, label="computed: N × RTT", **style)
+        (law,) = axes.plot([], [], linestyle=(0, (4, 2.5)), linewidth=1.1, label="computed: N x RTT", **style)
         signs.append(law)
     return signs

@@ -1,7 +1,7 @@
 """A race's report as parts, whatever they are written in.
 
-Covers: what stands in it and in which order. Pure. Does not cover: the tables' cells (emlio.benchmarks.race.race_tables), Markdown
-(emlio.benchmarks.race.race_report), HTML (emlio.benchmarks.race.race_page), drawing (emlio.benchmarks.race.race_plots).
+Covers: what stands in it and in which order. Pure. Does not cover: the tables' cells (emlio.benchmarks.race.race_tables),
+Markdown (emlio.benchmarks.race.race_report), HTML (emlio.benchmarks.race.race_page), drawing (emlio.benchmarks.race.race_plots).
 """
 
 from collections.abc import Sequence

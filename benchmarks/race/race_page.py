@@ -33,7 +33,8 @@ _STYLE: Final = """
 }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; padding: 1rem;
-  max-width: 62rem; }
+  max-width: 74rem; }
+body > p, figure, .doubts { max-width: 60rem; }
 h1 { font-size: 1.45rem; line-height: 1.25; margin: 0.5rem 0 1rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 0.6rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 p, li, figcaption { overflow-wrap: anywhere; }
@@ -43,7 +44,7 @@ ul { padding-left: 1.2rem; margin: 0.5rem 0; }
 .box { overflow-x: auto; margin: 0.3rem 0 1.2rem; }
 .title { font-weight: 600; margin: 1rem 0 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.875rem; line-height: 1.35; }
-th, td { padding: 0.3rem 0.6rem; text-align: right; vertical-align: top; white-space: nowrap;
+th, td { padding: 0.3rem 0.5rem; text-align: right; vertical-align: top; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
 th { border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bottom; white-space: normal; min-width: 4.5rem; }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
@@ -136,7 +137,7 @@ def _cell(kind: str, place: int, words: str, table: TextTable) -> str:
     kinds = ["word"] if place < table.names else []
     if kind == "td" and len(words) > _LONG:
         kinds.append("long")
-    if words.startswith("MISSED") or words.startswith("no: "):
+    if words.startswith(("MISSED", "no: ")):
         kinds.append("missed")
     marked = f' class="{" ".join(kinds)}"' if kinds else ""
     return f"<{kind}{marked}>{escape(words)}</{kind}>"

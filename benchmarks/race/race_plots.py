@@ -176,13 +176,11 @@ def _curves(prefix: str, group: Sequence[Contest], rows: Sequence[Standing]) -> 
         defaults = [row for row in own if row.entrant.setting == DEFAULT]
         # What waits for each request shows it best at its defaults, and is what the paper compared itself with.
         both = own[0].entrant.family == "files" and any(row not in defaults for row in best if row is not None)
-        suffix = ", best setting" if len({row.entrant.setting for row in own}) > 1 else ""
         if own[0].is_ours:
-            best, both, suffix = list(defaults), False, ""
-        label = f"{labelled(subject)}{suffix}"
-        curves.append(_curve(label, subject, [row for row in best if row is not None], pale=False))
+            best, both = list(defaults), False
+        curves.append(_curve(labelled(subject), subject, [row for row in best if row is not None], pale=False))
         if both:
-            curves.append(_curve(f"{subject}, default", subject, defaults, pale=True))
+            curves.append(_curve(f"{subject} default", subject, defaults, pale=True))
     curves = [curve for curve in curves if curve.points]
     if not curves:
         return None
@@ -193,7 +191,8 @@ def _curves(prefix: str, group: Sequence[Contest], rows: Sequence[Standing]) -> 
     where = group[0].corpus.text + (", decoded" if group[0].decode else "")
     return Drawing(
         name=f"{prefix}-epochs",
-        caption=f"{title}: {where}; both axes logarithmic. Computed lines, N × RTT: {told}.",
+        caption=f"{title}: {where}; both axes logarithmic. Each at the setting that is its best there, ours at its "
+        f"defaults. Computed lines, N x RTT: {told}.",
         draw=lambda narrow: draw_curves(
             curves,
             laws,

@@ -42,13 +42,13 @@ def checks_table(checks: Sequence[Check]) -> TextTable:
     """All that must hold."""
     return TextTable(
         title="What must hold",
-        header=("what must hold", "found", "bound", "outcome", "contest", "why, and what belongs to it"),
+        header=("what must hold", "outcome", "found", "bound", "contest", "why, and what belongs to it"),
         rows=tuple(
             (
-                f"{check.name}: {check.words}",
+                check.words,
+                check.outcome.value.upper() if check.outcome is Outcome.MISSED else check.outcome.value,
                 figure_of(check),
                 check.bound,
-                check.outcome.value.upper() if check.outcome is Outcome.MISSED else check.outcome.value,
                 check.contest or "-",
                 ". ".join(filter(None, (check.why, check.note))) or "-",
             )
@@ -190,7 +190,16 @@ def entrants_table(entrants: Sequence[Entrant]) -> TextTable:
     """What the systems say of themselves, and what their settings mean."""
     return TextTable(
         title="Who took part, by what each says of itself",
-        header=("system", "setting", "what it means", "data come as", "shuffles", "exact", "leaves on disk", "versions"),
+        header=(
+            "system",
+            "setting",
+            "what it means",
+            "data come as",
+            "shuffles",
+            "exact",
+            "leaves on disk",
+            "versions",
+        ),
         rows=tuple(
             (
                 one.subject,
@@ -227,19 +236,19 @@ def quotes_table() -> TextTable:
     """Published by others."""
     return TextTable(
         title="Quoted, not measured here: what others published",
-        header=("system", "records/s", "Gbit/s", "round trip", "circumstances", "source"),
+        header=("system", "circumstances", "source", "round trip", "records/s", "Gbit/s"),
         rows=tuple(
             (
                 quote.system,
-                number(quote.records_per_s),
-                "-" if quote.bits_per_s is None else _gigabits(quote.bits_per_s),
-                "-" if quote.rtt_ns is None else format_duration(quote.rtt_ns),
                 quote.circumstances,
                 quote.source,
+                "-" if quote.rtt_ns is None else format_duration(quote.rtt_ns),
+                number(quote.records_per_s),
+                "-" if quote.bits_per_s is None else _gigabits(quote.bits_per_s),
             )
             for quote in QUOTES
         ),
-        names=1,
+        names=3,
     )
 
 
@@ -266,20 +275,20 @@ def laws_table(laws: Sequence[Law]) -> TextTable:
     """Computed: N x RTT."""
     return TextTable(
         title="Computed: an epoch as a constant and N round trips that nothing overlaps",
-        header=("system", "setting", "N", "without distance, s", "at 30 ms, s", "at 100 ms, s", "where N is from"),
+        header=("system", "setting", "where N is from", "N", "without distance, s", "at 30 ms, s", "at 100 ms, s"),
         rows=tuple(
             (
                 law.subject,
                 law.setting or "-",
+                law.source,
                 number(law.round_trips),
                 number(law.base_s),
                 number(law.seconds(30_000_000)),
                 number(law.seconds(100_000_000)),
-                law.source,
             )
             for law in laws
         ),
-        names=2,
+        names=3,
     )
 
 

@@ -82,16 +82,14 @@ def _link_shares(race: Race, rows: Sequence[Standing]) -> list[Check]:
     checks: list[Check] = []
     for rtt_ns, streams, least in _SHARES:
         name = f"share of the link at {format_duration(rtt_ns)}"
-        words = f"{least:.0%} of what iperf3 carries with {streams} streams over the same link"
+        words = f"{100 * least:g} % of what iperf3 carries with {streams} streams over the same link"
         contests = _plain_at(race, rtt_ns)
         found = [_link_share(rows, contest, streams, least, name, words) for contest in contests]
         checks += found or [not_measured(name, words, f">= {100 * least:g} %", _no_contest(rtt_ns))]
     return checks
 
 
-def _link_share(
-    rows: Sequence[Standing], contest: Contest, streams: int, least: float, name: str, words: str
-) -> Check:
+def _link_share(rows: Sequence[Standing], contest: Contest, streams: int, least: float, name: str, words: str) -> Check:
     ours, limit = our_row(rows, contest), limits(rows, contest).get(streams)
     if ours is None or limit is None:
         return not_measured(
@@ -100,12 +98,14 @@ def _link_share(
     # iperf3 leaves slow start out: beside it stand epochs over connections that are open.
     share = same_round_ratio(ours, limit, Quantity.LATER_BIT_RATE, Quantity.BIT_RATE)
     whole = same_round_ratio(ours, limit, Quantity.BIT_RATE)
-    note = f"later epochs; the first one, from before the constructor: {text(whole.scaled(100))} %" if whole is not None else ""
+    note = (
+        f"later epochs; the first one, from before the constructor: {text(whole.scaled(100))} %"
+        if whole is not None
+        else ""
+    )
     why = f"ours carried {_gigabits(ours, Quantity.LATER_BIT_RATE)}, iperf3 {_gigabits(limit, Quantity.BIT_RATE)}"
     in_percent = None if share is None else share.scaled(100)
-    return at_least(
-        100 * least, in_percent, name=name, words=words, contest=contest.name, unit="%", why=why, note=note
-    )
+    return at_least(100 * least, in_percent, name=name, words=words, contest=contest.name, unit="%", why=why, note=note)
 
 
 def _no_contest(rtt_ns: int) -> str:
@@ -120,7 +120,10 @@ def _gigabits(row: Standing, quantity: Quantity) -> str:
 
 
 def _flat(race: Race, rows: Sequence[Standing]) -> list[Check]:
-    name, words = "flat", f"epochs with decoding vary by {_VARIES:g} % at most over round trips"
+    name, words = (
+        "the same at any distance, with decoding",
+        f"epochs with decoding vary by {_VARIES:g} % at most over round trips",
+    )
     checks: list[Check] = []
     for group in by_distance(contest for contest in race.contests if contest.decode):
         found = [(contest, epoch) for contest in group if (epoch := _steady(our_row(rows, contest))) is not None]
@@ -140,7 +143,9 @@ def _flat(race: Race, rows: Sequence[Standing]) -> list[Check]:
             note=f"later epochs from {_rtt(found[0][0])} to {_rtt(found[-1][0])}",
         )
         checks.append(check)
-    return checks or [not_measured(name, words, f"<= {_VARIES:g}", "there are no contests with decoding at two round trips")]
+    return checks or [
+        not_measured(name, words, f"<= {_VARIES:g} %", "there are no contests with decoding at two round trips")
+    ]
 
 
 def _steady(row: Standing | None) -> Extent | None:
@@ -228,7 +233,7 @@ def _why_not_faster(rows: Sequence[Standing], contest: Contest, ours: Standing, 
     epoch, batch = ours.of(Quantity.FIRST_EPOCH), ours.of(Quantity.FIRST_BATCH)
     parts: list[str] = []
     if epoch is not None and batch is not None:
-        parts.append(f"{batch.median / epoch.median:.0%} of our epoch is the start until its first batch")
+        parts.append(f"{100 * batch.median / epoch.median:.0f} % of our epoch is the start until its first batch")
     carried = [row.of(Quantity.BIT_RATE) for row in limits(rows, contest).values()]
     most = max((one.median for one in carried if one is not None), default=0.0)
     theirs = other.of(Quantity.FIRST_EPOCH)
@@ -246,7 +251,7 @@ def _seconds(row: Standing) -> str:
 
 
 def _local(race: Race, rows: Sequence[Standing]) -> list[Check]:
-    name, words = "local", f"{_LOCAL_SHARE:g} of the speed of DALI's own reader on one host"
+    name, words = "beside DALI's reader on one host", f"{_LOCAL_SHARE:g} of the speed of DALI's own reader on one host"
     checks: list[Check] = []
     for contest in race.contests:
         own = [row for row in rows if row.contest == contest]
@@ -280,7 +285,14 @@ def _first_batch(race: Race, rows: Sequence[Standing]) -> list[Check]:
         why = f"it took as long as {trips:.0f} round trips"
         checks += [
             at_most(bound_ms, in_ms, name="first batch", words=words, contest=contest.name, unit="ms", why=why),
-            _lowest(rows, contest, Quantity.FIRST_BATCH, "first of all", "an earlier first batch than all others", _in_seconds),
+            _lowest(
+                rows,
+                contest,
+                Quantity.FIRST_BATCH,
+                "first of all",
+                "an earlier first batch than all others",
+                _in_seconds,
+            ),
         ]
     return checks
 
@@ -325,7 +337,6 @@ def _lowest(
     if not shares:
         return not_measured(name, words, ">= 1", f"in {contest.name} no round has two of them")
     nearest = min(shares, key=lambda pair: (pair[1].bound, pair[1].median))
-    better = better_in(others, ours, quantity)
     best: dict[str, Standing] = {}
     for row, _ in better_in(others, ours, quantity):
         best.setdefault(row.entrant.subject, row)
@@ -338,4 +349,3 @@ def _lowest(
     return at_least(
         1.0, nearest[1], name=name, words=words, contest=contest.name, unit="times ours", why=why, note=note
     )
-

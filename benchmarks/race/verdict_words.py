@@ -62,10 +62,14 @@ def _headline(rows: Sequence[Standing], contest: Contest) -> str:
     mine = None if ours is None else ours.of(Quantity.FIRST_EPOCH)
     if mine is None:
         return ""
-    where = f"Over a link with a round trip of {format_duration(contest.rtt_ns)}" if contest.rtt_ns else "With no distance"
+    where = (
+        f"Over a link with a round trip of {format_duration(contest.rtt_ns)}" if contest.rtt_ns else "With no distance"
+    )
     told = f"{where} EMLIO reads {contest.corpus.text}, from construction to the last batch, in {_seconds(mine.median)}"
     others = [best_of(row for row in own if row.is_rival)]
-    others += [row for row in own if row is not others[0] and row.entrant.family == "files" and row.entrant.setting == DEFAULT]
+    others += [
+        row for row in own if row is not others[0] and row.entrant.family == "files" and row.entrant.setting == DEFAULT
+    ]
     told_of = [
         f"{row.entrant.subject} ({row.entrant.setting}) {text(theirs, spread=False)} s"
         for row in others

@@ -17,7 +17,17 @@ from emlio.benchmarks.race.order import Epoch, Finished, ids_crc
 from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, Race, Run
 from emlio.benchmarks.race.rival import Family
 
-__all__ = ["CONTEST", "ENVIRONMENT", "make_contest", "make_entrant", "make_epoch", "make_link", "make_race", "make_run", "sample_race"]
+__all__ = [
+    "CONTEST",
+    "ENVIRONMENT",
+    "make_contest",
+    "make_entrant",
+    "make_epoch",
+    "make_link",
+    "make_race",
+    "make_run",
+    "sample_race",
+]
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -42,7 +52,12 @@ ENVIRONMENT = Environment(
 
 
 def make_contest(
-    name: str = "600MB-30ms", *, rtt_ns: int = 30 * MS, records: int = 6000, record_bytes: int = 100_000, decode: bool = False
+    name: str = "600MB-30ms",
+    *,
+    rtt_ns: int = 30 * MS,
+    records: int = 6000,
+    record_bytes: int = 100_000,
+    decode: bool = False,
 ) -> Contest:
     return Contest(
         name=name,
@@ -181,7 +196,14 @@ def make_limit(contest: Contest, streams: int, gigabits: float, *, round: int = 
 def make_link(contest: Contest, *, rtt_ns: int | None = None) -> LinkReport:
     spec = LinkSpec(rtt_ns=contest.rtt_ns)
     loads = [
-        Load(streams=streams, payload_bytes=int(gigabits * 5e8), elapsed_ns=4 * S, retransmits=0, dropped_packets=0, tool="iperf3")
+        Load(
+            streams=streams,
+            payload_bytes=int(gigabits * 5e8),
+            elapsed_ns=4 * S,
+            retransmits=0,
+            dropped_packets=0,
+            tool="iperf3",
+        )
         for streams, gigabits in ((1, 0.94), (16, 9.2))
     ]
     found = contest.rtt_ns if rtt_ns is None else rtt_ns
@@ -222,9 +244,7 @@ _FIELD: tuple[tuple[str, str, Family, float, float, float, float, int, float, bo
 def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race:
     """What a race of eight systems might give."""
     draws = Random(7)
-    contests = [
-        make_contest(f"600MB-{rtt_ns / MS:g}ms", rtt_ns=rtt_ns) for rtt_ns in rtts_ns
-    ]
+    contests = [make_contest(f"600MB-{rtt_ns / MS:g}ms", rtt_ns=rtt_ns) for rtt_ns in rtts_ns]
     entrants = [make_entrant(subject, setting, family=family) for subject, setting, family, *_ in _FIELD]
     entrants += [make_entrant("iperf3", f"{streams} streams", family="limit") for streams in (16, 32)]
     entrants.append(make_entrant("grain", family="files", missing="needs its environment, jax, which is not made"))
@@ -252,5 +272,7 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
                 )
             for streams, gigabits in ((16, 9.2), (32, 9.4)):
                 runs.append(make_limit(contest, streams, gigabits * draws.uniform(0.98, 1.02), round=number))
-    runs.append(make_run(contests[0], "mosaic", "8 workers", round=rounds, failure="the consumer ended with 1: no room"))
+    runs.append(
+        make_run(contests[0], "mosaic", "8 workers", round=rounds, failure="the consumer ended with 1: no room")
+    )
     return replace(make_race(contests, entrants, runs))
