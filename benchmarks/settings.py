@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emlio.benchmarks.link.contract import LinkKind
+from emlio.benchmarks.parsers import durations_ns, link_kind, path, switch, whole_number, whole_numbers, words_of
 from emlio.benchmarks.scenario import parse_sizes
 from emlio.errors import ConfigError
 from emlio.planner.order import ShuffleMode
@@ -53,65 +54,24 @@ _MOST_LIFE_S = 720
 WAYS = ("memory", "loopback", "link", "reordered")
 
 
-def _whole(value: Any) -> int:
-    text = str(value).replace("_", "")
-    if not text.isdigit() or int(text) < 1:
-        raise ConfigError(f"must be a whole number of at least 1, got {value!r}")
-    return int(text)
-
-
-def _wholes(value: Any) -> tuple[int, ...]:
-    return tuple(_whole(word) for word in str(value).split(","))
-
-
-def _durations_ns(value: Any) -> tuple[int, ...]:
-    durations = tuple(parse_duration_ns(word) for word in str(value).split(","))
-    if len(set(durations)) != len(durations):
-        raise ConfigError(f"must be times that differ, got {value!r}")
-    return durations
-
-
-def _kind(value: Any) -> LinkKind | None:
-    return LinkKind(_words(value, tuple(LinkKind))[0]) if value else None
-
-
-def _switch(value: Any) -> bool:
-    if str(value).lower() in ("true", "1", "yes"):
-        return True
-    if str(value).lower() in ("false", "0", "no", ""):
-        return False
-    raise ConfigError(f"must be true or false, got {value!r}")
-
-
-def _path(value: Any) -> Path:
-    return Path(str(value)).expanduser()
-
-
-def _words(value: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    words = tuple(str(value).split(","))
-    if not set(words) <= set(allowed) or len(set(words)) != len(words):
-        raise ConfigError(f"must be some of {','.join(allowed)}, each once, got {value!r}")
-    return words
-
-
 def _orders(value: Any) -> tuple[str, ...]:
-    return _words(value, tuple(mode.value for mode in ShuffleMode))
+    return words_of(value, tuple(mode.value for mode in ShuffleMode))
 
 
 def _subjects(value: Any) -> tuple[str, ...]:
-    return _words(value, SUBJECTS)
+    return words_of(value, SUBJECTS)
 
 
 def _decoders(value: Any) -> tuple[str, ...]:
-    return _words(value, DECODE_SUBJECTS)
+    return words_of(value, DECODE_SUBJECTS)
 
 
 def _attacks(value: Any) -> tuple[str, ...]:
-    return _words(value, ATTACKS_NAMED)
+    return words_of(value, ATTACKS_NAMED)
 
 
 def _ways(value: Any) -> tuple[str, ...]:
-    words = _words(value, WAYS)
+    words = words_of(value, WAYS)
     if "memory" not in words:
         raise ConfigError(f"must have memory among them, which the others are compared with, got {value!r}")
     return words
@@ -121,24 +81,24 @@ def _ways(value: Any) -> tuple[str, ...]:
 class CommonSettings:
     """What all commands know."""
 
-    json: Path | None = option(None, "write raw samples and their environment here", parse=_path, metavar="FILE")
+    json: Path | None = option(None, "write raw samples and their environment here", parse=path, metavar="FILE")
     append: bool = option(
-        False, "add to the samples in the --json file, if they are of a like run", parse=_switch, switch=True
+        False, "add to the samples in the --json file, if they are of a like run", parse=switch, switch=True
     )
     into: Path | None = option(
         None,
         "put the tables into this Markdown file, in the place of its first ```text block",
-        parse=_path,
+        parse=path,
         metavar="FILE.md",
     )
     data: Path | None = option(
         None,
         "keep datasets in this folder and use what is there (default: a temporary one)",
-        parse=_path,
+        parse=path,
         metavar="DIR",
     )
     quick: bool = option(
-        False, "small data and short samples: shows that all works, measures nothing", parse=_switch, switch=True
+        False, "small data and short samples: shows that all works, measures nothing", parse=switch, switch=True
     )
 
     def __post_init__(self) -> None:
@@ -150,7 +110,7 @@ class CommonSettings:
 class PlottedSettings(CommonSettings):
     """What commands know whose results can be drawn."""
 
-    plot: Path | None = option(None, "draw the result", parse=_path, metavar="FILE.png")
+    plot: Path | None = option(None, "draw the result", parse=path, metavar="FILE.png")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,14 +120,14 @@ class AttacksSettings(PlottedSettings):
     attacks: tuple[str, ...] = option(
         ATTACKS_NAMED, f"what is tried (default {','.join(ATTACKS_NAMED)})", parse=_attacks, metavar="NAME,..."
     )
-    repeats: int = option(5, "spans of each attack, between quiet ones (default 5)", parse=_whole, metavar="N")
+    repeats: int = option(5, "spans of each attack, between quiet ones (default 5)", parse=whole_number, metavar="N")
     span: int = option(
         5_000_000_000, "how long each span is, quiet or not (default 5s)", parse=parse_duration_ns, metavar="TIME"
     )
     unpaced: bool = option(
         False,
         "the rank reads as fast as it can: it then also feels that the attacker takes processor time of the same machine",
-        parse=_switch,
+        parse=switch,
         switch=True,
     )
 
@@ -185,9 +145,9 @@ class AttacksSettings(PlottedSettings):
 class ConvergenceSettings(PlottedSettings):
     """`emlio-bench convergence`."""
 
-    epochs: int = option(20, "epochs of each training (default 20)", parse=_whole, metavar="N")
-    batch: int = option(32, "digits in a step (default 32)", parse=_whole, metavar="N")
-    seed: int = option(1, "draws the weights and the order of the records (default 1)", parse=_whole, metavar="N")
+    epochs: int = option(20, "epochs of each training (default 20)", parse=whole_number, metavar="N")
+    batch: int = option(32, "digits in a step (default 32)", parse=whole_number, metavar="N")
+    seed: int = option(1, "draws the weights and the order of the records (default 1)", parse=whole_number, metavar="N")
     rtt: int = option(
         30_000_000, "round trip of the emulated link (default 30ms)", parse=parse_duration_ns, metavar="TIME"
     )
@@ -224,7 +184,7 @@ class DeliverySettings(PlottedSettings):
         parse=_subjects,
         metavar="NAME,...",
     )
-    repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=_whole, metavar="N")
+    repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=whole_number, metavar="N")
     bytes: int = option(
         2_000_000_000, "payload of a sample, but at most 4 s of it (default 2GB)", parse=parse_size, metavar="SIZE"
     )
@@ -235,11 +195,14 @@ class DecodeSettings(PlottedSettings):
     """`emlio-bench decode`."""
 
     images: int = option(
-        2000, "pictures in the dataset, and in a sample after its warm-up (default 2000)", parse=_whole, metavar="N"
+        2000,
+        "pictures in the dataset, and in a sample after its warm-up (default 2000)",
+        parse=whole_number,
+        metavar="N",
     )
-    batch: int = option(64, "pictures in a batch (default 64)", parse=_whole, metavar="N")
-    threads: int = option(2, "threads, or worker processes, that decode (default 2)", parse=_whole, metavar="N")
-    repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=_whole, metavar="N")
+    batch: int = option(64, "pictures in a batch (default 64)", parse=whole_number, metavar="N")
+    threads: int = option(2, "threads, or worker processes, that decode (default 2)", parse=whole_number, metavar="N")
+    repeats: int = option(5, "rounds; one sample of each subject in each (default 5)", parse=whole_number, metavar="N")
     subjects: tuple[str, ...] = option(
         DECODE_SUBJECTS,
         f"who is measured (default {','.join(DECODE_SUBJECTS)})",
@@ -255,41 +218,45 @@ class ExamplesSettings(CommonSettings):
     orders: tuple[str, ...] = option(
         ("global", "shard"), "the loader's orders (default global,shard)", parse=_orders, metavar="ORDER,..."
     )
-    repeats: int = option(5, "samples of each order (default 5)", parse=_whole, metavar="N")
-    batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
+    repeats: int = option(5, "samples of each order (default 5)", parse=whole_number, metavar="N")
+    batch: int = option(256, "records in a batch (default 256)", parse=whole_number, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddingSettings(CommonSettings):
     """`emlio-bench padding`."""
 
-    records: int = option(200_000, "records of the imagined dataset (default 200000)", parse=_whole, metavar="N")
-    max_tokens: int = option(16_384, "tokens in a batch, padding counted (default 16384)", parse=_whole, metavar="N")
-    pack: int = option(4096, "tokens in a row of packed batches (default 4096)", parse=_whole, metavar="N")
-    worlds: tuple[int, ...] = option((1, 8), "numbers of ranks (default 1,8)", parse=_wholes, metavar="N,...")
-    pools: tuple[int, ...] = option(
-        (1024, 2048, 4096), "records of a rank in a pool (default 1024,2048,4096)", parse=_wholes, metavar="N,..."
+    records: int = option(200_000, "records of the imagined dataset (default 200000)", parse=whole_number, metavar="N")
+    max_tokens: int = option(
+        16_384, "tokens in a batch, padding counted (default 16384)", parse=whole_number, metavar="N"
     )
-    repeats: int = option(3, "epochs of each (default 3)", parse=_whole, metavar="N")
+    pack: int = option(4096, "tokens in a row of packed batches (default 4096)", parse=whole_number, metavar="N")
+    worlds: tuple[int, ...] = option((1, 8), "numbers of ranks (default 1,8)", parse=whole_numbers, metavar="N,...")
+    pools: tuple[int, ...] = option(
+        (1024, 2048, 4096), "records of a rank in a pool (default 1024,2048,4096)", parse=whole_numbers, metavar="N,..."
+    )
+    repeats: int = option(3, "epochs of each (default 3)", parse=whole_number, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings(CommonSettings):
     """`emlio-bench plan`."""
 
-    records: int = option(1_000_000_000, "records of the imagined dataset (default 10^9)", parse=_whole, metavar="N")
-    shards: int = option(10_000, "its shards (default 10000)", parse=_whole, metavar="N")
-    walk: int = option(4_000_000, "records walked for one sample (default 4000000)", parse=_whole, metavar="N")
-    batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
-    repeats: int = option(5, "samples (default 5)", parse=_whole, metavar="N")
+    records: int = option(
+        1_000_000_000, "records of the imagined dataset (default 10^9)", parse=whole_number, metavar="N"
+    )
+    shards: int = option(10_000, "its shards (default 10000)", parse=whole_number, metavar="N")
+    walk: int = option(4_000_000, "records walked for one sample (default 4000000)", parse=whole_number, metavar="N")
+    batch: int = option(256, "records in a batch (default 256)", parse=whole_number, metavar="N")
+    repeats: int = option(5, "samples (default 5)", parse=whole_number, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverySettings(PlottedSettings):
     """`emlio-bench recovery`."""
 
-    repeats: int = option(10, "times each thing happens (default 10)", parse=_whole, metavar="N")
-    seed: int = option(1, "draws for how long a daemon is away (default 1)", parse=_whole, metavar="N")
+    repeats: int = option(10, "times each thing happens (default 10)", parse=whole_number, metavar="N")
+    seed: int = option(1, "draws for how long a daemon is away (default 1)", parse=whole_number, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,9 +266,9 @@ class EnergySettings(CommonSettings):
     rtt: int = option(
         30_000_000, "round trip between the hosts (default 30ms)", parse=parse_duration_ns, metavar="TIME"
     )
-    images: int = option(1024, "pictures in an epoch (default 1024)", parse=_whole, metavar="N")
-    batch: int = option(32, "pictures in a batch (default 32)", parse=_whole, metavar="N")
-    epochs: int = option(2, "epochs (default 2)", parse=_whole, metavar="N")
+    images: int = option(1024, "pictures in an epoch (default 1024)", parse=whole_number, metavar="N")
+    batch: int = option(32, "pictures in a batch (default 32)", parse=whole_number, metavar="N")
+    epochs: int = option(2, "epochs (default 2)", parse=whole_number, metavar="N")
     step: int = option(
         400_000_000,
         "how long a step takes the imagined device (default 400ms)",
@@ -311,20 +278,20 @@ class EnergySettings(CommonSettings):
     cpu_watts: str = option(
         "", "for estimates, such as 60:180 (default: constants for each core)", parse=str, metavar="IDLE:MAX"
     )
-    out: Path | None = option(None, "leave the job's folder here, which must be new", parse=_path, metavar="FOLDER")
+    out: Path | None = option(None, "leave the job's folder here, which must be new", parse=path, metavar="FOLDER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceSettings(PlottedSettings):
     """`emlio-bench pace`."""
 
-    batches: int = option(200, "batches in an epoch (default 200)", parse=_whole, metavar="N")
-    batch: int = option(64, "records of 100 kB in a batch (default 64)", parse=_whole, metavar="N")
-    epochs: int = option(2, "epochs in a run (default 2)", parse=_whole, metavar="N")
+    batches: int = option(200, "batches in an epoch (default 200)", parse=whole_number, metavar="N")
+    batch: int = option(64, "records of 100 kB in a batch (default 64)", parse=whole_number, metavar="N")
+    epochs: int = option(2, "epochs in a run (default 2)", parse=whole_number, metavar="N")
     work: int = option(
         50_000_000, "how long the consumer takes for a batch (default 50ms)", parse=parse_duration_ns, metavar="TIME"
     )
-    repeats: int = option(5, "runs of each pace, in turn (default 5)", parse=_whole, metavar="N")
+    repeats: int = option(5, "runs of each pace, in turn (default 5)", parse=whole_number, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,24 +301,24 @@ class LinkSettings(PlottedSettings):
     rtts: tuple[int, ...] = option(
         (0, 1_000_000, 10_000_000, 30_000_000, 100_000_000),
         "round trips that are asked for (default 0,1ms,10ms,30ms,100ms)",
-        parse=_durations_ns,
+        parse=durations_ns,
         metavar="TIME,...",
     )
     streams: tuple[int, ...] = option(
-        (1, 8, 16, 32), "TCP streams at once (default 1,8,16,32)", parse=_wholes, metavar="N,..."
+        (1, 8, 16, 32), "TCP streams at once (default 1,8,16,32)", parse=whole_numbers, metavar="N,..."
     )
-    pings: int = option(100, "pings of each link in each round (default 100)", parse=_whole, metavar="N")
-    seconds: int = option(4, "whole seconds of a sample of streams (default 4)", parse=_whole, metavar="N")
+    pings: int = option(100, "pings of each link in each round (default 100)", parse=whole_number, metavar="N")
+    seconds: int = option(4, "whole seconds of a sample of streams (default 4)", parse=whole_number, metavar="N")
     repeats: int = option(
-        3, "rounds, each with a fresh link of every round trip (default 3)", parse=_whole, metavar="N"
+        3, "rounds, each with a fresh link of every round trip (default 3)", parse=whole_number, metavar="N"
     )
     tuned: bool = option(
-        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=_switch, switch=True
+        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
     )
     kind: LinkKind | None = option(
         None,
         f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
-        parse=_kind,
+        parse=link_kind,
         metavar="KIND",
     )
 
@@ -360,9 +327,11 @@ class LinkSettings(PlottedSettings):
 class StartSettings(CommonSettings):
     """`emlio-bench start`."""
 
-    records: int = option(1_000_000, "records of 1 kB in the dataset (default 1000000)", parse=_whole, metavar="N")
-    batch: int = option(256, "records in a batch (default 256)", parse=_whole, metavar="N")
-    repeats: int = option(10, "samples, each in a fresh process (default 10)", parse=_whole, metavar="N")
+    records: int = option(
+        1_000_000, "records of 1 kB in the dataset (default 1000000)", parse=whole_number, metavar="N"
+    )
+    batch: int = option(256, "records in a batch (default 256)", parse=whole_number, metavar="N")
+    repeats: int = option(10, "samples, each in a fresh process (default 10)", parse=whole_number, metavar="N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,4 +342,4 @@ class MemorySettings(CommonSettings):
     pause: int = option(
         60_000_000_000, "how long the consumer stops, half way (default 60s)", parse=parse_duration_ns, metavar="TIME"
     )
-    batch: int = option(256, "records of 100 kB in a batch (default 256)", parse=_whole, metavar="N")
+    batch: int = option(256, "records of 100 kB in a batch (default 256)", parse=whole_number, metavar="N")

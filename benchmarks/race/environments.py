@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ __all__ = [
     "cache_folder",
     "environment_python",
     "find_program",
+    "installed_versions",
     "make_environment",
     "make_program",
     "why_no_environment",
@@ -124,6 +126,24 @@ def make_environment(name: str, cache: Path) -> Path:
             bar.add(1)
     (folder / _MADE).write_text(_digest(name), encoding="utf-8")
     return folder / "bin" / "python"
+
+
+def installed_versions(name: str | None, cache: Path, packages: Sequence[str]) -> str:
+    """Packages with their versions, as far as they are installed, such as "litdata 0.2.76, torch 2.15.0".
+
+    Args:
+        name: of an environment; None for this process's own.
+        cache: where environments lie.
+        packages: as they are called where they are published.
+    """
+    # What an environment borrows lies in this process's.
+    folders = [*([str(_site_packages(_folder(name, cache)))] if name is not None else []), *sys.path]
+    found: list[str] = []
+    for package in packages:
+        one = next(iter(distributions(name=package, path=folders)), None)
+        if one is not None:
+            found.append(f"{package} {one.version}")
+    return ", ".join(found)
 
 
 def find_program(name: str, cache: Path) -> str | None:

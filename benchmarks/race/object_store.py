@@ -15,12 +15,14 @@ from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.environments import find_program, make_program
 from emlio.benchmarks.race.served import free_port, served
 
-__all__ = ["BUCKET", "serving_bucket", "why_no_store"]
+__all__ = ["BUCKET", "STORE", "serving_bucket", "why_no_store"]
 
 BUCKET: Final = "race"
 """Name of the folder inside what is served, and so of the bucket."""
 
-_PROGRAM: Final = "versitygw"
+STORE: Final = "versitygw"
+"""The program."""
+
 _ACCESS: Final = "race"
 _SECRET: Final = "race-secret"
 """Of a server that lives for one run in a network of its own. Consumers have the same words."""
@@ -28,11 +30,11 @@ _SECRET: Final = "race-secret"
 
 def why_no_store(cache: Path) -> str | None:
     """What is missing, or None; `make_program` makes it where there is Go."""
-    if find_program(_PROGRAM, cache) is not None:
+    if find_program(STORE, cache) is not None:
         return None
     if find_program("go", cache) is not None:
-        return f"needs {_PROGRAM}, which is not made yet"
-    return f"needs {_PROGRAM}, an S3 server, or Go (1.22 or newer) to make it with"
+        return f"needs {STORE}, which is not made yet"
+    return f"needs {STORE}, an S3 server, or Go (1.22 or newer) to make it with"
 
 
 @contextmanager
@@ -45,7 +47,7 @@ def serving_bucket(folder: Path, link: Link, cache: Path) -> Generator[str, None
         cache: where the program lies or is made.
     """
     port = free_port(link.storage)
-    command = [make_program(_PROGRAM, cache), "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]
+    command = [make_program(STORE, cache), "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]
     command += ["--secret", _SECRET, "--keep-alive", "--quiet", "posix", "--nometa", str(folder)]
-    with served(_PROGRAM, command, link, port):
+    with served(STORE, command, link, port):
         yield f"http://{link.storage.address}:{port}"

@@ -26,6 +26,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
         epochs: how many, one after the other, by one loader.
         seed: draws the order of records where a system takes one.
         step_ns: how long the consumer sleeps after each batch, as if a device computed.
+        limit_ns: an epoch that has lasted longer is cut after the batch that came, and is the last.
         decode: whether pictures are decoded.
         folder: an empty folder of the client's, for caches; what is left in it is counted.
         options: of the setting.
@@ -37,6 +38,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int
     seed: int
     step_ns: int
+    limit_ns: int
     decode: bool
     folder: str
     options: dict[str, str]
@@ -56,6 +58,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
         batches: how many.
         blocks: the mean number of storage blocks of 640 records, among the records of one batch.
         distinct: how many different ids came.
+        cut: whether it was ended at the order's limit, with records still to come.
         ids_crc: CRC-32 of all ids that came, sorted, as 64-bit little-endian numbers.
     """
 
@@ -69,6 +72,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     batches: int
     blocks: float
     distinct: int
+    cut: bool
     ids_crc: int
 
     def is_exact(self, corpus: Corpus) -> bool:

@@ -103,8 +103,7 @@ class Run:
         setting: likewise.
         round: runs of one contest and round were made one after the other and may be compared.
         place: position in the round.
-        epochs: what the consumer said; those that were not cut are whole.
-        cut: whether the first epoch was ended at the contest's limit, so that its time is a lower bound.
+        epochs: what the consumer said; all but those marked as cut are whole.
         finished: what the consumer said at its end; None where it did not come to it.
         storage_cpu_ns: processor time of all processes at the storage's end while the consumer ran.
         to_training_bytes: on the wire, headers counted.
@@ -121,7 +120,6 @@ class Run:
     round: int
     place: int
     epochs: tuple[Epoch, ...] = ()
-    cut: bool = False
     finished: Finished | None = None
     storage_cpu_ns: int = 0
     to_training_bytes: int = 0
@@ -130,6 +128,11 @@ class Run:
     elapsed_ns: int = 0
     energy: Energy | None = None
     failure: str | None = None
+
+    @property
+    def cut(self) -> bool:
+        """Whether an epoch was ended at the contest's limit, so that its time is a lower bound."""
+        return any(epoch.cut for epoch in self.epochs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

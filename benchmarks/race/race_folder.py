@@ -62,17 +62,16 @@ class RaceFolder:
         older = self.read()
         if older is not None:
             self._check_same(older, race)
+            race = _joined(older, race)
+        head = replace(race, links=(), runs=())
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # Who can take part may have changed; what was run stays.
-            (self.path / _HEAD).write_bytes(
-                msgspec.json.format(msgspec.json.encode(replace(race, links=(), runs=())), indent=1) + b"\n"
-            )
+            (self.path / _HEAD).write_bytes(msgspec.json.format(msgspec.json.encode(head), indent=1) + b"\n")
         except OSError as error:
             raise ConfigError(
                 f"a race must go where files can be written: {self.path}: {error.strerror or error}"
             ) from error
-        return race if older is None else replace(race, begun=older.begun, links=older.links, runs=older.runs)
+        return race
 
     def add_link(self, contest: str, report: LinkReport) -> None:
         """A link was measured for a contest."""
@@ -111,3 +110,11 @@ class RaceFolder:
             raise ConfigError(
                 f"a race must go where files can be written: {path}: {error.strerror or error}"
             ) from error
+
+
+def _joined(older: Race, newer: Race) -> Race:
+    """Who can take part may have changed. Who has run belongs to the race, also where nobody asks for him any more."""
+    entrants = {(one.subject, one.setting): one for one in newer.entrants}
+    ran = {(run.subject, run.setting) for run in older.runs}
+    stay = [one for one in older.entrants if (one.subject, one.setting) in ran - set(entrants)]
+    return replace(newer, begun=older.begun, entrants=(*newer.entrants, *stay), links=older.links, runs=older.runs)

@@ -14,9 +14,12 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.errors import ConfigError
 
-__all__ = ["WORKERS", "Claim", "Family", "Rival", "Setting", "setting", "workers_setting"]
+__all__ = ["DEFAULT", "WORKERS", "Claim", "Family", "Rival", "Setting", "setting", "workers_setting"]
 
 Family = Literal["ours", "files", "objects", "http", "service", "limit", "quoted"]
+
+DEFAULT: Final = "default"
+"""The name of a setting that nobody has tuned."""
 
 WORKERS: Final = (2, 4, 8, 16)
 """What is tried for systems that take workers."""
@@ -30,11 +33,13 @@ class Setting:
         name: short and stable: "default", "tuned", "16 workers".
         words: what it means, for the report.
         options: for the consumer and the server, by name.
+        usual: whether it is run where not all settings are asked for: the defaults, and what was found to be best.
     """
 
     name: str
     words: str
     options: tuple[tuple[str, str], ...] = ()
+    usual: bool = False
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.options]
@@ -51,12 +56,14 @@ class Claim:
         exact: whether each record comes once in an epoch; None where it does not say.
         leaves_on_disk: in words.
         needs: what must be installed, in words.
+        packages: of Python, whose versions belong to the results.
     """
 
     shuffles: str
     exact: bool | None
     leaves_on_disk: str
     needs: str
+    packages: tuple[str, ...] = ()
 
 
 class Rival(Protocol):
@@ -75,6 +82,11 @@ class Rival(Protocol):
     @property
     def claim(self) -> Claim:
         """What it says of itself."""
+        ...
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Those of emlio.benchmarks.race.environments.GO_PROGRAMS that it needs besides."""
         ...
 
     @property
@@ -113,11 +125,12 @@ class Rival(Protocol):
         ...
 
 
-def setting(name: str, words: str, **options: str | int) -> Setting:
+def setting(name: str, words: str, *, usual: bool = False, **options: str | int) -> Setting:
     """A setting with its options as keywords."""
-    return Setting(name=name, words=words, options=tuple((key, str(value)) for key, value in options.items()))
+    values = tuple((key, str(value)) for key, value in options.items())
+    return Setting(name=name, words=words, options=values, usual=usual or name == DEFAULT)
 
 
-def workers_setting(count: int, words: str, **options: str | int) -> Setting:
+def workers_setting(count: int, words: str, *, usual: bool = False, **options: str | int) -> Setting:
     """A setting that is called by its number of workers."""
-    return setting(f"{count} workers", words, workers=count, **options)
+    return setting(f"{count} workers", words, usual=usual, workers=count, **options)

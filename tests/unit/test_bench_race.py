@@ -55,7 +55,7 @@ def batches_of(numbers: list[int], batch: int) -> Iterator[list[bytes]]:
 
 
 def epoch_of(numbers: list[int], batch: int = 4) -> Epoch:
-    return Epoch(**read_epoch(3, 0, lambda number: batches_of(numbers, batch), 0))
+    return Epoch(**read_epoch(3, 0, lambda number: batches_of(numbers, batch), 0, 1 << 60))
 
 
 # ---- corpora --------------------------------------------------------------------------------------------------------

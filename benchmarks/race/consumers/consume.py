@@ -144,15 +144,18 @@ def read_epoch(
     begun_ns: int,
     batches: Callable[[int], Iterator[Sequence[Any]]],
     step_ns: int,
+    limit_ns: int,
 ) -> dict[str, Any]:
-    """Read one epoch to its end; what emlio.benchmarks.race.order calls an Epoch.
+    """Read one epoch to its end or to the time limit; what emlio.benchmarks.race.order calls an Epoch.
 
     Args:
         number: the epoch's.
         begun_ns: when it began.
         batches: gives its batches.
         step_ns: how long to sleep after each.
+        limit_ns: when it has lasted longer than this, it is cut.
     """
+    cut = False
     ids = array("Q")
     first_ns, wait_ns, payload, count, blocks = 0, 0, 0, 0, 0
     ended_ns = asked_ns = begun_ns
@@ -170,6 +173,9 @@ def read_epoch(
         if step_ns:
             time.sleep(step_ns / 1e9)
         ended_ns = asked_ns = time.monotonic_ns()
+        if ended_ns - begun_ns > limit_ns:
+            cut = True
+            break
     return {
         "epoch": number,
         "begun_ns": begun_ns,
@@ -181,6 +187,7 @@ def read_epoch(
         "batches": count,
         "blocks": blocks / count if count else 0.0,
         "distinct": len(set(ids)),
+        "cut": cut,
         "ids_crc": zlib.crc32(array("Q", sorted(ids)).tobytes()),
     }
 
@@ -197,7 +204,10 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
             begun_ns = time.monotonic_ns()
             with reader.open_source(order) as batches:
                 for number in range(order["epochs"]):
-                    say(read_epoch(number, begun_ns, batches, order["step_ns"]))
+                    epoch = read_epoch(number, begun_ns, batches, order["step_ns"], order["limit_ns"])
+                    say(epoch)
+                    if epoch["cut"]:
+                        break
                     begun_ns = time.monotonic_ns()
         cpu_ns = tree.cpu_ns() - cpu_ns
     tree.close()

@@ -34,6 +34,7 @@ def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Non
                 "batches": 0,
                 "blocks": 0.0,
                 "distinct": 0,
+                "cut": False,
                 "ids_crc": 0,
             }
         )

@@ -29,6 +29,7 @@ _CLAIM: Final = Claim(
     exact=True,
     leaves_on_disk="nothing",
     needs="nvidia-dali; sshfs and an SSH server",
+    packages=("nvidia-dali-cuda120",),
 )
 
 
@@ -48,6 +49,7 @@ class DaliFiles:
     family: Family = "files"
     claim: Claim = _CLAIM
     environment: str | None = None
+    programs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -24,6 +24,9 @@ from emlio.errors import ConfigError
 __all__ = ["Iperf3"]
 
 _STREAMS: Final = (1, 8, 16, 32)
+_FAR_NS: Final = 50_000_000
+"""From here on 16 streams with stock buffers do not fill the link."""
+
 _SECONDS: Final = 3
 _LEFT_OUT_S: Final = 1
 _CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="iperf3")
@@ -38,9 +41,11 @@ class Iperf3:
     family: Family = "limit"
     claim: Claim = _CLAIM
     environment: str | None = None
+    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
+        most = 32 if rtt_ns > _FAR_NS else 16
         return tuple(
             setting(
                 f"{count} streams" if count > 1 else "1 stream",
@@ -48,6 +53,7 @@ class Iperf3:
                 streams=count,
                 seconds=_SECONDS,
                 left_out=_LEFT_OUT_S,
+                usual=count in (1, most),
             )
             for count in _STREAMS
         )

@@ -17,7 +17,7 @@ from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command, converted
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
-from emlio.benchmarks.race.object_store import BUCKET, serving_bucket, why_no_store
+from emlio.benchmarks.race.object_store import BUCKET, STORE, serving_bucket, why_no_store
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 
@@ -29,6 +29,7 @@ _CLAIM: Final = Claim(
     exact=None,
     leaves_on_disk="all chunks, up to a bound",
     needs="litdata, torch; an S3 server",
+    packages=("litdata", "torch"),
 )
 _TRIED: Final = (2, 4, 8, 16)
 
@@ -46,6 +47,7 @@ class LitData:
     family: Family = "objects"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
+    programs: tuple[str, ...] = (STORE,)
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""

@@ -17,7 +17,7 @@ from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command, converted
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
-from emlio.benchmarks.race.object_store import BUCKET, serving_bucket, why_no_store
+from emlio.benchmarks.race.object_store import BUCKET, STORE, serving_bucket, why_no_store
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import WORKERS, Claim, Family, Setting, setting, workers_setting
 
@@ -29,6 +29,7 @@ _CLAIM: Final = Claim(
     exact=None,
     leaves_on_disk="all shards",
     needs="mosaicml-streaming, torch; an S3 server",
+    packages=("mosaicml-streaming", "torch"),
 )
 _DEFAULT_WORKERS: Final = 4
 
@@ -46,6 +47,7 @@ class Mosaic:
     family: Family = "objects"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
+    programs: tuple[str, ...] = (STORE,)
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""

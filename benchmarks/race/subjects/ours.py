@@ -33,6 +33,7 @@ _CLAIM: Final = Claim(
     exact=True,
     leaves_on_disk="nothing",
     needs="nothing besides EMLIO",
+    packages=("emlio",),
 )
 _READER: Final = "read_emlio"
 _DATASET: Final = "race"
@@ -52,6 +53,7 @@ class Remote:
     family: Family = "ours"
     claim: Claim = _CLAIM
     environment: str | None = None
+    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
@@ -101,6 +103,7 @@ class Local:
     family: Family = "ours"
     claim: Claim = _CLAIM
     environment: str | None = None
+    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""

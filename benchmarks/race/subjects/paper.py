@@ -28,6 +28,7 @@ _CLAIM: Final = Claim(
     exact=None,
     leaves_on_disk="nothing",
     needs="msgpack and pyzmq",
+    packages=("pyzmq", "msgpack"),
 )
 
 
@@ -39,6 +40,7 @@ class PaperWay:
     family: Family = "ours"
     claim: Claim = _CLAIM
     environment: str | None = None
+    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""

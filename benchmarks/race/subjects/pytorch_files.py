@@ -30,6 +30,7 @@ _CLAIM: Final = Claim(
     exact=True,
     leaves_on_disk="nothing",
     needs="torch; sshfs and an SSH server",
+    packages=("torch",),
 )
 
 
@@ -48,6 +49,7 @@ class PyTorchFiles:
     family: Family = "files"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
+    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""

@@ -34,6 +34,7 @@ _CLAIM: Final = Claim(
     exact=None,
     leaves_on_disk="nothing",
     needs="webdataset, torch, curl; nginx for the server",
+    packages=("webdataset", "torch"),
 )
 _SHARDS: Final = (100, 500)
 _DEFAULT_WORKERS: Final = 4
@@ -52,6 +53,7 @@ class WebDataset:
     family: Family = "http"
     claim: Claim = _CLAIM
     environment: str | None = "torch"
+    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""

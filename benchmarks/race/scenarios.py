@@ -1,0 +1,93 @@
+"""What systems are made to do, by name, after the paper's experiments.
+
+Covers: each scenario's records, batch and step. Does not cover: whether a system takes part (emlio.benchmarks.race.entries).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.benchmarks.race.corpus import corpus_of
+from emlio.benchmarks.race.outcome import Contest
+from emlio.errors import ConfigError
+from emlio.units import format_duration, format_size
+
+__all__ = ["SCENARIOS", "Scenario", "contests_of"]
+
+_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A contest without its link and its size.
+
+    Attributes:
+        words: for the report.
+        corpus: one of CORPORA.
+        batch: records in a batch.
+        step_ns: how long the consumer computes after each batch.
+    """
+
+    words: str
+    corpus: str
+    batch: int = 64
+    step_ns: int = 0
+
+
+SCENARIOS: Final = {
+    "read": Scenario(words="records as large as ImageNet's, read as fast as can be", corpus="imagenet-like"),
+    "coco": Scenario(words="records as large as COCO's, read as fast as can be", corpus="coco-like"),
+    "large": Scenario(
+        words="records of 2 MB, read as fast as can be (the paper's figures 7 and 8)", corpus="large", batch=16
+    ),
+    "small": Scenario(words="records of 3 kB, read as fast as can be", corpus="small", batch=256),
+    "resnet": Scenario(
+        words="a step of 50 ms after each batch, about what ResNet-50 asks for (figures 5 and 6)",
+        corpus="imagenet-like",
+        step_ns=50 * _MS,
+    ),
+    "vgg": Scenario(
+        words="a step of 150 ms after each batch, about what VGG-19 asks for (figure 9)",
+        corpus="imagenet-like",
+        step_ns=150 * _MS,
+    ),
+}
+
+
+def contests_of(
+    names: Sequence[str],
+    rtts_ns: Sequence[int],
+    *,
+    payload_bytes: int,
+    epochs: int,
+    limit_ns: int,
+    rate_bytes_per_s: int | None = None,
+) -> tuple[Contest, ...]:
+    """Every scenario at every round trip.
+
+    Args:
+        names: of SCENARIOS.
+        rtts_ns: of links.
+        payload_bytes: about as much in an epoch.
+        epochs: of each run.
+        limit_ns: for an epoch.
+        rate_bytes_per_s: of the links; None for as fast as can be.
+    """
+    unknown = sorted(set(names) - set(SCENARIOS))
+    if unknown:
+        raise ConfigError(f"a scenario must be one of {', '.join(SCENARIOS)}, got {', '.join(unknown)}")
+    return tuple(
+        Contest(
+            name=f"{name}-{format_size(payload_bytes).replace(' ', '')}-{format_duration(rtt_ns).replace(' ', '')}",
+            words=SCENARIOS[name].words,
+            corpus=corpus_of(SCENARIOS[name].corpus, payload_bytes),
+            rtt_ns=rtt_ns,
+            rate_bytes_per_s=rate_bytes_per_s,
+            batch=SCENARIOS[name].batch,
+            epochs=epochs,
+            step_ns=SCENARIOS[name].step_ns,
+            limit_ns=limit_ns,
+        )
+        for name in names
+        for rtt_ns in rtts_ns
+    )

@@ -1,0 +1,153 @@
+"""Who runs when.
+
+These machines are shared and their speed wanders: systems take turns, all once, then all again, beginning with another one each
+time. Ratios are taken within a round.
+
+Covers: the rounds of a contest, the link measured before them, everybody's form of the data, going on after an interruption, what
+is not run again. Does not cover: one run (emlio.benchmarks.race.measure), who takes part (emlio.benchmarks.race.entries).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.iperf import find_iperf
+from emlio.benchmarks.link.choice import open_link
+from emlio.benchmarks.link.contract import LinkKind
+from emlio.benchmarks.link.measuring import measure_link
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.race.entries import Entry
+from emlio.benchmarks.race.joules import Joules
+from emlio.benchmarks.race.measure import Job, run_once
+from emlio.benchmarks.race.outcome import Contest, Race, Run
+from emlio.benchmarks.race.race_folder import RaceFolder
+from emlio.benchmarks.race.timetable import Timetable
+from emlio.errors import EmlioError
+
+__all__ = ["Turns"]
+
+_STREAMS: Final = (1, 8, 16)
+
+
+class Turns:
+    """Of one race. Used by one thread."""
+
+    def __init__(
+        self,
+        folder: RaceFolder,
+        race: Race,
+        entries: Sequence[Entry],
+        *,
+        kind: LinkKind,
+        tuned: bool,
+        joules: Joules | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        """Nothing is run yet.
+
+        Args:
+            folder: where each run is added.
+            race: what is in it.
+            entries: who takes part.
+            kind: of links.
+            tuned: whether TCP's buffers are raised.
+            joules: what tells the machine's energy, if anything does.
+            tell: hears what goes on, a line at a time.
+        """
+        self._folder = folder
+        self._entries = entries
+        self._kind = kind
+        self._tuned = tuned
+        self._joules = joules
+        self._tell = tell
+        self._runs = list(race.runs)
+        self._measured = {name for name, _ in race.links}
+
+    def hold(self, contest: Contest, forms: Path, rounds: int) -> None:
+        """All rounds of a contest, but for runs that were made before."""
+        spec = LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned)
+        waiting = [
+            (number, place, entry)
+            for number in range(rounds)
+            for place, entry in enumerate(_rotated(self._entries, number))
+            if not self._is_done(contest, entry, number)
+        ]
+        if not waiting:
+            return
+        if contest.name not in self._measured:
+            self._measure(contest, spec)
+        prepared = self._prepare(contest, forms, [entry for _, _, entry in waiting])
+        timetable = Timetable(len(waiting), clock_ns=time.monotonic_ns)
+        for number, place, entry in waiting:
+            key = _key(entry)
+            if entry.rival.name not in prepared or not self._is_worth_while(contest, entry):
+                timetable.leave_out()
+                continue
+            job = Job(
+                contest=contest,
+                rival=entry.rival,
+                setting=entry.setting,
+                prepared=prepared[entry.rival.name],
+                spec=spec,
+                kind=self._kind,
+                round=number,
+                place=place,
+                seed=number + 1,
+            )
+            run = run_once(job, self._joules)
+            self._runs.append(run)
+            self._folder.add_run(run)
+            timetable.add(key, run.elapsed_ns)
+            self._tell(timetable.line(contest, run))
+
+    def _measure(self, contest: Contest, spec: LinkSpec) -> None:
+        self._tell(f"{contest.name}: measuring the link")
+        with open_link(spec, self._kind) as link:
+            report = measure_link(link, streams=_STREAMS, iperf=find_iperf())
+        self._folder.add_link(contest.name, report)
+        for reason in report.missed:
+            self._tell(f"{contest.name}: the link is not what was asked for: {reason}")
+
+    def _prepare(self, contest: Contest, forms: Path, entries: Sequence[Entry]) -> dict[str, Path]:
+        """Everybody's own form of the records, made once and kept."""
+        prepared: dict[str, Path] = {}
+        for rival in {entry.rival.name: entry.rival for entry in entries}.values():
+            try:
+                prepared[rival.name] = rival.prepare(contest.corpus, forms)
+            except EmlioError as error:
+                self._tell(f"{contest.name}: {rival.name} cannot run: {error}")
+                for entry in entries:
+                    if entry.rival.name == rival.name and not self._runs_of(contest, entry):
+                        failed = _failed(contest, entry, str(error))
+                        self._runs.append(failed)
+                        self._folder.add_run(failed)
+        return prepared
+
+    def _runs_of(self, contest: Contest, entry: Entry) -> list[Run]:
+        return [run for run in self._runs if run.contest == contest.name and (run.subject, run.setting) == _key(entry)]
+
+    def _is_done(self, contest: Contest, entry: Entry, number: int) -> bool:
+        return any(run.round == number for run in self._runs_of(contest, entry)) or not self._is_worth_while(
+            contest, entry
+        )
+
+    def _is_worth_while(self, contest: Contest, entry: Entry) -> bool:
+        """A bound is one however often it is found; what failed twice fails."""
+        runs = self._runs_of(contest, entry)
+        return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
+
+
+def _key(entry: Entry) -> tuple[str, str]:
+    return entry.rival.name, entry.setting.name
+
+
+def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
+    """None always comes first, or always after the same other."""
+    turn = number % len(entries)
+    return [*entries[turn:], *entries[:turn]]
+
+
+def _failed(contest: Contest, entry: Entry, reason: str) -> Run:
+    subject, setting = _key(entry)
+    return Run(contest=contest.name, subject=subject, setting=setting, round=0, place=0, failure=reason)

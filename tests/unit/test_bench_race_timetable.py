@@ -1,0 +1,86 @@
+import pytest
+
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.order import Epoch
+from emlio.benchmarks.race.outcome import Contest, Run
+from emlio.benchmarks.race.scenarios import SCENARIOS, contests_of
+from emlio.benchmarks.race.timetable import Timetable
+from emlio.errors import ConfigError
+
+SECOND = 1_000_000_000
+CONTEST = Contest(name="read-30ms", words="read", corpus=Corpus(records=100, record_bytes=1000), rtt_ns=30_000_000)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def ended(*, cut: bool = False, failure: str | None = None) -> Run:
+    epoch = Epoch(
+        epoch=0,
+        begun_ns=0,
+        first_batch_ns=SECOND,
+        ended_ns=2 * SECOND,
+        records=50,
+        payload_bytes=500_000_000,
+        wait_ns=SECOND,
+        batches=2,
+        blocks=1.0,
+        distinct=50,
+        cut=cut,
+        ids_crc=0,
+    )
+    return Run(
+        contest=CONTEST.name,
+        subject="litdata",
+        setting="tuned",
+        round=0,
+        place=0,
+        epochs=() if failure else (epoch,),
+        failure=failure,
+    )
+
+
+def test_what_is_left_takes_as_long_as_what_was_done() -> None:
+    clock = Clock()
+    times = Timetable(4, clock_ns=clock)
+    assert times.left_ns == 0
+    for _ in range(2):
+        clock.now_ns += 3 * SECOND
+        times.add(("litdata", "tuned"), 2 * SECOND)
+    assert times.left_ns == 6 * SECOND
+    times.leave_out()
+    assert times.left_ns == 3 * SECOND
+
+
+def test_a_line_says_where_the_race_is() -> None:
+    clock = Clock()
+    times = Timetable(2, clock_ns=clock)
+    clock.now_ns = 3 * SECOND
+    times.add(("litdata", "tuned"), 2 * SECOND)
+    assert times.line(CONTEST, ended()) == "[1/2, about 3 s left] read-30ms: litdata, tuned: 2.00 s, 2.00 Gbit/s"
+    times.leave_out()
+    assert times.line(CONTEST, ended()).startswith("[2/2] ")
+
+
+def test_a_line_says_what_went_wrong() -> None:
+    times = Timetable(1, clock_ns=Clock())
+    assert "cut after 2.0 s with 50 records read" in times.line(CONTEST, ended(cut=True))
+    assert times.line(CONTEST, ended(failure="no bucket\nat all")).endswith("failed: no bucket")
+
+
+def test_every_scenario_is_run_at_every_round_trip() -> None:
+    contests = contests_of(tuple(SCENARIOS), (100_000, 30_000_000), payload_bytes=60_000_000, epochs=2, limit_ns=SECOND)
+    assert len({contest.name for contest in contests}) == len(contests) == 2 * len(SCENARIOS)
+    for contest in contests:
+        assert contest.limit_ns == SECOND
+        assert 0 <= 60_000_000 - contest.corpus.payload_bytes < contest.corpus.record_bytes
+
+
+def test_an_unknown_scenario_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"one of read, .* got sleep"):
+        contests_of(["sleep"], [0], payload_bytes=1_000_000, epochs=1, limit_ns=1)
