@@ -8,11 +8,11 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from emlio import __version__
 from emlio.benchmarks.attacks import run_attacks
@@ -36,6 +36,7 @@ from emlio.benchmarks.pace_plot import plot_pace
 from emlio.benchmarks.padding import run_padding
 from emlio.benchmarks.plan_cost import run_plan
 from emlio.benchmarks.plot import check_plotting, plot_delivery
+from emlio.benchmarks.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio.benchmarks.recovery import run_recovery
 from emlio.benchmarks.recovery_plot import plot_recovery
 from emlio.benchmarks.report import missed_bounds, render
@@ -61,7 +62,9 @@ from emlio.benchmarks.start import run_start
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "READINGS", "main"]
+
+_Settings = TypeVar("_Settings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,31 @@ class Command:
     render: Callable[[Results], str] = render
     plot: Callable[[Results, Path], None] | None = None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A command that measures nothing: it reads what others left at `paths`, by which they are called in its help."""
+
+    paths: tuple[str, ...]
+    settings: type
+    run: Callable[[Sequence[Path], Any], str]
+    text: str
+
+
+READINGS: Final = {
+    "compare": Reading(
+        paths=("A", "B"),
+        settings=CompareSettings,
+        run=run_compare,
+        text="two runs of the same contests on the same machine: races, or --json files of one benchmark",
+    ),
+    "report": Reading(
+        paths=("DIR",),
+        settings=ReportSettings,
+        run=run_report,
+        text="a race as Markdown, as one page that needs nothing besides itself, and as pictures",
+    ),
+}
 
 COMMANDS: Final = {
     "attacks": Command(
@@ -150,26 +178,24 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         add_flags(commands.add_parser(name, help=command.text, description=command.text), command.settings)
+    for name, reading in READINGS.items():
+        reader = commands.add_parser(name, help=reading.text, description=reading.text)
+        for path in reading.paths:
+            reader.add_argument(path, type=Path)
+        add_flags(reader, reading.settings)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a benchmark. 0: done; 1: a figure missed its bound; 2: it could not be done; 130: interrupted."""
     arguments = _parser().parse_args(argv)
-    command = COMMANDS[arguments.command]
     # Told to end, it must end its children first, as after Ctrl-C.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        settings = read_settings(
-            command.settings,
-            flags=vars(arguments),
-            environment=os.environ,
-            prefix="EMLIO_BENCH_",
-            table={},
-            table_name="",
-            others={},
-        )
-        return _carry_out(command, settings)
+        if arguments.command in READINGS:
+            return _read(READINGS[arguments.command], vars(arguments))
+        command = COMMANDS[arguments.command]
+        return _carry_out(command, _settings(command.settings, vars(arguments)))
     except EmlioError as error:
         print(f"emlio-bench {arguments.command}: error: {error}", file=sys.stderr)
         return 2
@@ -178,6 +204,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _settings(kind: type[_Settings], flags: Mapping[str, Any]) -> _Settings:
+    return read_settings(
+        kind, flags=flags, environment=os.environ, prefix="EMLIO_BENCH_", table={}, table_name="", others={}
+    )
+
+
+def _read(reading: Reading, flags: Mapping[str, Any]) -> int:
+    print(reading.run([flags[path] for path in reading.paths], _settings(reading.settings, flags)))
+    return 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,14 +1,16 @@
 """Pictures, and the one of a delivery run.
 
-Covers: a sheet to draw on and its file; one bar a subject in groups by record size, with the machine's limits as lines.
-matplotlib is imported here and nowhere else, and only when a picture is wanted (extra "bench"). Does not cover: statistics
-(emlio.benchmarks.summary), pictures of decoding (emlio.benchmarks.decode_plot).
+Covers: a sheet to draw on and its file, or its text for a page; one bar a subject in groups by record size, with the machine's
+limits as lines. matplotlib is imported here and nowhere else, and only when a picture is wanted (extra "bench"). Does not cover:
+statistics (emlio.benchmarks.summary), pictures of decoding (emlio.benchmarks.decode_plot).
 """
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from io import BytesIO, StringIO
+from math import log10
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +20,7 @@ from emlio.benchmarks.subject import BARE, LIMITS
 from emlio.benchmarks.summary import Row, summarise
 from emlio.errors import ConfigError
 
-__all__ = ["check_plotting", "plot_delivery", "sheet"]
+__all__ = ["blank_figure", "check_plotting", "plain_logarithms", "plot_delivery", "png_bytes", "sheet", "svg_text"]
 
 _COLOURS: Final = {
     "paper": "#b9bec7",
@@ -38,6 +40,7 @@ _GROUP: Final = 0.84
 """The most a group may take of its place, however many bars it has."""
 
 _INK: Final = "#333333"
+_FEW_DECADES: Final = 2.6
 
 
 def check_plotting() -> None:
@@ -69,6 +72,49 @@ def sheet(path: Path, *, width: float, height: float, panels: int = 1) -> Genera
         raise ConfigError(f"a picture must go where files can be written: {path}: {error.strerror or error}") from error
     finally:
         pyplot.close(figure)
+
+
+def blank_figure(width: float, height: float) -> tuple[Any, Any]:
+    """A figure of matplotlib's and its axes, which nobody has to close.
+
+    Args:
+        width: in inches.
+        height: likewise.
+    """
+    check_plotting()
+    figure = import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=150)
+    return figure, figure.subplots()
+
+
+def plain_logarithms(axis: Any) -> None:
+    """Numbers as people write them at a logarithmic axis: three to a decade, fewer where there are many decades."""
+    ticker: Any = import_module("matplotlib.ticker")
+    low, high = axis.get_view_interval()
+    subs = (1, 2, 5) if log10(high / low) <= _FEW_DECADES else (1,)
+    axis.set_major_locator(ticker.LogLocator(base=10, subs=subs, numticks=30))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(_plainly))
+
+
+def _plainly(value: float, place: int | None) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def svg_text(figure: Any, name: str) -> str:
+    """An svg element with its words as text. The same figure and name give the same text, other names other ids."""
+    written = StringIO()
+    matplotlib: Any = import_module("matplotlib")
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = written.getvalue()
+    return text[text.index("<svg") :].strip()
+
+
+def png_bytes(figure: Any) -> bytes:
+    """As pixels."""
+    written = BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
 
 
 def plot_delivery(results: Results, path: Path) -> None:

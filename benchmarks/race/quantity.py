@@ -1,0 +1,200 @@
+"""What is said of a run: quantities with their units.
+
+Covers: reading each out of a run, cut runs as bounds, exactness in words. Pure. Does not cover: several runs
+(emlio.benchmarks.race.standing).
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from emlio.benchmarks.race.extent import Beyond, Extent, Seen, extent
+from emlio.benchmarks.race.order import Epoch
+from emlio.benchmarks.race.outcome import Contest, Run
+
+__all__ = ["MEANINGS", "Meaning", "Quantity", "exactness", "is_whole", "over_runs", "seen_of"]
+
+_S: Final = 1e9
+
+
+class Quantity(StrEnum):
+    """Its name in results."""
+
+    FIRST_EPOCH = "first epoch"
+    LATER_EPOCHS = "later epochs"
+    FIRST_BATCH = "first batch"
+    RECORDS_RATE = "records rate"
+    BIT_RATE = "bit rate"
+    LATER_BIT_RATE = "later bit rate"
+    WAIT_SHARE = "wait share"
+    TRAINING_CPU = "training cpu"
+    STORAGE_CPU = "storage cpu"
+    PEAK_MEMORY = "peak memory"
+    WIRE_SHARE = "wire share"
+    LEFT_BYTES = "left on disk"
+    ENERGY = "energy"
+    BLOCKS = "blocks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """A quantity for people.
+
+    Attributes:
+        words: what it is.
+        unit: of its values; empty for a plain number.
+        less: whether less of it is better.
+        read: out of a run; None where the run does not say.
+    """
+
+    words: str
+    unit: str
+    less: bool
+    read: Callable[[Contest, Run], Seen | None]
+
+
+def seen_of(quantity: Quantity, contest: Contest, run: Run) -> Seen | None:
+    """What a run says; None where it says nothing, as one that failed."""
+    return None if run.failure is not None else MEANINGS[quantity].read(contest, run)
+
+
+def over_runs(quantity: Quantity, contest: Contest, runs: Sequence[Run]) -> Extent | None:
+    """What several runs of one entrant say; None where none says anything."""
+    seen = [one for run in runs if (one := seen_of(quantity, contest, run)) is not None]
+    return extent(seen) if seen else None
+
+
+def is_whole(run: Run) -> bool:
+    """Whether it did all it was told."""
+    return run.failure is None and not run.cut and run.finished is not None and bool(run.epochs)
+
+
+def exactness(contest: Contest, runs: Sequence[Run]) -> str:
+    """Whether each record came once in each epoch, and else the worst that happened; empty where nobody could see."""
+    epochs = [epoch for run in runs if run.failure is None and not run.cut for epoch in run.epochs]
+    if not epochs or not any(epoch.records for epoch in epochs):
+        return ""
+    wrong = [epoch for epoch in epochs if not epoch.is_exact(contest.corpus)]
+    if not wrong:
+        return "yes"
+    lost = max(contest.corpus.records - epoch.distinct for epoch in wrong)
+    repeated = max(epoch.records - epoch.distinct for epoch in wrong)
+    told = [f"{count:,} {what}" for count, what in ((lost, "lost"), (repeated, "repeated")) if count > 0]
+    return f"no: {' and '.join(told) or 'other records than planned'}"
+
+
+def _seconds(epoch: Epoch) -> float:
+    return (epoch.ended_ns - epoch.begun_ns) / _S
+
+
+def _bound(contest: Contest, run: Run) -> float:
+    """How long a first epoch took that was cut."""
+    return max([contest.limit_ns / _S, *(_seconds(epoch) for epoch in run.epochs[:1])])
+
+
+def _first_epoch(contest: Contest, run: Run) -> Seen | None:
+    if run.cut:
+        return Seen(value=_bound(contest, run), beyond=">")
+    return Seen(value=_seconds(run.epochs[0])) if run.epochs and run.epochs[0].records else None
+
+
+def _later_epochs(contest: Contest, run: Run) -> Seen | None:
+    if run.cut or len(run.epochs) < 2:
+        return None
+    return Seen(value=statistics.median(map(_seconds, run.epochs[1:])))
+
+
+def _first_batch(contest: Contest, run: Run) -> Seen | None:
+    if run.epochs and run.epochs[0].batches:
+        return Seen(value=(run.epochs[0].first_batch_ns - run.epochs[0].begun_ns) / _S)
+    return None
+
+
+def _records_rate(contest: Contest, run: Run) -> Seen | None:
+    if run.cut:
+        return Seen(value=contest.corpus.records / _bound(contest, run), beyond="<")
+    return _rate(run.epochs[:1], lambda epoch: epoch.records)
+
+
+def _bit_rate(contest: Contest, run: Run) -> Seen | None:
+    if run.cut:
+        return Seen(value=8 * contest.corpus.payload_bytes / _bound(contest, run), beyond="<")
+    return _rate(run.epochs[:1], lambda epoch: 8 * epoch.payload_bytes)
+
+
+def _later_bit_rate(contest: Contest, run: Run) -> Seen | None:
+    return None if run.cut else _rate(run.epochs[1:], lambda epoch: 8 * epoch.payload_bytes)
+
+
+def _rate(epochs: Sequence[Epoch], count: Callable[[Epoch], int]) -> Seen | None:
+    seconds, counted = sum(map(_seconds, epochs)), sum(map(count, epochs))
+    return Seen(value=counted / seconds) if seconds > 0 and counted else None
+
+
+def _wait_share(contest: Contest, run: Run) -> Seen | None:
+    seconds = sum(map(_seconds, run.epochs))
+    if run.cut or seconds <= 0 or not any(epoch.batches for epoch in run.epochs):
+        return None
+    return Seen(value=sum(epoch.wait_ns for epoch in run.epochs) / _S / seconds)
+
+
+def _of_cut(run: Run) -> Beyond:
+    """Less work was done than by others: what it took is a lower bound of what the whole would have."""
+    return ">" if run.cut else ""
+
+
+def _training_cpu(contest: Contest, run: Run) -> Seen | None:
+    return None if run.finished is None else Seen(value=run.finished.cpu_ns / _S, beyond=_of_cut(run))
+
+
+def _storage_cpu(contest: Contest, run: Run) -> Seen | None:
+    return None if run.finished is None else Seen(value=run.storage_cpu_ns / _S, beyond=_of_cut(run))
+
+
+def _peak_memory(contest: Contest, run: Run) -> Seen | None:
+    if run.finished is None:
+        return None
+    return Seen(value=run.finished.peak_pss_bytes or run.finished.peak_rss_bytes, beyond=_of_cut(run))
+
+
+def _wire_share(contest: Contest, run: Run) -> Seen | None:
+    payload, wire = sum(epoch.payload_bytes for epoch in run.epochs), run.to_training_bytes + run.to_storage_bytes
+    return Seen(value=wire / payload) if is_whole(run) and payload and wire else None
+
+
+def _left_bytes(contest: Contest, run: Run) -> Seen | None:
+    return None if run.finished is None else Seen(value=run.finished.cache_bytes, beyond=_of_cut(run))
+
+
+def _energy(contest: Contest, run: Run) -> Seen | None:
+    return None if run.energy is None else Seen(value=run.energy.joules, beyond=_of_cut(run))
+
+
+def _blocks(contest: Contest, run: Run) -> Seen | None:
+    batches = sum(epoch.batches for epoch in run.epochs)
+    return Seen(value=sum(epoch.blocks * epoch.batches for epoch in run.epochs) / batches) if batches else None
+
+
+def _meaning(words: str, unit: str, read: Callable[[Contest, Run], Seen | None], *, less: bool = True) -> Meaning:
+    return Meaning(words=words, unit=unit, less=less, read=read)
+
+
+MEANINGS: Final = {
+    Quantity.FIRST_EPOCH: _meaning("first epoch, from before the loader's constructor", "s", _first_epoch),
+    Quantity.LATER_EPOCHS: _meaning("each later epoch", "s", _later_epochs),
+    Quantity.FIRST_BATCH: _meaning("time to the first batch, from before the constructor", "s", _first_batch),
+    Quantity.RECORDS_RATE: _meaning("records a second of the first epoch", "records/s", _records_rate, less=False),
+    Quantity.BIT_RATE: _meaning("payload of the first epoch", "bit/s", _bit_rate, less=False),
+    Quantity.LATER_BIT_RATE: _meaning("payload of later epochs", "bit/s", _later_bit_rate, less=False),
+    Quantity.WAIT_SHARE: _meaning("share of the time the consumer was blocked", "", _wait_share),
+    Quantity.TRAINING_CPU: _meaning("processor time at the training host, all epochs", "s", _training_cpu),
+    Quantity.STORAGE_CPU: _meaning("processor time at the storage host, all epochs", "s", _storage_cpu),
+    Quantity.PEAK_MEMORY: _meaning("most memory at the training host", "B", _peak_memory),
+    Quantity.WIRE_SHARE: _meaning("bytes on the wire, headers counted, over payload", "", _wire_share),
+    Quantity.LEFT_BYTES: _meaning("bytes left on the training host's disk", "B", _left_bytes),
+    Quantity.ENERGY: _meaning("energy of both hosts, all epochs", "J", _energy),
+    Quantity.BLOCKS: _meaning("storage blocks of 640 records among those of a batch", "", _blocks, less=False),
+}
+"""How each is read."""

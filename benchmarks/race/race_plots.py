@@ -1,0 +1,215 @@
+"""The pictures of a race.
+
+Covers: which there are, each for a desk and for a phone. Does not cover: how bars and curves are drawn
+(emlio.benchmarks.race.race_bars, emlio.benchmarks.race.race_curves), matplotlib (emlio.benchmarks.plot).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final
+
+from emlio.benchmarks.plot import png_bytes, svg_text
+from emlio.benchmarks.race.extent import number, text
+from emlio.benchmarks.race.outcome import Contest, Race
+from emlio.benchmarks.race.quantity import Quantity
+from emlio.benchmarks.race.race_bars import Bar, draw_bars, labelled, named
+from emlio.benchmarks.race.race_curves import Curve, draw_curves
+from emlio.benchmarks.race.race_document import Picture
+from emlio.benchmarks.race.round_trips import fitted_laws, published_laws
+from emlio.benchmarks.race.standing import DEFAULT, OURS, Standing, best_of, by_distance, shown, standings
+from emlio.units import format_duration
+
+__all__ = ["Drawing", "draw_race", "drawings"]
+
+_BARS_RTT_NS: Final = 30_000_000
+"""Of contests that differ in their round trip alone, the one nearest to this has bars."""
+_ID: Final = re.compile(r'\b(id="|xlink:href="#|url\(#)')
+_SIZE: Final = re.compile(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', re.DOTALL)
+_FONT: Final = re.compile(r"font: ([^;\"]*?)'DejaVu Sans'[^;\"]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A picture that is not drawn yet.
+
+    Attributes:
+        name: of its files.
+        caption: what is to be seen.
+        draw: a figure of matplotlib's; true for a phone.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[bool], Any]
+
+
+def draw_race(race: Race) -> tuple[Picture, ...]:
+    """Draw all.
+
+    Raises:
+        ConfigError: there is nothing to draw with.
+    """
+    return tuple(map(_drawn, drawings(race)))
+
+
+def _drawn(drawing: Drawing) -> Picture:
+    wide, narrow = drawing.draw(False), drawing.draw(True)
+    return Picture(
+        name=drawing.name,
+        caption=drawing.caption,
+        wide=_svg(wide, drawing.name, drawing.caption),
+        narrow=_svg(narrow, f"{drawing.name}-narrow", drawing.caption),
+        png=png_bytes(wide),
+    )
+
+
+def _svg(figure: Any, name: str, caption: str) -> str:
+    """That may stand in a page beside others: its ids are its own, its size is the page's, its letters are the reader's."""
+    said = _ID.sub(lambda match: f"{match[1]}{name}-", svg_text(figure, name))
+    head = _SIZE.search(said)
+    if head is None:
+        return said
+    _, _, width, height = head[1].split()
+    fresh = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{head[1]}" '
+        f'width="{float(width):g}pt" height="{float(height):g}pt" role="img" aria-label="{escape(caption)}">'
+    )
+    said = said[: head.start()] + fresh + said[head.end() :]
+    return _FONT.sub(r"font: \1sans-serif", said)
+
+
+def drawings(race: Race) -> tuple[Drawing, ...]:
+    """All that this race has figures for."""
+    rows = standings(race)
+    found: list[Drawing] = []
+    for place, group in enumerate(by_distance(race.contests)):
+        own = [row for row in rows if row.contest in group and row.entrant.family != "limit"]
+        found += _of_group(f"g{place}", group, own)
+    return tuple(found)
+
+
+def _of_group(prefix: str, group: Sequence[Contest], rows: Sequence[Standing]) -> list[Drawing]:
+    run = [contest for contest in group if any(row.contest == contest for row in rows)]
+    if not run:
+        return []
+    nearest = min(run, key=lambda contest: abs(contest.rtt_ns - _BARS_RTT_NS))
+    chosen = shown([row for row in rows if row.contest == nearest])
+    found: list[Drawing | None] = [_curves(prefix, run, rows) if len({one.rtt_ns for one in run}) > 1 else None]
+    if found == [None]:
+        found = [_bars(prefix, nearest, chosen, Quantity.FIRST_EPOCH, "First epoch", "seconds, logarithmic", log=True)]
+    found += [
+        _bars(prefix, nearest, chosen, Quantity.FIRST_BATCH, "Time to first batch", "seconds, logarithmic", log=True),
+        _bars(
+            prefix,
+            nearest,
+            chosen,
+            Quantity.TRAINING_CPU,
+            "Processor time: training host, storage host below it",
+            "CPU seconds, all epochs",
+            beside=Quantity.STORAGE_CPU,
+        ),
+        _bars(prefix, nearest, chosen, Quantity.ENERGY, "Energy of both hosts", "joules, all epochs"),
+    ]
+    return [one for one in found if one is not None]
+
+
+def _where(contest: Contest) -> str:
+    rtt = format_duration(contest.rtt_ns) if contest.rtt_ns else "no distance"
+    parts = [f"{contest.corpus.text} at {rtt}"]
+    if contest.decode:
+        parts.append("decoded")
+    if contest.step_ns:
+        parts.append(f"steps of {format_duration(contest.step_ns)}")
+    return ", ".join(parts)
+
+
+def _bars(
+    prefix: str,
+    contest: Contest,
+    rows: Sequence[Standing],
+    quantity: Quantity,
+    title: str,
+    axis: str,
+    *,
+    log: bool = False,
+    beside: Quantity | None = None,
+) -> Drawing | None:
+    bars: list[Bar] = []
+    for row in rows:
+        of = row.of(quantity)
+        if of is None:
+            continue
+        best = best_of(other for other in rows if other.entrant.subject == row.entrant.subject) is row
+        also = row.of(beside) if beside is not None else None
+        said = text(of, number, spread=False) + (f" + {text(also, number, spread=False)}" if also is not None else "")
+        bars.append(
+            Bar(
+                label=named(row),
+                subject=row.entrant.subject,
+                pale=not (row.is_ours if row.entrant.subject == OURS else best),
+                extent=of,
+                beside=also,
+                said=said,
+            )
+        )
+    if not bars:
+        return None
+    name = f"{prefix}-{quantity.value.replace(' ', '-')}"
+    where = _where(contest)
+    pale = "; pale: a system's defaults, where another setting is better" if any(bar.pale for bar in bars) else ""
+    return Drawing(
+        name=name,
+        caption=f"{title}: {where}; {axis}; a thin line goes from the least to the most round{pale}.",
+        draw=lambda narrow: draw_bars(
+            bars, title=_title(title, where, narrow=narrow), axis=axis, log=log, narrow=narrow
+        ),
+    )
+
+
+def _curves(prefix: str, group: Sequence[Contest], rows: Sequence[Standing]) -> Drawing | None:
+    curves: list[Curve] = []
+    for subject in dict.fromkeys(row.entrant.subject for row in rows):
+        own = [row for row in rows if row.entrant.subject == subject]
+        best = [best_of(row for row in own if row.contest == contest) for contest in group]
+        defaults = [row for row in own if row.entrant.setting == DEFAULT]
+        # What waits for each request shows it best at its defaults, and is what the paper compared itself with.
+        both = own[0].entrant.family == "files" and any(row not in defaults for row in best if row is not None)
+        if own[0].is_ours:
+            best, both = list(defaults), False
+        curves.append(_curve(labelled(subject), subject, [row for row in best if row is not None], pale=False))
+        if both:
+            curves.append(_curve(f"{subject} default", subject, defaults, pale=True))
+    curves = [curve for curve in curves if curve.points]
+    if not curves:
+        return None
+    laws = [law for law in fitted_laws(rows, group) if law.setting == DEFAULT]
+    laws += published_laws()[:1]
+    title = "First epoch against the round trip"
+    told = "; ".join(f"{law.subject}: N = {law.round_trips:,.0f}, {law.source}" for law in laws)
+    where = group[0].corpus.text + (", decoded" if group[0].decode else "")
+    return Drawing(
+        name=f"{prefix}-epochs",
+        caption=f"{title}: {where}; both axes logarithmic. Each at the setting that is its best there, ours at its "
+        f"defaults. Computed lines, N x RTT: {told}.",
+        draw=lambda narrow: draw_curves(
+            curves,
+            laws,
+            title=_title(title, where, narrow=narrow),
+            axis="first epoch, s",
+            narrow=narrow,
+        ),
+    )
+
+
+def _curve(label: str, subject: str, rows: Sequence[Standing], *, pale: bool) -> Curve:
+    points = [(row.contest.rtt_ns, of) for row in rows if (of := row.of(Quantity.FIRST_EPOCH)) is not None]
+    return Curve(label=label, subject=subject, pale=pale, points=tuple(sorted(points, key=lambda point: point[0])))
+
+
+def _title(title: str, where: str, *, narrow: bool) -> str:
+    if not narrow:
+        return f"{title}: {where}"
+    head, _, rest = title.partition(": ")
+    return "\n".join(filter(None, (head, rest, where)))

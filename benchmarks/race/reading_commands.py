@@ -1,0 +1,90 @@
+"""`emlio-bench report` and `emlio-bench compare`: what others left is read, nothing is measured.
+
+Covers: finding out what lies at a path, carrying both out. Does not cover: their texts (emlio.benchmarks.race.report_folder,
+emlio.benchmarks.race.comparison).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from emlio.benchmarks.race.comparison import compare_races, compare_results
+from emlio.benchmarks.race.outcome import SCHEMA, Race
+from emlio.benchmarks.race.race_folder import RaceFolder
+from emlio.benchmarks.race.report_folder import write_report
+from emlio.benchmarks.race.verdict import verdict
+from emlio.benchmarks.race.verdict_words import first_paragraph
+from emlio.benchmarks.results import Results, read_results
+from emlio.errors import ConfigError
+from emlio.settings import option
+
+__all__ = ["CompareSettings", "ReportSettings", "read_run", "run_compare", "run_report"]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """As much of a file as tells what it is."""
+
+    contests: Any = None
+
+
+def _path(value: Any) -> Path:
+    return Path(str(value)).expanduser()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSettings:
+    """`emlio-bench report DIR`."""
+
+    out: Path | None = option(None, "write the report into this folder (default: DIR)", parse=_path, metavar="DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSettings:
+    """`emlio-bench compare A B`, which has no options."""
+
+
+def run_report(paths: Sequence[Path], settings: ReportSettings) -> str:
+    """Write the report of a race; its first paragraph and where it lies."""
+    (path,) = paths
+    race = read_run(path)
+    if not isinstance(race, Race):
+        raise ConfigError(f"a report is of a race: {path} holds results of another benchmark")
+    folder = settings.out or (path if path.is_dir() else path.parent)
+    written = write_report(race, folder)
+    names = ", ".join(file.name for file in written[:3])
+    return f"{first_paragraph(race, verdict(race))}\n\n{folder}: {names} and {len(written) - 3} pictures"
+
+
+def run_compare(paths: Sequence[Path], settings: CompareSettings) -> str:
+    """The table of two runs."""
+    first, second = map(read_run, paths)
+    if isinstance(first, Race) and isinstance(second, Race):
+        return compare_races(first, second)
+    if isinstance(first, Results) and isinstance(second, Results):
+        return compare_results(first, second)
+    raise ConfigError(f"a race may be compared with a race only: {paths[0]} and {paths[1]} are of two kinds")
+
+
+def read_run(path: Path) -> Race | Results:
+    """What lies at a path: a race's folder, a race's results as one file, or results of another benchmark.
+
+    Raises:
+        ConfigError: nothing of the kind.
+    """
+    if path.is_dir():
+        race = RaceFolder(path).read()
+        if race is None:
+            raise ConfigError(f"a race's folder must hold race.json, {path} does not")
+        return race
+    try:
+        text = path.read_bytes()
+        if msgspec.json.decode(text, type=_Kind).contests is not None:
+            return msgspec.json.decode(text, type=Race)
+    except OSError as error:
+        raise ConfigError(f"results must be readable: {path}: {error.strerror or error}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"results must be JSON of schema {SCHEMA}: {path}: {error}") from error
+    return read_results(path)

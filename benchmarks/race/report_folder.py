@@ -1,0 +1,57 @@
+"""A race's report on disk: Markdown, a page, pictures, and all results as one file.
+
+Covers: which files there are. Does not cover: what stands in them (emlio.benchmarks.race.race_report,
+emlio.benchmarks.race.race_page), the raw runs (emlio.benchmarks.race.race_folder).
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.plot import check_plotting
+from emlio.benchmarks.race.outcome import Race
+from emlio.benchmarks.race.race_document import Picture
+from emlio.benchmarks.race.race_page import race_page
+from emlio.benchmarks.race.race_plots import draw_race
+from emlio.benchmarks.race.race_report import render_race
+from emlio.errors import ConfigError
+
+__all__ = ["PAGE", "REPORT", "RESULTS", "write_report"]
+
+PAGE: Final = "report.html"
+REPORT: Final = "report.md"
+RESULTS: Final = "results.json"
+
+
+def write_report(race: Race, folder: Path) -> tuple[Path, ...]:
+    """Write all files; their paths, the page first. Where there is nothing to draw with there are no pictures.
+
+    Raises:
+        ConfigError: they cannot be written.
+    """
+    pictures, without = _pictures(race)
+    texts = [
+        (PAGE, race_page(race, pictures, without=without).encode()),
+        (REPORT, render_race(race, pictures).encode()),
+        (RESULTS, msgspec.json.format(msgspec.json.encode(race), indent=1) + b"\n"),
+    ]
+    for picture in pictures:
+        texts += [(f"{picture.name}.svg", f"{picture.wide}\n".encode()), (f"{picture.name}.png", picture.png)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts:
+            (folder / name).write_bytes(text)
+    except OSError as error:
+        raise ConfigError(
+            f"a report must go where files can be written: {folder}: {error.strerror or error}"
+        ) from error
+    return tuple(folder / name for name, _ in texts)
+
+
+def _pictures(race: Race) -> tuple[tuple[Picture, ...], str]:
+    try:
+        check_plotting()
+    except ConfigError as error:
+        return (), f"There are no pictures: {error}"
+    return draw_race(race), ""

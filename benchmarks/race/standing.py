@@ -1,0 +1,180 @@
+"""Where everybody stands: a row for each contest and entrant.
+
+Covers: medians over rounds, the best of a system's settings, how well a batch is mixed beside a full shuffle, limits by number of
+streams, contests that differ in their round trip alone. Pure. Does not cover: what of it is good enough
+(emlio.benchmarks.race.verdict), words and pictures.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import comb
+from typing import Final
+
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.extent import Extent
+from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
+from emlio.benchmarks.race.quantity import MEANINGS, Quantity, exactness, over_runs
+
+__all__ = [
+    "DEFAULT",
+    "MIXED",
+    "OURS",
+    "RIVAL_FAMILIES",
+    "Standing",
+    "best_of",
+    "by_distance",
+    "full_shuffle_blocks",
+    "limits",
+    "shown",
+    "standings",
+    "streams_of",
+]
+
+OURS: Final = "emlio"
+"""The subject that the others are compared with, at its defaults."""
+DEFAULT: Final = "default"
+RIVAL_FAMILIES: Final = ("files", "objects", "http", "service")
+"""Those that do the same work in another way."""
+MIXED: Final = 0.95
+"""A batch that comes from this part of the blocks a full shuffle takes it from is mixed as well."""
+
+_BLOCK_RECORDS: Final = 640
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One entrant in one contest.
+
+    Attributes:
+        contest: what was to be done.
+        entrant: who did it.
+        runs: all of them, also those that failed.
+        extents: what could be told, by quantity.
+        exact: see `exactness`.
+        memory: "PSS", or "RSS", which counts what processes share in each of them.
+        methods: how its energy was found out.
+        full_blocks: what `Quantity.BLOCKS` is for a full shuffle.
+    """
+
+    contest: Contest
+    entrant: Entrant
+    runs: tuple[Run, ...]
+    extents: tuple[tuple[Quantity, Extent], ...]
+    exact: str
+    memory: str
+    methods: tuple[str, ...]
+    full_blocks: float
+
+    def of(self, quantity: Quantity) -> Extent | None:
+        """What is known of it."""
+        return next((extent for name, extent in self.extents if name is quantity), None)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What went wrong, each once."""
+        return tuple(dict.fromkeys(run.failure for run in self.runs if run.failure is not None))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is what the others are compared with."""
+        return self.entrant.subject == OURS and self.entrant.setting == DEFAULT
+
+    @property
+    def is_rival(self) -> bool:
+        """Whether it is somebody else's system."""
+        return self.entrant.family in RIVAL_FAMILIES
+
+    @property
+    def mixes_as_well(self) -> bool | None:
+        """As a full shuffle; None where nothing is known."""
+        blocks = self.of(Quantity.BLOCKS)
+        return None if blocks is None or not self.full_blocks else blocks.median >= MIXED * self.full_blocks
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Of first epochs: whether it was cut, and how long it took."""
+        first = self.of(Quantity.FIRST_EPOCH)
+        return (True, float("inf")) if first is None else (first.bound, first.median)
+
+
+def standings(race: Race) -> tuple[Standing, ...]:
+    """A row for each contest and entrant that has a run in it, in the order of both."""
+    rows: list[Standing] = []
+    for contest in race.contests:
+        of_contest = [run for run in race.runs if run.contest == contest.name]
+        blocks = full_shuffle_blocks(contest.corpus, contest.batch)
+        for entrant in race.entrants:
+            runs = [run for run in of_contest if (run.subject, run.setting) == (entrant.subject, entrant.setting)]
+            if runs:
+                rows.append(_standing(contest, entrant, runs, blocks))
+    return tuple(rows)
+
+
+def _standing(contest: Contest, entrant: Entrant, runs: Sequence[Run], blocks: float) -> Standing:
+    finished = [run.finished for run in runs if run.finished is not None]
+    found = [(quantity, over_runs(quantity, contest, runs)) for quantity in MEANINGS]
+    methods = dict.fromkeys(run.energy.method for run in runs if run.energy is not None)
+    return Standing(
+        contest=contest,
+        entrant=entrant,
+        runs=tuple(runs),
+        extents=tuple((quantity, extent) for quantity, extent in found if extent is not None),
+        exact=exactness(contest, runs),
+        memory="PSS" if all(one.peak_pss_bytes for one in finished) else "RSS",
+        methods=tuple(methods),
+        full_blocks=blocks,
+    )
+
+
+def full_shuffle_blocks(corpus: Corpus, batch: int) -> float:
+    """The mean number of blocks of 640 records that a batch has when all orders of the corpus are alike likely."""
+    sizes = [batch] * (corpus.records // batch) + [corpus.records % batch] * bool(corpus.records % batch)
+    by_size = {size: _distinct_blocks(corpus.records, size) for size in set(sizes)}
+    return sum(by_size[size] for size in sizes) / len(sizes)
+
+
+def _distinct_blocks(records: int, drawn: int) -> float:
+    """Of `drawn` records that are drawn without putting them back: the sum over blocks of how likely each is among them."""
+    ways, blocks = comb(records, drawn), [_BLOCK_RECORDS] * (records // _BLOCK_RECORDS)
+    blocks += [records % _BLOCK_RECORDS] * bool(records % _BLOCK_RECORDS)
+    absent = {size: comb(records - size, drawn) / ways for size in set(blocks)}
+    return sum(1 - absent[size] for size in blocks)
+
+
+def best_of(rows: Iterable[Standing]) -> Standing | None:
+    """The one with the shortest first epoch; one that came to its end before one that was cut."""
+    ran = [row for row in rows if row.of(Quantity.FIRST_EPOCH) is not None]
+    return min(ran, key=lambda row: row.order, default=None)
+
+
+def shown(rows: Sequence[Standing]) -> tuple[Standing, ...]:
+    """Of one contest: each system at its best setting and at its defaults, the fastest first; ours before all, no limits."""
+    chosen: list[Standing] = []
+    for subject in dict.fromkeys(row.entrant.subject for row in rows if row.entrant.family != "limit"):
+        own = [row for row in rows if row.entrant.subject == subject]
+        defaults = next((row for row in own if row.entrant.setting == DEFAULT), own[0])
+        chosen += [row for row in own if row is best_of(own) or row is defaults]
+    return tuple(sorted(chosen, key=lambda row: (not row.is_ours, row.order)))
+
+
+def limits(rows: Iterable[Standing], contest: Contest) -> dict[int, Standing]:
+    """What the link carried in a contest, by the number of streams."""
+    return {
+        streams_of(row.entrant.setting): row
+        for row in rows
+        if row.entrant.family == "limit" and row.contest == contest and row.of(Quantity.BIT_RATE) is not None
+    }
+
+
+def streams_of(setting: str) -> int:
+    """The number that the name of a limit's setting begins with; 0 where it does not."""
+    word = setting.partition(" ")[0]
+    return int(word) if word.isascii() and word.isdigit() else 0
+
+
+def by_distance(contests: Iterable[Contest]) -> tuple[tuple[Contest, ...], ...]:
+    """Contests that differ in nothing but their round trip, the shortest first, and what they are called and cut at."""
+    groups: dict[Contest, list[Contest]] = {}
+    for contest in contests:
+        groups.setdefault(replace(contest, name="all", words="", rtt_ns=0, limit_ns=1), []).append(contest)
+    return tuple(tuple(sorted(group, key=lambda contest: contest.rtt_ns)) for group in groups.values())
