@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
+from emlio.daemon.even_start import EvenStart
 from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Lane, Network, Waiter
@@ -51,8 +52,18 @@ class _Outlet:
         self.blocked = False
         self._full = False
         self._sequences = [0] * len(lanes)
+        self._start = EvenStart(len(lanes))
         self._turn = 0
         self._since_ns = now_ns
+
+    def waits_for(self, now_ns: int) -> list[Lane]:
+        """The lanes of which one must have room before it can go on."""
+        return [lane for number, lane in enumerate(self.lanes) if self._start.may_have(number, now_ns)]
+
+    @property
+    def due_ns(self) -> int | None:
+        """When there may be more of them, whatever happens."""
+        return self._start.ends_ns
 
     def push(self, now_ns: int) -> None:
         """Hand over what is ready until the lanes are full or nothing is."""
@@ -65,7 +76,7 @@ class _Outlet:
             size_bytes = outgoing.message.size_bytes
             # Before it can leave: what has left must not be missing where the sum is told.
             self.totals.sent_bytes += size_bytes
-            if not self._offer(outgoing):
+            if not self._offer(outgoing, now_ns):
                 self.totals.sent_bytes -= size_bytes
                 self.blocked = True
                 return
@@ -74,11 +85,13 @@ class _Outlet:
         # Nothing is ready because reading may not go on before the network has taken what is under way.
         self._full = self.stream.parked
 
-    def _offer(self, outgoing: Outgoing) -> bool:
+    def _offer(self, outgoing: Outgoing, now_ns: int) -> bool:
         """Give the message to the first lane, in turn, that takes it."""
         message = outgoing.message
         for step in range(len(self.lanes)):
             number = (self._turn + step) % len(self.lanes)
+            if not self._start.may_have(number, now_ns):
+                continue
             seal = self._seals[number]
             if seal is not None and not self.lanes[number].has_room:
                 continue  # sealing is work, and a number is sealed once only
@@ -103,6 +116,7 @@ class _Outlet:
                 # A sealed number is used up, even if the lane lost its rank just now; that one then opens its stream anew.
                 self._sequences[number] += 1
             if sent:
+                self._start.gave(number, now_ns)
                 self._turn = number + 1
                 return True
         return False
@@ -175,7 +189,12 @@ class _Worker:
         try:
             while not self._stop:
                 blocked = [outlet for outlet in self._outlets.values() if outlet.blocked]
-                waiter.wait(None, lanes=[lane for outlet in blocked for lane in outlet.lanes])
+                now_ns = time.monotonic_ns()
+                due_ns = min((at for outlet in blocked if (at := outlet.due_ns) is not None), default=None)
+                waiter.wait(
+                    None if due_ns is None else max((due_ns - now_ns) // 1_000_000 + 1, 0),
+                    lanes=[lane for outlet in blocked for lane in outlet.waits_for(now_ns)],
+                )
                 while self._orders:
                     self._orders.popleft()()
                 with self._lock:

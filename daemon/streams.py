@@ -21,7 +21,7 @@ from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.transport import Network
 from emlio.errors import EmlioError, RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
-from emlio.reading.course import StreamPosition
+from emlio.reading.course import NO_OPENING, Opening, StreamPosition
 from emlio.reading.feed import Feed
 from emlio.session.daemon import DaemonSession
 from emlio.wire.control import ENERGY, Open
@@ -34,6 +34,10 @@ _READY_BYTES_PER_LANE = 8 << 20
 _MESSAGES_READY = 4
 """What a stream reads ahead: some for its lanes together, some for each; 16 MiB with one lane. It has to outlast a pause of the
 reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
+
+_OPENING_BYTES = 128 << 10
+"""What messages are filled to until each lane has had the bytes of a usual one. Smaller ones gain little: TCP sends its first
+15 kB anyway before it hears of anything."""
 
 _ABSENT_NAMED = 16
 
@@ -106,6 +110,7 @@ class Streams:
             shards=served.files,
             message_bytes=message_bytes,
             clock=self._clock,
+            opening=_opening(lanes, message_bytes),
         )
         stream = Stream(
             session=machine.session,
@@ -165,3 +170,10 @@ def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
         names = [agreed.plan.catalog.shards[number].name for number in absent[:_ABSENT_NAMED]]
         raise RefusedError(f"a stream must be of shards held here; not held: {', '.join(names)}", code="not-held")
     return owned
+
+
+def _opening(lanes: int, message_bytes: int) -> Opening:
+    """A single lane has a short path, where connections are fast from the start."""
+    if lanes < 2 or message_bytes <= _OPENING_BYTES:
+        return NO_OPENING
+    return Opening(message_bytes=_OPENING_BYTES, total_bytes=lanes * message_bytes)

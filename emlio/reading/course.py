@@ -18,7 +18,7 @@ from emlio.shards.dataset import Dataset
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
-__all__ = ["LONG_RUN_BYTES", "Course", "MessagePlan", "StreamPosition"]
+__all__ = ["LONG_RUN_BYTES", "NO_OPENING", "Course", "MessagePlan", "Opening", "StreamPosition"]
 
 LONG_RUN_BYTES = 1 << 20
 """From this size on a run is sent from where it lies; below, copying it with its neighbours makes fewer messages."""
@@ -66,6 +66,25 @@ class MessagePlan:
         return len(self.sizes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """Smaller messages at a stream's start.
+
+    Young connections carry little in a round trip. When several share the first batch evenly it is there sooner than when each
+    has to bring a whole message first.
+
+    Attributes:
+        message_bytes: what they are filled to.
+        total_bytes: of all of them.
+    """
+
+    message_bytes: int
+    total_bytes: int
+
+
+NO_OPENING = Opening(message_bytes=0, total_bytes=0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Course:
     """What the messages of one stream are cut from.
@@ -77,6 +96,7 @@ class Course:
         local: (catalog shards,) the shard's number in `dataset`, or -1 where it is not held here.
         dataset: where each record lies.
         message_bytes: what a message is filled to.
+        opening: how the first messages are filled instead.
     """
 
     plan: Plan
@@ -85,6 +105,7 @@ class Course:
     local: npt.NDArray[np.int64]
     dataset: Dataset
     message_bytes: int
+    opening: Opening = NO_OPENING
 
     def messages(self, position: StreamPosition) -> Iterator[MessagePlan]:
         """All from a position on; without end, or none at all.
@@ -93,6 +114,7 @@ class Course:
             DatasetError: a record is too long for a message.
         """
         epoch, origin, slot = position.epoch, position.origin, position.slot
+        sent_bytes = 0
         records = int(np.diff(self.plan.catalog.bases)[self.owned].sum())
         # An order that never changes and an epoch without a record for this rank mean that none will ever come.
         fixed = self.plan.spec.shuffle.mode is ShuffleMode.NONE
@@ -100,7 +122,9 @@ class Course:
             found = bool(origin or slot)
             for slots, shard, record in walk(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, _CHUNK):
                 found = True
-                yield from self._cut(epoch, slots, shard, record)
+                for message in self._cut(epoch, slots, shard, record, sent_bytes):
+                    sent_bytes += message.size_bytes
+                    yield message
             if (fixed and not found) or not records:
                 return
             epoch, origin, slot = epoch + 1, 0, 0
@@ -111,6 +135,7 @@ class Course:
         slots: npt.NDArray[np.int64],
         shard: npt.NDArray[np.int64],
         record: npt.NDArray[np.int64],
+        sent_bytes: int,
     ) -> Iterator[MessagePlan]:
         ids = self.plan.catalog.bases[shard] + record
         numbers = self.local[shard]
@@ -121,7 +146,8 @@ class Course:
         begin, before, run = 0, 0, 0
         while begin < len(sizes):
             # A record longer than a message still goes out whole, alone.
-            end = int(np.searchsorted(filled, before + self.message_bytes, side="right"))
+            most = self.opening.message_bytes if sent_bytes + before < self.opening.total_bytes else self.message_bytes
+            end = int(np.searchsorted(filled, before + most, side="right"))
             end = min(max(end, begin + 1), begin + MAX_MESSAGE_RECORDS)
             while runs[run] <= begin:
                 run += 1

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from emlio.clock import Clock
 from emlio.errors import CorruptRecordError
 from emlio.planner.plan import Plan
-from emlio.reading.course import LONG_RUN_BYTES, Course, MessagePlan, StreamPosition
+from emlio.reading.course import LONG_RUN_BYTES, NO_OPENING, Course, MessagePlan, Opening, StreamPosition
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.reading.slices import Borrower
@@ -37,6 +37,7 @@ class Feed:
         shards: OpenShards,
         message_bytes: int,
         clock: Clock,
+        opening: Opening = NO_OPENING,
     ) -> None:
         """A feed.
 
@@ -49,11 +50,18 @@ class Feed:
             shards: the files.
             message_bytes: what a message is filled to.
             clock: for the age of checks.
+            opening: how the first messages are filled instead.
         """
         self._shards = shards
         self._clock = clock
         course = Course(
-            plan=plan, rank=rank, owned=owned, local=local, dataset=shards.dataset, message_bytes=message_bytes
+            plan=plan,
+            rank=rank,
+            owned=owned,
+            local=local,
+            dataset=shards.dataset,
+            message_bytes=message_bytes,
+            opening=opening,
         )
         # Not a generator of the feed's own: the two would keep each other alive until the garbage collector comes by.
         self._coming = course.messages(position)

@@ -12,6 +12,7 @@ import zmq
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.gate import Gate
 from emlio.daemon.lane_guard import LaneGuard
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.sender import Sender
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
@@ -81,6 +82,23 @@ def _pulls(ports: Sequence[int]) -> Iterator["list[zmq.Socket[bytes]]"]:
         finally:
             for socket in sockets:
                 socket.close(linger=0)
+
+
+def test_lanes_that_nobody_connects_to_hold_a_stream_up_for_a_moment_only(folder: Path) -> None:
+    with (
+        _sender() as sender,
+        open_streams(folder, limit_bytes=10 * MESSAGE) as (stream,),
+        start_readers(threads=1, on_ready=sender.signal, on_failure=lambda _: None) as readers,
+    ):
+        ports = _attach(sender, stream, 3)
+        readers.add(stream)
+        with _pulls(ports[1:2]) as (pull,):
+            for sequence in range(20):
+                head, payload = pull.recv_multipart()
+                header = decode_data_header(head, len(payload))
+                assert (header.lane, header.lane_sequence) == (1, sequence)
+        readers.remove(stream)
+        sender.detach(stream)
 
 
 @pytest.mark.parametrize("lanes", [1, 3])

@@ -1,6 +1,7 @@
 """Which messages a stream consists of.
 
-Covers: a record that no message can hold. Does not cover: their order, and their bytes (test_reading_feed.py).
+Covers: a record that no message can hold, smaller messages at the start. Does not cover: their order, and their bytes
+(test_reading_feed.py).
 """
 
 from dataclasses import replace
@@ -13,9 +14,10 @@ from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.course import Course, StreamPosition
+from emlio.reading.course import Course, Opening, StreamPosition
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.testing.datasets import make_dataset
+from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 
 
@@ -40,3 +42,21 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
         assert [next(messages).size_bytes for _ in range(2)] == [first, MAX_PAYLOAD_BYTES]
         with pytest.raises(DatasetError, match=rf"record 2 of {shard.path} has {MAX_PAYLOAD_BYTES + 1:,}"):
             next(messages)
+
+
+def test_the_first_messages_are_smaller_until_they_add_up_to_the_opening(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "numbers", records=40, shards=2, payload=1000 - FRAME_BYTES)
+    with open_dataset("numbers", tmp_path / "numbers") as dataset:
+        course = Course(
+            plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse("global"))),
+            rank=0,
+            owned=np.ones(2, np.bool_),
+            local=np.arange(2),
+            dataset=dataset,
+            message_bytes=8000,
+            opening=Opening(message_bytes=2000, total_bytes=5000),
+        )
+        messages = course.messages(StreamPosition(epoch=0, origin=0, slot=0))
+        sizes = [next(messages).size_bytes for _ in range(12)]
+        # 40 records are an epoch, and no message has records of two; the next epochs have no opening of their own.
+        assert sizes == [2000, 2000, 2000, 8000, 8000, 8000, 8000, 2000, 8000, 8000, 8000, 8000]
