@@ -12,6 +12,7 @@ import zmq
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.gate import Gate
 from emlio.daemon.lane_guard import LaneGuard
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.sender import Sender
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
