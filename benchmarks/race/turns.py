@@ -9,12 +9,14 @@ is not run again. Does not cover: one run (emlio.benchmarks.race.measure), who t
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from emlio.benchmarks.iperf import find_iperf
+from emlio.benchmarks.link.accuracy import LinkReport
 from emlio.benchmarks.link.choice import open_link
-from emlio.benchmarks.link.contract import LinkKind
+from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.measuring import measure_link
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.race.entries import Entry
@@ -43,6 +45,7 @@ class Turns:
         tuned: bool,
         joules: Joules | None,
         tell: Callable[[str], None],
+        look_at: Callable[[Link], LinkReport] | None = None,
     ) -> None:
         """Nothing is run yet.
 
@@ -54,6 +57,7 @@ class Turns:
             tuned: whether TCP's buffers are raised.
             joules: what tells the machine's energy, if anything does.
             tell: hears what goes on, a line at a time.
+            look_at: measures a link before anything else is measured over it; the usual way by default.
         """
         self._folder = folder
         self._entries = entries
@@ -61,6 +65,7 @@ class Turns:
         self._tuned = tuned
         self._joules = joules
         self._tell = tell
+        self._look_at = look_at or partial(measure_link, streams=_STREAMS, iperf=find_iperf())
         self._runs = list(race.runs)
         self._measured = {name for name, _ in race.links}
 
@@ -104,7 +109,7 @@ class Turns:
     def _measure(self, contest: Contest, spec: LinkSpec) -> None:
         self._tell(f"{contest.name}: measuring the link")
         with open_link(spec, self._kind) as link:
-            report = measure_link(link, streams=_STREAMS, iperf=find_iperf())
+            report = self._look_at(link)
         self._folder.add_link(contest.name, report)
         for reason in report.missed:
             self._tell(f"{contest.name}: the link is not what was asked for: {reason}")

@@ -1,0 +1,224 @@
+"""Rounds of a race: systems that behave in every way, over a link that needs no root.
+
+Covers: one run with its meters, limits and failures; whole races that are interrupted and go on. Does not cover: real systems
+(test_bench_race.py).
+"""
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from emlio.benchmarks.link.contract import Link, LinkKind
+from emlio.benchmarks.link.measuring import measure_link
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.entries import Entry
+from emlio.benchmarks.race.host_time import children
+from emlio.benchmarks.race.measure import Job, run_once
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
+from emlio.benchmarks.race.race_folder import RaceFolder
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.subjects.ours import Remote
+from emlio.benchmarks.race.turns import Turns
+from emlio.errors import DatasetError
+from tests.unit.test_bench_race_folder import WORLD
+
+CORPUS = Corpus(records=200, record_bytes=2000)
+CONTEST = Contest(
+    name="read", words="read", corpus=CORPUS, rtt_ns=2_000_000, batch=16, epochs=2, limit_ns=20_000_000_000
+)
+SPEC = LinkSpec(rtt_ns=CONTEST.rtt_ns)
+
+SAYS = """
+import json, sys, time
+order, folder = json.loads(sys.argv[1]), None
+now = time.monotonic_ns()
+for number in range(order["epochs"]):
+    records = order["corpus"]["records"]
+    print(json.dumps({"epoch": number, "begun_ns": now, "first_batch_ns": now + 1, "ended_ns": now + 2, "records": records,
+        "payload_bytes": records * order["corpus"]["record_bytes"], "wait_ns": 1, "batches": 1, "blocks": 1.0,
+        "distinct": records, "cut": %s, "ids_crc": 0}), flush=True)
+print(json.dumps({"cpu_ns": 1, "peak_rss_bytes": 1, "peak_pss_bytes": 1, "cache_bytes": 0}), flush=True)
+"""
+
+
+NO_CLAIM = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actor:
+    """A system that reads nothing and says what it is told to."""
+
+    script: str
+    name: str = "actor"
+    family: Family = "files"
+    claim: Claim = NO_CLAIM
+    environment: str | None = None
+    programs: tuple[str, ...] = ()
+    ran: list[int] = field(default_factory=list)
+    broken: bool = False
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        return (setting("default", "as it is"),)
+
+    def why_not(self) -> str | None:
+        return None
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        if self.broken:
+            raise DatasetError("a writer must write, this one does not")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        yield f"nothing://{link.storage.address}"
+
+    def command(self, order: RaceOrder) -> list[str]:
+        self.ran.append(order.seed)
+        return [sys.executable, "-c", self.script, msgspec.json.encode(order).decode()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sleepy(Remote):
+    """EMLIO, with a consumer that is slow enough to be cut."""
+
+    def command(self, order: RaceOrder) -> list[str]:
+        return consumer_command(None, "read_emlio", msgspec.structs.replace(order, step_ns=200_000_000))
+
+
+def job(rival: Actor | Remote, tmp_path: Path, contest: Contest = CONTEST) -> Job:
+    return Job(
+        contest=contest,
+        rival=rival,
+        setting=rival.settings(0)[0],
+        prepared=rival.prepare(CORPUS, tmp_path / "forms"),
+        spec=SPEC,
+        kind=LinkKind.RELAY,
+        round=3,
+        place=1,
+        seed=7,
+    )
+
+
+def test_a_run_is_metered_at_both_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    before = children()
+    run = run_once(job(Remote(), tmp_path), None)
+    assert run.failure is None
+    assert (run.contest, run.subject, run.setting, run.round, run.place) == ("read", "emlio", "default", 3, 1)
+    assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True, True]
+    assert run.finished is not None
+    assert run.finished.cpu_ns > 0
+    assert run.storage_cpu_ns > 0
+    assert run.to_training_bytes >= 2 * CORPUS.payload_bytes
+    assert 0 < run.to_storage_bytes < CORPUS.payload_bytes
+    assert run.elapsed_ns > run.epochs[-1].ended_ns - run.epochs[0].begun_ns
+    assert children() == before
+
+
+def test_an_epoch_that_takes_too_long_is_cut_and_the_last(tmp_path: Path) -> None:
+    run = run_once(job(Sleepy(), tmp_path, replace(CONTEST, limit_ns=300_000_000)), None)
+    assert run.failure is None
+    assert run.cut
+    (epoch,) = run.epochs
+    assert 0 < epoch.records < CORPUS.records
+    assert epoch.ended_ns - epoch.begun_ns > 300_000_000
+
+
+def test_a_consumer_that_fails_is_a_result_with_its_own_words(tmp_path: Path) -> None:
+    run = run_once(job(Actor(script="raise SystemExit('no bucket of that name')"), tmp_path), None)
+    assert run.failure is not None
+    assert "no bucket of that name" in run.failure
+    assert run.epochs == ()
+    assert run.finished is None
+
+
+def hold(folder: Path, rounds: int, *rivals: Actor, told: Callable[[str], None] = lambda _: None) -> Sequence[Run]:
+    entries = [
+        Entry(
+            rival=rival,
+            setting=rival.settings(0)[0],
+            entrant=Entrant(
+                subject=rival.name,
+                setting="default",
+                words="as it is",
+                family=rival.family,
+                shuffles="nothing",
+                exact=None,
+                leaves_on_disk="nothing",
+            ),
+        )
+        for rival in rivals
+    ]
+    race_folder = RaceFolder(folder / "race")
+    race = race_folder.begin(
+        Race(
+            environment=WORLD,
+            settings=(),
+            begun="2026-01-01T00:00:00+00:00",
+            contests=(CONTEST,),
+            entrants=tuple(entry.entrant for entry in entries),
+        )
+    )
+    turns = Turns(
+        race_folder,
+        race,
+        entries,
+        kind=LinkKind.RELAY,
+        tuned=False,
+        joules=None,
+        tell=told,
+        look_at=partial(measure_link, pings=3, streams=(), iperf=None),
+    )
+    turns.hold(CONTEST, folder / "forms", rounds)
+    done = race_folder.read()
+    assert done is not None
+    assert [name for name, _ in done.links] == ["read"]
+    return done.runs
+
+
+def test_systems_take_turns_and_another_one_begins_each_round(tmp_path: Path) -> None:
+    actors = [Actor(script=SAYS % "False", name=name) for name in ("one", "two")]
+    told: list[str] = []
+    runs = hold(tmp_path, 2, *actors, told=told.append)
+    assert [(run.subject, run.round, run.place) for run in runs] == [
+        ("one", 0, 0),
+        ("two", 0, 1),
+        ("two", 1, 0),
+        ("one", 1, 1),
+    ]
+    assert [actor.ran for actor in actors] == [[1, 2], [1, 2]], "each round has a seed of its own"
+    assert sum(line.startswith("[") for line in told) == 4
+
+
+def test_a_race_goes_on_where_it_was(tmp_path: Path) -> None:
+    first, later = Actor(script=SAYS % "False"), Actor(script=SAYS % "False")
+    hold(tmp_path, 1, first)
+    assert len(hold(tmp_path, 3, later)) == 3
+    assert (first.ran, later.ran) == ([1], [2, 3])
+    assert len(hold(tmp_path, 3, later)) == 3
+    assert later.ran == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("script", "runs"), [(SAYS % "True", 1), ("raise SystemExit('always')", 2)], ids=["cut once", "failed twice"]
+)
+def test_what_would_say_nothing_new_is_not_run_again(tmp_path: Path, script: str, runs: int) -> None:
+    actor = Actor(script=script)
+    assert len(hold(tmp_path, 5, actor)) == runs
+    assert len(actor.ran) == runs
+    assert len(hold(tmp_path, 5, actor)) == runs
+
+
+def test_who_cannot_make_its_data_fails_and_the_others_run(tmp_path: Path) -> None:
+    runs = hold(tmp_path, 1, Actor(script="", name="broken", broken=True), Actor(script=SAYS % "False"))
+    assert [(run.subject, run.failure is None) for run in runs] == [("broken", False), ("actor", True)]
+    assert runs[0].failure == "a writer must write, this one does not"
