@@ -167,7 +167,10 @@ def _wire_share(contest: Contest, run: Run) -> Seen | None:
 
 
 def _left_bytes(contest: Contest, run: Run) -> Seen | None:
-    return None if run.finished is None else Seen(value=run.finished.cache_bytes, beyond=_of_cut(run))
+    if run.finished is None:
+        return None
+    left = run.finished.cache_bytes
+    return Seen(value=left, beyond=_of_cut(run) if left else "")  # who keeps nothing keeps nothing of the rest either
 
 
 def _energy(contest: Contest, run: Run) -> Seen | None:
