@@ -36,6 +36,8 @@ from emlio.benchmarks.pace_plot import plot_pace
 from emlio.benchmarks.padding import run_padding
 from emlio.benchmarks.plan_cost import run_plan
 from emlio.benchmarks.plot import check_plotting, plot_delivery
+from emlio.benchmarks.race.race import run_race
+from emlio.benchmarks.race.race_settings import RaceSettings
 from emlio.benchmarks.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio.benchmarks.recovery import run_recovery
 from emlio.benchmarks.recovery_plot import plot_recovery
@@ -62,7 +64,7 @@ from emlio.benchmarks.start import run_start
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
 
-__all__ = ["COMMANDS", "READINGS", "main"]
+__all__ = ["COMMANDS", "FOLDER_COMMANDS", "main"]
 
 _Settings = TypeVar("_Settings")
 
@@ -79,8 +81,8 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """A command that measures nothing: it reads what others left at `paths`, by which they are called in its help."""
+class FolderCommand:
+    """A command about folders of races: `paths` are what its help calls the folders and files it reads, if any."""
 
     paths: tuple[str, ...]
     settings: type
@@ -88,14 +90,29 @@ class Reading:
     text: str
 
 
-READINGS: Final = {
-    "compare": Reading(
+def _race(paths: Sequence[Path], settings: RaceSettings) -> str:
+    run_race(settings, os.environ, _tell)
+    return run_report([settings.out], ReportSettings())
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+FOLDER_COMMANDS: Final = {
+    "compare": FolderCommand(
         paths=("A", "B"),
         settings=CompareSettings,
         run=run_compare,
         text="two runs of the same contests on the same machine: races, or --json files of one benchmark",
     ),
-    "report": Reading(
+    "race": FolderCommand(
+        paths=(),
+        settings=RaceSettings,
+        run=_race,
+        text="this loader and the others over the same long link, in turns; what runs where no command is named",
+    ),
+    "report": FolderCommand(
         paths=("DIR",),
         settings=ReportSettings,
         run=run_report,
@@ -178,22 +195,22 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         add_flags(commands.add_parser(name, help=command.text, description=command.text), command.settings)
-    for name, reading in READINGS.items():
-        reader = commands.add_parser(name, help=reading.text, description=reading.text)
-        for path in reading.paths:
-            reader.add_argument(path, type=Path)
-        add_flags(reader, reading.settings)
+    for name, about in FOLDER_COMMANDS.items():
+        of_folders = commands.add_parser(name, help=about.text, description=about.text)
+        for path in about.paths:
+            of_folders.add_argument(path, type=Path)
+        add_flags(of_folders, about.settings)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a benchmark. 0: done; 1: a figure missed its bound; 2: it could not be done; 130: interrupted."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
     # Told to end, it must end its children first, as after Ctrl-C.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        if arguments.command in READINGS:
-            return _read(READINGS[arguments.command], vars(arguments))
+        if arguments.command in FOLDER_COMMANDS:
+            return _carry_out_on_folders(FOLDER_COMMANDS[arguments.command], vars(arguments))
         command = COMMANDS[arguments.command]
         return _carry_out(command, _settings(command.settings, vars(arguments)))
     except EmlioError as error:
@@ -206,14 +223,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
+def _with_command(words: Sequence[str]) -> list[str]:
+    """Options without a command are those of a race."""
+    no_command = words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version")
+    return ["race", *words] if no_command else list(words)
+
+
 def _settings(kind: type[_Settings], flags: Mapping[str, Any]) -> _Settings:
     return read_settings(
         kind, flags=flags, environment=os.environ, prefix="EMLIO_BENCH_", table={}, table_name="", others={}
     )
 
 
-def _read(reading: Reading, flags: Mapping[str, Any]) -> int:
-    print(reading.run([flags[path] for path in reading.paths], _settings(reading.settings, flags)))
+def _carry_out_on_folders(command: FolderCommand, flags: Mapping[str, Any]) -> int:
+    print(command.run([flags[path] for path in command.paths], _settings(command.settings, flags)))
     return 0
 
 

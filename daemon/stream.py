@@ -12,6 +12,7 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.errors import EmlioError
 from emlio.reading.buffers import BufferPool
@@ -45,6 +46,7 @@ class Stream:
         stream: int,
         feed: Feed,
         pool: BufferPool,
+        ledger: Ledger,
         limit_bytes: int,
         label: str,
         pace: PaceKeeper | None = None,
@@ -56,6 +58,7 @@ class Stream:
             stream: which opening of the session's stream.
             feed: where its messages come from.
             pool: where their memory comes from.
+            ledger: of what all streams hold.
             limit_bytes: the most that may be in flight, whatever the daemon's memory allows: more than hides a pause of
                 a thread only drives the buffers out of the cache.
             label: whose it is, for the log.
@@ -67,6 +70,7 @@ class Stream:
         self.closed = False
         self._feed = feed
         self._pool = pool
+        self._ledger = ledger
         self._limit_bytes = limit_bytes
         self._pace = pace
         self._resume_bytes = 0
@@ -106,8 +110,11 @@ class Stream:
                 # Going on only when there is room for several saves waking a thread for each message.
                 low_bytes = budget_bytes - budget_bytes // 4 - message.size_bytes
             # One message always fits, however large: a bound below a record's length must not stop the stream.
-            if self._in_flight_bytes and self._in_flight_bytes + message.size_bytes > budget_bytes:
-                self._resume_bytes = low_bytes
+            first = not self._in_flight_bytes
+            full = not first and self._in_flight_bytes + message.size_bytes > budget_bytes
+            if full or not self._ledger.take(message.size_bytes, always=first):
+                # Where others hold too much, it is tried again when any of its own bytes are free.
+                self._resume_bytes = low_bytes if full else self._in_flight_bytes - 1
                 self._parked, self._on_room = True, on_room
                 return False
             self._in_flight_bytes += message.size_bytes
@@ -133,6 +140,7 @@ class Stream:
 
     def released(self, size_bytes: int) -> None:
         """Memory of a message is free again; from any thread."""
+        self._ledger.give_back(size_bytes)
         with self._lock:
             self._in_flight_bytes -= size_bytes
             roomy = self._in_flight_bytes <= max(self._resume_bytes, 0)
@@ -147,6 +155,7 @@ class Stream:
 
     def take_memory(self, size_bytes: int) -> npt.NDArray[np.uint8]:
         """For another form of a message that was read; it counts as in flight until nobody refers to it any more."""
+        self._ledger.take(size_bytes, always=True)
         with self._lock:
             self._in_flight_bytes += size_bytes
         return self._pool.take(size_bytes, self.released)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.lane_guard import LaneGuard
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.library import AgreedPlan, ServedDataset
 from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
@@ -49,6 +50,7 @@ class Streams:
         self._config = config
         self._clock = clock
         self._pool = BufferPool(config.message_bytes(MAX_LANES), config.memory // 4)
+        self._ledger = Ledger(config.memory)
         self._sender = Sender(
             threads=config.workers,
             network=network,
@@ -110,6 +112,7 @@ class Streams:
             stream=order.stream,
             feed=feed,
             pool=self._pool,
+            ledger=self._ledger,
             limit_bytes=max(_READY_BYTES + _READY_BYTES_PER_LANE * lanes, _MESSAGES_READY * message_bytes),
             label=label,
             pace=(

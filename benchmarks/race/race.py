@@ -3,7 +3,7 @@
 Covers: from settings to what came out. Does not cover: the turns (emlio.benchmarks.race.turns), reports.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ _FORMS: Final = "data"
 _RECORDED: Final = "energy"
 
 
-def run_race(settings: RaceSettings, environment: dict[str, str], tell: Callable[[str], None]) -> Race:
+def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Callable[[str], None]) -> Race:
     """Run what has not been run yet; all that came out.
 
     Args:

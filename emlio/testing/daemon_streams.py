@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from emlio.clock import SystemClock
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
 from emlio.daemon.stream import Outgoing, Stream
@@ -32,12 +33,18 @@ MESSAGE, FOR_EVER_S = 2000, 20
 
 @contextmanager
 def open_streams(
-    folder: Path, count: int = 1, *, limit_bytes: int = 1 << 30, session: int = 7, pace: PaceKeeper | None = None
+    folder: Path,
+    count: int = 1,
+    *,
+    limit_bytes: int = 1 << 30,
+    memory_bytes: int = 1 << 30,
+    session: int = 7,
+    pace: PaceKeeper | None = None,
 ) -> Generator[list[Stream]]:
     """So many streams of the dataset in `folder`, records in their order."""
     shards = OpenShards(open_dataset("numbers", folder))
     plan = Plan(Catalog(shards=shards.dataset.entries), PlanSpec(batch_size=10, shuffle=Shuffle.parse("none")))
-    pool, made = BufferPool(MESSAGE, 1 << 20), list[Stream]()
+    pool, ledger, made = BufferPool(MESSAGE, 1 << 20), Ledger(memory_bytes), list[Stream]()
     for number in range(count):
         feed = Feed(
             plan=plan,
@@ -55,6 +62,7 @@ def open_streams(
                 stream=1 + number,
                 feed=feed,
                 pool=pool,
+                ledger=ledger,
                 limit_bytes=limit_bytes,
                 label=f"session {session}",
                 pace=pace,

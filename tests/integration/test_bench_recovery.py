@@ -11,7 +11,7 @@ from emlio.benchmarks.recovery_rank import Ended, ReadOrder
 from emlio.benchmarks.recovery_stage import Store, WatchedRank, address_of
 from emlio.benchmarks.results import Figure, Results, write_results
 from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import run_python
+from emlio.testing.processes import run_python, settles
 
 
 def read(address: str, batches: int) -> Ended:
@@ -39,6 +39,7 @@ def test_a_daemon_that_is_killed_comes_back_where_it_was_and_the_rank_reads_on(t
             killed_ns = store.kill()
             back_ns = store.start()
             assert rank.hears(f"the daemon at {store.peer} is back after", killed_ns) >= killed_ns
+            assert settles(lambda: rank.recovers(killed_ns, 0.2) is not None, 20.0)
             wait = rank.recovers(killed_ns, 0.2)
             assert wait is not None
             assert wait.begun_ns < back_ns

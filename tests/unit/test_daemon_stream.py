@@ -71,6 +71,26 @@ def test_the_streams_own_limit_holds_whatever_the_budget(folder: Path) -> None:
         assert [stream.produce(gatherer, 1 << 30, lambda _: None) for _ in range(3)] == [True, True, False]
 
 
+def test_streams_together_hold_no_more_than_the_daemons_memory_but_one_message_each(folder: Path) -> None:
+    woken: list[Stream] = []
+    with open_streams(folder, 2, memory_bytes=4 * MESSAGE) as (early, late):
+        gatherer = Gatherer()
+        # Alone it may have all of it. Its share is half when the other comes, but nobody takes away what it holds.
+        assert [early.produce(gatherer, 4 * MESSAGE, woken.append) for _ in range(5)] == [True] * 4 + [False]
+        assert [late.produce(gatherer, 2 * MESSAGE, woken.append) for _ in range(2)] == [True, False]
+        assert late.parked
+        _take(early)
+        assert woken == []
+        _take(late)
+        assert woken == [late]
+        assert [late.produce(gatherer, 2 * MESSAGE, woken.append) for _ in range(2)] == [True, False]
+        for _ in range(3):
+            _take(early)
+        assert woken == [late, early]
+        _take(late)
+        assert [late.produce(gatherer, 2 * MESSAGE, woken.append) for _ in range(3)] == [True, True, False]
+
+
 def test_a_closed_stream_reads_nothing_and_wakes_nobody(folder: Path) -> None:
     woken: list[Stream] = []
     with open_streams(folder) as (stream,):

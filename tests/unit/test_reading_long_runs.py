@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.stream import Stream
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
@@ -211,11 +212,13 @@ def test_other_messages_are_copied(folder: Path, message_bytes: int, shuffle: st
 def _stream(shards: OpenShards) -> Iterator[Stream]:
     feed = _feed(shards, PlanSpec(batch_size=4, shuffle=Shuffle.parse("none")), 3 * _LONG)
     pool = BufferPool(_LONG, 0)
-    stream = Stream(session=1, stream=1, feed=feed, pool=pool, limit_bytes=1 << 30, label="session 1")
+    ledger = Ledger(1 << 30)
+    stream = Stream(session=1, stream=1, feed=feed, pool=pool, ledger=ledger, limit_bytes=1 << 30, label="session 1")
     try:
         yield stream
     finally:
         stream.close()
+    assert ledger.held_bytes == 0
     assert pool.lent == 0
 
 
