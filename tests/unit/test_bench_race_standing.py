@@ -124,6 +124,12 @@ def test_who_mixes_as_well_takes_nearly_as_many_blocks() -> None:
         assert row.mixes_as_well is well
 
 
+def test_where_all_records_are_one_block_nothing_is_said_of_mixing() -> None:
+    contest = make_contest(records=600)
+    (row,) = rows_of(make_run(contest, "emlio", blocks=1.0), contest=contest)
+    assert row.mixes_as_well is None
+
+
 # ---- choosing -------------------------------------------------------------------------------------------------------
 
 

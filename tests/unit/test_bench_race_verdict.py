@@ -131,7 +131,7 @@ def test_a_cut_run_keeps_a_bound_but_misses_none(ours_s: float, outcome: Outcome
 
 def test_epochs_of_too_little_data_are_not_judged() -> None:
     quick = make_contest(records=600)
-    check = check_of("faster", [make_run(quick, "emlio"), make_run(quick, "mosaic")], [quick])
+    check = check_of("whole epochs beside the others", [make_run(quick, "emlio"), make_run(quick, "mosaic")], [quick])
     assert check.outcome is Outcome.NOT_MEASURED
     assert "500 MB or more" in check.why
 
@@ -178,7 +178,9 @@ def test_who_is_first_or_needs_less_is_named_at_his_best() -> None:
         make_run(CONTEST, "litdata", cpu_s=1.9, first_batch_s=0.9, memory_bytes=300_000_000),
         make_run(CONTEST, "litdata", "tuned", cpu_s=1.5, first_batch_s=0.2, memory_bytes=300_000_000),
     ]
-    cpu, first, memory = (check_of(name, runs) for name in ("least processor time", "first of all", "least memory"))
+    cpu, first, memory = (
+        check_of(name, runs) for name in ("least processor time", "first batch before all others", "least memory")
+    )
     assert (cpu.outcome, first.outcome, memory.outcome) == (Outcome.MISSED, Outcome.MISSED, Outcome.KEPT)
     assert cpu.why == "ours took 2.00 s, litdata (tuned) 1.50 s"
     assert first.why == "ours took 0.30 s, litdata (tuned) 0.20 s"
