@@ -112,7 +112,7 @@ def number(value: float) -> str:
         return "0"
     if abs(value) >= 999.5:
         return f"{value:,.0f}"
-    if abs(value) < 0.0995:
+    if abs(value) < 0.1:
         return f"{value:.3f}" if abs(value) >= 0.0005 else f"{value:.6f}".rstrip("0").rstrip(".")
     return f"{value:#.3g}".rstrip(".")
 

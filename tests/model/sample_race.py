@@ -5,6 +5,7 @@ Covers: contests, entrants, links and runs with figures like those of this kind 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from emlio.benchmarks.environment import Environment
@@ -15,14 +16,19 @@ from emlio.benchmarks.link.throughput import Load
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import Epoch, Finished, ids_crc
 from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, Race, Run
+from emlio.benchmarks.race.race_folder import RaceFolder
 from emlio.benchmarks.race.rival import Family
 
 __all__ = [
     "CONTEST",
     "ENVIRONMENT",
+    "MS",
+    "S",
+    "keep_race",
     "make_contest",
     "make_entrant",
     "make_epoch",
+    "make_limit",
     "make_link",
     "make_race",
     "make_run",
@@ -294,4 +300,14 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
     runs.append(
         make_run(contests[0], "mosaic", "8 workers", round=rounds, failure="the consumer ended with 1: no room")
     )
-    return replace(make_race(contests, entrants, runs))
+    return make_race(contests, entrants, runs)
+
+
+def keep_race(race: Race, folder: Path) -> None:
+    """As a race leaves it."""
+    kept = RaceFolder(folder)
+    kept.begin(replace(race, links=(), runs=()))
+    for name, report in race.links:
+        kept.add_link(name, report)
+    for run in race.runs:
+        kept.add_run(run)

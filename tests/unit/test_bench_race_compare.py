@@ -1,14 +1,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from sample_race import CONTEST, ENVIRONMENT, make_contest, make_entrant, make_link, make_race, make_run
+from sample_race import CONTEST, ENVIRONMENT, keep_race, make_contest, make_entrant, make_link, make_race, make_run
 
 from emlio.benchmarks.cli import main
 from emlio.benchmarks.meter import Measurement
 from emlio.benchmarks.race.comparison import NO_DIFFERENCE, compare_races, compare_results
 from emlio.benchmarks.race.outcome import Race
-from emlio.benchmarks.race.report_folder import write_report
 from emlio.benchmarks.results import Figure, Results, Sample, write_results
 from emlio.errors import ConfigError
 
@@ -130,12 +130,13 @@ def test_the_command_takes_races_and_results_but_not_one_of_each(
 ) -> None:
     for name in "ab":
         write_results(results_of((1.0, 2.0)), tmp_path / f"{name}.json")
-        write_report(race_of(1.0, 2.0), tmp_path / name)
+        keep_race(race_of(1.0, 2.0), tmp_path / name)
+        (tmp_path / f"race-{name}.json").write_bytes(msgspec.json.encode(race_of(1.0, 2.0)))
     assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
     assert line_of(capsys.readouterr().out, "wait").endswith(NO_DIFFERENCE)
-    assert main(["compare", str(tmp_path / "a" / "results.json"), str(tmp_path / "b" / "results.json")]) == 0
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "race-b.json")]) == 0
     assert line_of(capsys.readouterr().out, "first epoch").endswith(NO_DIFFERENCE)
-    assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b" / "results.json")]) == 2
+    assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b")]) == 2
     assert "are of two kinds" in capsys.readouterr().err
     (tmp_path / "other.json").write_text("[1]")
     assert main(["compare", str(tmp_path / "other.json"), str(tmp_path / "b.json")]) == 2

@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from sample_race import CONTEST, MS, make_contest, make_entrant, make_link, make_race, make_run, sample_race
+from sample_race import CONTEST, MS, keep_race, make_contest, make_entrant, make_link, make_race, make_run, sample_race
 
 from emlio.benchmarks.cli import main
 from emlio.benchmarks.race.outcome import Race
 from emlio.benchmarks.race.race_document import TITLE, Picture
 from emlio.benchmarks.race.race_doubts import estimates, race_doubts
-from emlio.benchmarks.race.race_folder import RaceFolder
 from emlio.benchmarks.race.race_page import DATA_ID, race_page
 from emlio.benchmarks.race.race_plots import draw_race, drawings
 from emlio.benchmarks.race.race_report import render_race
@@ -66,6 +65,12 @@ class Page(HTMLParser):
             self.data += data
         else:
             self.texts.append(data)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts() -> None:
+    """matplotlib keeps font files open for as long as a process lives: from here on they are no test's."""
+    draw_race(sample_race())
 
 
 @pytest.fixture(scope="module")
@@ -272,18 +277,9 @@ def test_the_same_race_gives_the_same_pictures(pictures: tuple[Picture, ...], ra
 # ---- files and the command ------------------------------------------------------------------------------------------
 
 
-def keep(race: Race, folder: Path) -> None:
-    kept = RaceFolder(folder)
-    kept.begin(replace(race, links=(), runs=()))
-    for name, report in race.links:
-        kept.add_link(name, report)
-    for run in race.runs:
-        kept.add_run(run)
-
-
 def test_a_report_is_written_beside_its_race_or_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     race = sample_race()
-    keep(race, tmp_path / "race")
+    keep_race(race, tmp_path / "race")
     assert main(["report", str(tmp_path / "race")]) == 0
     said = capsys.readouterr().out
     assert "It falls short in" in said
