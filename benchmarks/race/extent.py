@@ -107,11 +107,14 @@ def ratio(upper: Extent, lower: Extent) -> Extent:
 
 
 def number(value: float) -> str:
-    """Three digits of it."""
+    """Three digits of it, no more than three decimals where that leaves one."""
+    if not value:
+        return "0"
     if abs(value) >= 999.5:
         return f"{value:,.0f}"
-    shown = f"{value:#.3g}".rstrip(".")
-    return "0" if not value else f"{value:.6f}".rstrip("0") if "e" in shown else shown
+    if abs(value) < 0.1:
+        return f"{value:.3f}" if abs(value) >= 0.0005 else f"{value:.6f}".rstrip("0").rstrip(".")
+    return f"{value:#.3g}".rstrip(".")
 
 
 def text(of: Extent | None, form: Callable[[float], str] = number, *, spread: bool = True) -> str:

@@ -73,7 +73,7 @@ def is_whole(run: Run) -> bool:
 
 def exactness(contest: Contest, runs: Sequence[Run]) -> str:
     """Whether each record came once in each epoch, and else the worst that happened; empty where nobody could see."""
-    epochs = [epoch for run in runs if run.failure is None and not run.cut for epoch in run.epochs]
+    epochs = [epoch for run in runs if run.failure is None for epoch in run.epochs if not epoch.cut]
     if not epochs or not any(epoch.records for epoch in epochs):
         return ""
     wrong = [epoch for epoch in epochs if not epoch.is_exact(contest.corpus)]
@@ -89,21 +89,21 @@ def _seconds(epoch: Epoch) -> float:
     return (epoch.ended_ns - epoch.begun_ns) / _S
 
 
-def _bound(contest: Contest, run: Run) -> float:
-    """How long a first epoch took that was cut."""
-    return max([contest.limit_ns / _S, *(_seconds(epoch) for epoch in run.epochs[:1])])
+def _first_of(run: Run) -> Epoch | None:
+    """None where nothing came in time, or where there are no records."""
+    return run.epochs[0] if run.epochs and (run.epochs[0].records or run.epochs[0].cut) else None
 
 
 def _first_epoch(contest: Contest, run: Run) -> Seen | None:
-    if run.cut:
-        return Seen(value=_bound(contest, run), beyond=">")
-    return Seen(value=_seconds(run.epochs[0])) if run.epochs and run.epochs[0].records else None
+    epoch = _first_of(run)
+    return None if epoch is None else Seen(value=_seconds(epoch), beyond=">" if epoch.cut else "")
 
 
 def _later_epochs(contest: Contest, run: Run) -> Seen | None:
-    if run.cut or len(run.epochs) < 2:
+    later = run.epochs[1:]
+    if not any(epoch.records for epoch in later):
         return None
-    return Seen(value=statistics.median(map(_seconds, run.epochs[1:])))
+    return Seen(value=statistics.median(map(_seconds, later)), beyond=_of_cut(run))
 
 
 def _first_batch(contest: Contest, run: Run) -> Seen | None:
@@ -113,14 +113,16 @@ def _first_batch(contest: Contest, run: Run) -> Seen | None:
 
 
 def _records_rate(contest: Contest, run: Run) -> Seen | None:
-    if run.cut:
-        return Seen(value=contest.corpus.records / _bound(contest, run), beyond="<")
+    epoch = _first_of(run)
+    if epoch is not None and epoch.cut:
+        return Seen(value=contest.corpus.records / _seconds(epoch), beyond="<")
     return _rate(run.epochs[:1], lambda epoch: epoch.records)
 
 
 def _bit_rate(contest: Contest, run: Run) -> Seen | None:
-    if run.cut:
-        return Seen(value=8 * contest.corpus.payload_bytes / _bound(contest, run), beyond="<")
+    epoch = _first_of(run)
+    if epoch is not None and epoch.cut:
+        return Seen(value=8 * contest.corpus.payload_bytes / _seconds(epoch), beyond="<")
     return _rate(run.epochs[:1], lambda epoch: 8 * epoch.payload_bytes)
 
 
@@ -135,7 +137,7 @@ def _rate(epochs: Sequence[Epoch], count: Callable[[Epoch], int]) -> Seen | None
 
 def _wait_share(contest: Contest, run: Run) -> Seen | None:
     seconds = sum(map(_seconds, run.epochs))
-    if run.cut or seconds <= 0 or not any(epoch.batches for epoch in run.epochs):
+    if seconds <= 0 or not any(epoch.batches for epoch in run.epochs):
         return None
     return Seen(value=sum(epoch.wait_ns for epoch in run.epochs) / _S / seconds)
 
@@ -165,7 +167,10 @@ def _wire_share(contest: Contest, run: Run) -> Seen | None:
 
 
 def _left_bytes(contest: Contest, run: Run) -> Seen | None:
-    return None if run.finished is None else Seen(value=run.finished.cache_bytes, beyond=_of_cut(run))
+    if run.finished is None:
+        return None
+    left = run.finished.cache_bytes
+    return Seen(value=left, beyond=_of_cut(run) if left else "")  # who keeps nothing keeps nothing of the rest either
 
 
 def _energy(contest: Contest, run: Run) -> Seen | None:

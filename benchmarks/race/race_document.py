@@ -131,10 +131,11 @@ def _contest_parts(race: Race, rows: Sequence[Standing]) -> list[Part]:
 
 
 def _told(contest: Contest) -> str:
+    words = contest.words.rstrip(".")
     epochs = f"{contest.epochs} epoch{'s' if contest.epochs > 1 else ''}"
     return (
-        f"{contest.words.rstrip('.')}: {contest.corpus.text}, batches of {contest.batch}, {epochs}; first epochs are cut at "
-        f"{contest.limit_ns / 1e9:g} s."
+        f"{words[:1].upper()}{words[1:]}: {contest.corpus.text}, batches of {contest.batch}, {epochs}; "
+        f"epochs are cut at {contest.limit_ns / 1e9:g} s."
     )
 
 

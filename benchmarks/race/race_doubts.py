@@ -56,16 +56,14 @@ def _of_links(race: Race) -> list[str]:
 
 
 def _of_rounds(rows: Sequence[Standing]) -> list[str]:
-    rounds = [len({run.round for run in row.runs if run.failure is None}) for row in rows if not _all_failed(row)]
+    # What was cut is run once: its bound would be the same again.
+    counted = [[run for run in row.runs if run.failure is None] for row in rows]
+    rounds = [len({run.round for run in runs}) for runs in counted if runs and not any(run.cut for run in runs)]
     few = [count for count in rounds if count < _FEW_ROUNDS]
     if not few:
         return []
     who = "everybody" if len(few) == len(rounds) else f"{len(few)} of {len(rounds)} rows"
     return [f"only {min(few)} round(s) for {who}: {_FEW_ROUNDS} or more make a median"]
-
-
-def _all_failed(row: Standing) -> bool:
-    return all(run.failure is not None for run in row.runs)
 
 
 def _of_runs(race: Race, rows: Sequence[Standing]) -> list[str]:

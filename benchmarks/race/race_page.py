@@ -33,7 +33,7 @@ _STYLE: Final = """
 }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; padding: 1rem;
-  max-width: 74rem; }
+  max-width: 80rem; }
 body > p, figure, .doubts { max-width: 60rem; }
 h1 { font-size: 1.45rem; line-height: 1.25; margin: 0.5rem 0 1rem; }
 h2 { font-size: 1.15rem; margin: 2rem 0 0.6rem; border-top: 1px solid var(--line); padding-top: 1rem; }

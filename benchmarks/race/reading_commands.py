@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from emlio.benchmarks.parsers import path
 from emlio.benchmarks.race.comparison import compare_races, compare_results
 from emlio.benchmarks.race.outcome import SCHEMA, Race
 from emlio.benchmarks.race.race_folder import RaceFolder
@@ -30,15 +31,11 @@ class _Kind(msgspec.Struct, frozen=True):
     contests: Any = None
 
 
-def _path(value: Any) -> Path:
-    return Path(str(value)).expanduser()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
     """`emlio-bench report DIR`."""
 
-    out: Path | None = option(None, "write the report into this folder (default: DIR)", parse=_path, metavar="DIR")
+    out: Path | None = option(None, "write the report into this folder (default: DIR)", parse=path, metavar="DIR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +45,11 @@ class CompareSettings:
 
 def run_report(paths: Sequence[Path], settings: ReportSettings) -> str:
     """Write the report of a race; its first paragraph and where it lies."""
-    (path,) = paths
-    race = read_run(path)
+    (place,) = paths
+    race = read_run(place)
     if not isinstance(race, Race):
-        raise ConfigError(f"a report is of a race: {path} holds results of another benchmark")
-    folder = settings.out or (path if path.is_dir() else path.parent)
+        raise ConfigError(f"a report is of a race: {place} holds results of another benchmark")
+    folder = settings.out or (place if place.is_dir() else place.parent)
     written = write_report(race, folder)
     names = ", ".join(file.name for file in written[:3])
     return f"{first_paragraph(race, verdict(race))}\n\n{folder}: {names} and {len(written) - 3} pictures"
@@ -68,23 +65,23 @@ def run_compare(paths: Sequence[Path], settings: CompareSettings) -> str:
     raise ConfigError(f"a race may be compared with a race only: {paths[0]} and {paths[1]} are of two kinds")
 
 
-def read_run(path: Path) -> Race | Results:
+def read_run(place: Path) -> Race | Results:
     """What lies at a path: a race's folder, a race's results as one file, or results of another benchmark.
 
     Raises:
         ConfigError: nothing of the kind.
     """
-    if path.is_dir():
-        race = RaceFolder(path).read()
+    if place.is_dir():
+        race = RaceFolder(place).read()
         if race is None:
-            raise ConfigError(f"a race's folder must hold race.json, {path} does not")
+            raise ConfigError(f"a race's folder must hold race.json, {place} does not")
         return race
     try:
-        text = path.read_bytes()
+        text = place.read_bytes()
         if msgspec.json.decode(text, type=_Kind).contests is not None:
             return msgspec.json.decode(text, type=Race)
     except OSError as error:
-        raise ConfigError(f"results must be readable: {path}: {error.strerror or error}") from error
+        raise ConfigError(f"results must be readable: {place}: {error.strerror or error}") from error
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"results must be JSON of schema {SCHEMA}: {path}: {error}") from error
-    return read_results(path)
+        raise ConfigError(f"results must be JSON of schema {SCHEMA}: {place}: {error}") from error
+    return read_results(place)

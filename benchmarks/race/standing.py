@@ -39,6 +39,8 @@ MIXED: Final = 0.95
 """A batch that comes from this part of the blocks a full shuffle takes it from is mixed as well."""
 
 _BLOCK_RECORDS: Final = 640
+_LEAST_FULL_BLOCKS: Final = 1.5
+"""Where all records are about one block, every order has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,9 @@ class Standing:
     def mixes_as_well(self) -> bool | None:
         """As a full shuffle; None where nothing is known."""
         blocks = self.of(Quantity.BLOCKS)
-        return None if blocks is None or not self.full_blocks else blocks.median >= MIXED * self.full_blocks
+        if blocks is None or self.full_blocks < _LEAST_FULL_BLOCKS:
+            return None
+        return blocks.median >= MIXED * self.full_blocks
 
     @property
     def order(self) -> tuple[bool, float]:

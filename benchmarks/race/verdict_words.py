@@ -21,20 +21,22 @@ _MAIN_RTT_NS = 30_000_000
 
 def first_paragraph(race: Race, checks: Sequence[Check]) -> str:
     """What a reader who reads no further should know."""
-    rows = standings(race)
-    sentences = [_headline(rows, contest) for contest in [main_contest(race)] if contest is not None]
+    contest = main_contest(race)
+    if contest is None:
+        return "Nobody has come to an end yet."
+    sentences = [_headline(standings(race), contest)]
     kept = [check for check in checks if check.outcome is Outcome.KEPT]
     missed = [check for check in checks if check.outcome is Outcome.MISSED]
     unknown = [check for check in checks if check.outcome is Outcome.NOT_MEASURED]
     looked_at = len(kept) + len(missed)
     if looked_at:
-        sentences.append(f"{_counted(kept, looked_at)} of {looked_at} bounds {'are' if len(kept) != 1 else 'is'} kept.")
+        sentences.append(f"Kept: {len(kept)} of {looked_at} bounds.")
     if missed:
         sentences.append(f"It falls short in {len(missed)}: {_shortfalls(missed)}.")
     if unknown:
         names = dict.fromkeys(check.name for check in unknown)
         sentences.append(f"Not measured: {', '.join(names)}.")
-    return " ".join(sentence for sentence in sentences if sentence) or "Nobody has come to an end yet."
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def main_contest(race: Race) -> Contest | None:
@@ -51,10 +53,6 @@ def main_contest(race: Race) -> Contest | None:
 def figure_of(check: Check) -> str:
     """With its unit, for a table."""
     return f"{text(check.figure)} {check.unit}".rstrip() if check.figure is not None else "-"
-
-
-def _counted(kept: Sequence[Check], looked_at: int) -> str:
-    return "All" if len(kept) == looked_at else str(len(kept)) if kept else "None"
 
 
 def _headline(rows: Sequence[Standing], contest: Contest) -> str:

@@ -5,6 +5,7 @@ Covers: contests, entrants, links and runs with figures like those of this kind 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from emlio.benchmarks.environment import Environment
@@ -15,14 +16,19 @@ from emlio.benchmarks.link.throughput import Load
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import Epoch, Finished, ids_crc
 from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, Race, Run
+from emlio.benchmarks.race.race_folder import RaceFolder
 from emlio.benchmarks.race.rival import Family
 
 __all__ = [
     "CONTEST",
     "ENVIRONMENT",
+    "MS",
+    "S",
+    "keep_race",
     "make_contest",
     "make_entrant",
     "make_epoch",
+    "make_limit",
     "make_link",
     "make_race",
     "make_run",
@@ -99,6 +105,7 @@ def make_epoch(
     lost: int = 0,
     repeated: int = 0,
     batch: int = 64,
+    cut: bool = False,
 ) -> Epoch:
     records = corpus.records - lost + repeated
     exact = not lost and not repeated
@@ -113,6 +120,7 @@ def make_epoch(
         batches=-(-records // batch),
         blocks=blocks,
         distinct=corpus.records - lost,
+        cut=cut,
         ids_crc=ids_crc(corpus) if exact else 1,
     )
 
@@ -137,21 +145,32 @@ def make_run(
     """One run; one that would take longer than the contest's limit is cut."""
     if failure is not None:
         return Run(contest=contest.name, subject=subject, setting=setting, round=round, place=0, failure=failure)
-    if seconds * S > contest.limit_ns:
-        return Run(contest=contest.name, subject=subject, setting=setting, round=round, place=0, cut=True)
     corpus = contest.corpus
     lengths = [seconds, *[later_s if later_s is not None else seconds] * (contest.epochs - 1)]
-    epochs = tuple(
-        make_epoch(number, corpus, length, first_batch_s=first_batch_s, blocks=blocks, lost=lost, batch=contest.batch)
-        for number, length in enumerate(lengths)
-    )
+    epochs: list[Epoch] = []
+    for number, length in enumerate(lengths):
+        part = min(LIMIT_S / length, 1.0)
+        epochs.append(
+            make_epoch(
+                number,
+                corpus,
+                length * part,
+                first_batch_s=first_batch_s,
+                blocks=blocks,
+                lost=lost if part == 1.0 else round_down(corpus.records * (1 - part)),
+                batch=contest.batch,
+                cut=part < 1.0,
+            )
+        )
+        if part < 1.0:
+            break
     return Run(
         contest=contest.name,
         subject=subject,
         setting=setting,
         round=round,
         place=0,
-        epochs=epochs,
+        epochs=tuple(epochs),
         finished=Finished(
             cpu_ns=round_ns(cpu_s), peak_rss_bytes=2 * memory_bytes, peak_pss_bytes=memory_bytes, cache_bytes=left_bytes
         ),
@@ -167,6 +186,10 @@ def round_ns(seconds: float) -> int:
     return int(seconds * S)
 
 
+def round_down(value: float) -> int:
+    return int(value)
+
+
 def make_limit(contest: Contest, streams: int, gigabits: float, *, round: int = 0) -> Run:
     epoch = Epoch(
         epoch=0,
@@ -179,6 +202,7 @@ def make_limit(contest: Contest, streams: int, gigabits: float, *, round: int = 
         batches=0,
         blocks=0.0,
         distinct=0,
+        cut=False,
         ids_crc=0,
     )
     setting = f"{streams} streams" if streams > 1 else "1 stream"
@@ -229,6 +253,7 @@ _FIELD: tuple[tuple[str, str, Family, float, float, float, float, int, float, bo
     ("paper", "default", "ours", 1.1, 120, 0.15, 2.6, 260, 1.0, False),
     ("litdata", "default", "objects", 11.8, 9, 1.3, 13.0, 900, 1.4, True),
     ("litdata", "tuned, 4 workers", "objects", 2.3, 22, 1.2, 3.3, 900, 1.4, True),
+    ("litdata", "ahead", "objects", 2.5, 23, 1.2, 3.4, 1100, 1.4, True),
     ("mosaic", "default", "objects", 2.7, 230, 1.5, 4.3, 1300, 9.9, True),
     ("mosaic", "8 workers", "objects", 2.9, 95, 1.6, 5.1, 2100, 9.9, True),
     ("webdataset", "default", "http", 2.2, 150, 0.4, 3.7, 700, 8.3, False),
@@ -275,4 +300,14 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
     runs.append(
         make_run(contests[0], "mosaic", "8 workers", round=rounds, failure="the consumer ended with 1: no room")
     )
-    return replace(make_race(contests, entrants, runs))
+    return make_race(contests, entrants, runs)
+
+
+def keep_race(race: Race, folder: Path) -> None:
+    """As a race leaves it."""
+    kept = RaceFolder(folder)
+    kept.begin(replace(race, links=(), runs=()))
+    for name, report in race.links:
+        kept.add_link(name, report)
+    for run in race.runs:
+        kept.add_run(run)

@@ -134,7 +134,7 @@ def test_mixing_is_how_many_storage_blocks_a_batch_has() -> None:
 
 def test_waiting_and_steps_are_told_apart() -> None:
     step_ns = 2_000_000
-    epoch = Epoch(**read_epoch(0, 0, lambda number: batches_of([0, 1], 1), step_ns))
+    epoch = Epoch(**read_epoch(0, 0, lambda number: batches_of([0, 1], 1), step_ns, 1 << 62))
     assert epoch.ended_ns - epoch.first_batch_ns >= 2 * step_ns
     assert epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns - 2 * step_ns
 

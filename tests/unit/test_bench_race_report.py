@@ -1,0 +1,310 @@
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sample_race import CONTEST, MS, keep_race, make_contest, make_entrant, make_link, make_race, make_run, sample_race
+
+from emlio.benchmarks.cli import main
+from emlio.benchmarks.race.outcome import Race
+from emlio.benchmarks.race.race_document import TITLE, Picture
+from emlio.benchmarks.race.race_doubts import estimates, race_doubts
+from emlio.benchmarks.race.race_page import DATA_ID, race_page
+from emlio.benchmarks.race.race_plots import draw_race, drawings
+from emlio.benchmarks.race.race_report import render_race
+from emlio.benchmarks.race.report_folder import PAGE, REPORT, RESULTS, write_report
+from emlio.benchmarks.race.verdict import verdict
+from emlio.benchmarks.race.verdict_words import first_paragraph
+
+pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
+
+_ALONE = {"meta", "br"}
+EVIL = "<script>alert('|')</script>"
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags that are closed in order, texts, ids, what is fetched from elsewhere, the data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+        self.fetched: list[str] = []
+        self.data = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        known = dict(attrs)
+        self.fetched += [
+            value for name in ("src", "href", "xlink:href") if (value := known.get(name)) and value[0] != "#"
+        ]
+        self.ids += [value for value in [known.get("id")] if value]
+        if tag not in _ALONE:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in _ALONE:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.data += data
+        else:
+            self.texts.append(data)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts() -> None:
+    """matplotlib keeps font files open for as long as a process lives: from here on they are no test's."""
+    draw_race(sample_race())
+
+
+@pytest.fixture(scope="module")
+def race() -> Race:
+    return sample_race((0, 1 * MS, 30 * MS))
+
+
+@pytest.fixture(scope="module")
+def pictures(race: Race) -> tuple[Picture, ...]:
+    return draw_race(race)
+
+
+@pytest.fixture(scope="module")
+def page(race: Race, pictures: tuple[Picture, ...]) -> str:
+    return race_page(race, pictures)
+
+
+def tables_of(markdown: str) -> Iterator[list[str]]:
+    block: list[str] = []
+    for line in [*markdown.splitlines(), ""]:
+        if line.startswith("|"):
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_whole_and_fetches_nothing(page: str) -> None:
+    seen = Page(page)
+    assert seen.fetched == []
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_the_first_paragraph_comes_first(race: Race, page: str) -> None:
+    texts = [text for text in Page(page).texts if text.strip()]
+    first = texts.index(first_paragraph(race, verdict(race)))
+    assert texts[first - 1] == TITLE
+    assert page.index("</h1>") < page.index('<p class="first">') < page.index("<h2>")
+
+
+def test_each_table_moves_sideways_in_a_box_of_its_own(page: str) -> None:
+    assert page.count('<div class="box"><table>') == Page(page).tags.count("table") > 8
+    assert ".box { overflow-x: auto;" in page
+
+
+def test_pictures_are_there_for_desk_and_phone_with_ids_of_their_own(page: str, pictures: tuple[Picture, ...]) -> None:
+    seen = Page(page)
+    assert seen.tags.count("svg") == 2 * len(pictures)
+    assert len(set(seen.ids)) == len(seen.ids)
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', page))
+    assert used <= set(seen.ids)
+
+
+def test_ink_and_paper_of_pictures_are_the_pages(page: str) -> None:
+    drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert "var(--ink)" in drawn
+    assert not re.search("#333333|#ffffff|#000000", drawn)
+
+
+def test_all_data_are_in_the_page(race: Race, page: str) -> None:
+    assert f'<script type="application/json" id="{DATA_ID}">' in page
+    assert msgspec.convert(json.loads(Page(page).data), Race) == race
+
+
+def test_what_others_wrote_is_text_and_no_markup() -> None:
+    race = make_race(
+        [replace(CONTEST, words=EVIL)],
+        [replace(make_entrant("emlio", family="ours"), words=EVIL), make_entrant("grain", missing=EVIL)],
+        [make_run(CONTEST, "emlio"), make_run(CONTEST, "emlio", round=1, failure=EVIL)],
+    )
+    seen = Page(race_page(race))
+    assert seen.tags.count("script") == 1
+    assert msgspec.convert(json.loads(seen.data), Race) == race
+    assert "<script" not in render_race(race)
+
+
+# ---- Markdown -------------------------------------------------------------------------------------------------------
+
+
+def test_every_row_of_every_markdown_table_has_its_columns(race: Race, pictures: tuple[Picture, ...]) -> None:
+    found = list(tables_of(render_race(race, pictures)))
+    assert len(found) > 8
+    for table in found:
+        assert len({re.sub(r"\\\|", "", line).count("|") for line in table}) == 1
+
+
+def test_all_settings_of_a_contest_stand_in_its_complete_table(race: Race) -> None:
+    for contest in race.contests:
+        part = render_race(race).partition(f"\n## {contest.name}\n")[2].partition("\n## ")[0]
+        chosen, limit, complete = tables_of(part)
+        entrants = [one for one in race.entrants if one.missing is None and one.family != "limit"]
+        assert len(complete) - 2 == len(entrants)
+        assert len(chosen) < len(complete)
+        assert len(limit) - 2 == 2
+
+
+def test_what_is_quoted_is_marked_and_who_could_not_take_part_is_told(race: Race) -> None:
+    said = render_race(race)
+    for system in ("Cassandra-DALI", "DALI over NFSv4"):
+        assert system in said.partition("Quoted, not measured here")[2]
+    assert "needs its environment, jax, which is not made" in said
+
+
+# ---- doubts ---------------------------------------------------------------------------------------------------------
+
+
+def doubts_of(race: Race) -> str:
+    return "\n".join(race_doubts(race))
+
+
+def test_a_calm_race_of_three_rounds_leaves_no_doubt() -> None:
+    runs = [make_run(CONTEST, "emlio", round=number) for number in range(3)]
+    assert race_doubts(make_race([CONTEST], [make_entrant("emlio", family="ours")], runs)) == ()
+
+
+def test_doubts_name_what_was_amiss() -> None:
+    runs = [
+        make_run(CONTEST, "emlio", seconds=1.0),
+        make_run(CONTEST, "emlio", round=1, seconds=2.0),
+        make_run(CONTEST, "litdata", failure="no room"),
+        replace(make_run(CONTEST, "emlio", round=1, seconds=1.2), dropped_packets=1200),
+    ]
+    race = make_race([CONTEST], [make_entrant("emlio", family="ours"), make_entrant("litdata")], runs)
+    race = replace(race, links=((CONTEST.name, make_link(CONTEST, rtt_ns=40 * MS)),))
+    said = doubts_of(race)
+    assert "round trip 40.1 ms where 30 ms was asked for" in said
+    assert "only 2 round(s)" in said
+    assert "litdata (default): 1 of 1 runs failed: no room" in said
+    assert "dropped 1,200 packets" in said
+    assert "wandered by 83%" in said
+    assert "the link was not measured" in doubts_of(replace(race, links=()))
+
+
+def test_a_line_with_a_rate_may_drop_packets_and_a_cut_run_needs_no_second() -> None:
+    contest = replace(CONTEST, rate_bytes_per_s=50_000_000)
+    runs = [replace(make_run(contest, "emlio", seconds=90.0), dropped_packets=7)]
+    assert race_doubts(make_race([contest], [make_entrant("emlio", family="ours")], runs)) == ()
+
+
+def test_estimates_are_told() -> None:
+    run = make_run(CONTEST, "emlio", memory_bytes=0, joules=40.0)
+    said = "\n".join(estimates(make_race([CONTEST], [make_entrant("emlio", family="ours")], [run])))
+    assert "estimate ±30 %" in said
+
+
+# ---- pictures -------------------------------------------------------------------------------------------------------
+
+
+def test_several_round_trips_give_curves_and_one_gives_bars(race: Race) -> None:
+    assert drawings(race)[0].name == "g0-epochs"
+    assert "N x RTT" in drawings(race)[0].caption
+    assert [one.name for one in drawings(sample_race())] == [
+        "g0-first-epoch",
+        "g0-first-batch",
+        "g0-training-cpu",
+        "g0-energy",
+    ]
+
+
+def words_of(figure: Any) -> Iterator[Any]:
+    """All that is written in a picture; ticks beyond an axis' ends are not."""
+    yield from (*figure.texts, *figure.legends)
+    for axes in figure.axes:
+        yield from (axes.xaxis.label, axes.yaxis.label, *axes.texts)
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            yield from (
+                label
+                for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+                if low <= place <= high
+            )
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_no_word_of_a_picture_lies_outside_it(narrow: bool) -> None:
+    for drawing in (*drawings(sample_race((0, 30 * MS))), *drawings(sample_race())):
+        figure = drawing.draw(narrow)
+        figure.draw_without_rendering()
+        width, height = figure.bbox.width, figure.bbox.height
+        for word in words_of(figure):
+            box = word.get_window_extent()
+            inside = box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1
+            assert inside, (drawing.name, getattr(word, "get_text", str)(), box, width, height)
+
+
+def test_every_axis_has_its_unit() -> None:
+    for drawing in drawings(sample_race((0, 30 * MS))):
+        for axes in drawing.draw(False).axes:
+            assert re.search("second|joule|ms", axes.get_xlabel())
+
+
+def test_the_same_race_gives_the_same_pictures(pictures: tuple[Picture, ...], race: Race) -> None:
+    again = draw_race(race)
+    assert [(one.wide, one.narrow) for one in again] == [(one.wide, one.narrow) for one in pictures]
+    assert all(len(one.wide) < 80_000 for one in pictures)
+
+
+# ---- files and the command ------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_written_beside_its_race_or_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    race = sample_race()
+    keep_race(race, tmp_path / "race")
+    assert main(["report", str(tmp_path / "race")]) == 0
+    said = capsys.readouterr().out
+    assert "It falls short in" in said
+    assert PAGE in said
+    assert {PAGE, REPORT, RESULTS, "g0-first-epoch.svg", "g0-first-epoch.png"} <= {
+        path.name for path in (tmp_path / "race").iterdir()
+    }
+    assert main(["report", str(tmp_path / "race" / RESULTS), "--out", str(tmp_path / "other")]) == 0
+    assert (tmp_path / "other" / PAGE).read_bytes() == (tmp_path / "race" / PAGE).read_bytes()
+
+
+def test_every_picture_that_markdown_shows_is_a_file(tmp_path: Path) -> None:
+    write_report(sample_race(), tmp_path)
+    shown = re.findall(r"^!\[.*\]\((.*)\)$", (tmp_path / REPORT).read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(shown) == 4
+    assert all((tmp_path / name).stat().st_size for name in shown)
+
+
+def test_a_folder_without_a_race_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "must hold race.json" in capsys.readouterr().err
+
+
+def test_a_race_without_runs_still_has_a_report(tmp_path: Path) -> None:
+    race = replace(make_race([make_contest()], [make_entrant("emlio", family="ours")], []), links=())
+    written = write_report(race, tmp_path)
+    assert len(written) == 3
+    assert "Nobody has come to an end yet." in written[0].read_text(encoding="utf-8")
