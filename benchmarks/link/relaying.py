@@ -70,6 +70,8 @@ class _Relay:
         for port in order.ports:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Some servers listen at all addresses and let others share their port: whoever connects to this one comes here.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.setblocking(False)
             listener.bind((order.listen, port))
             listener.listen(_BACKLOG)

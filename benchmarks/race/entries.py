@@ -17,12 +17,16 @@ from emlio.benchmarks.race.environments import (
 from emlio.benchmarks.race.outcome import Entrant
 from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.grain import Grain
+from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
 from emlio.benchmarks.race.subjects.iperf import Iperf3
 from emlio.benchmarks.race.subjects.litdata import LitData
 from emlio.benchmarks.race.subjects.mosaic import Mosaic
 from emlio.benchmarks.race.subjects.ours import Local, Remote
 from emlio.benchmarks.race.subjects.paper import PaperWay
 from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
+from emlio.benchmarks.race.subjects.spdl import Spdl
+from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
 from emlio.errors import ConfigError
 
@@ -53,9 +57,13 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[Rival, ...]:
         LitData(cache=cache),
         Mosaic(cache=cache),
         WebDataset(cache=cache),
+        HfDatasets(cache=cache),
+        TfDataService(cache=cache),
         PyTorchFiles(cache=cache, mount=mount),
         DaliFiles(form="file", cache=cache, mount=mount),
         DaliFiles(form="tfrecord", cache=cache, mount=mount),
+        Spdl(cache=cache, mount=mount),
+        Grain(cache=cache, mount=mount),
     )
 
 

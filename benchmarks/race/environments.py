@@ -59,9 +59,13 @@ ENVIRONMENTS: Final = {
     for one in (
         Environment(name="torch", borrowed=("torch", "torchvision")),
         Environment(name="mosaic", borrowed=("torch", "torchvision")),
+        Environment(name="hf", borrowed=("torch", "torchvision")),
+        Environment(name="loaders"),
+        Environment(name="tf"),
     )
 }
-"""By name. MosaicML Streaming wants an older NumPy and transformers than the others get along with."""
+"""By name. MosaicML Streaming wants an older NumPy and transformers than the others get along with, Hugging Face datasets a newer
+huggingface-hub than it; Grain, SPDL and TensorFlow need no PyTorch."""
 
 GO_PROGRAMS: Final = {"versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0"}
 """Programs that `go install` makes, with their versions."""

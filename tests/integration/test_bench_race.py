@@ -1,4 +1,4 @@
-"""Every system reads a small corpus over loopback, and each record comes once.
+"""Every system reads a small corpus through a relay that holds nothing back, and each record comes once.
 
 Environments are not made here: a system is skipped where `emlio-bench race` has not made its own. EMLIO_RACE_CACHE names the
 folder they lie in, where that is not the usual one.
@@ -6,47 +6,40 @@ folder they lie in, where that is not the usual one.
 
 import dataclasses
 import os
-import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
 
-from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.link.relay import RelayedLink
+from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import cache_folder
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.grain import Grain
+from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
 from emlio.benchmarks.race.subjects.iperf import Iperf3
 from emlio.benchmarks.race.subjects.litdata import LitData
 from emlio.benchmarks.race.subjects.mosaic import Mosaic
 from emlio.benchmarks.race.subjects.ours import Local, Remote
 from emlio.benchmarks.race.subjects.paper import PaperWay
 from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
+from emlio.benchmarks.race.subjects.spdl import Spdl
+from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
 
 SLOW_S = 120.0
+LIMIT_NS = 120_000_000_000
 CORPUS = Corpus(records=300, record_bytes=3000)
 EPOCHS = 2
 BATCH = 16
 
 
-class Loopback(LinkEnd):
-    """Both ends of no link."""
-
-    def command(self, argv: Sequence[str]) -> list[str]:
-        return list(argv)
-
-    def make_socket(self) -> socket.socket:
-        return socket.socket()
-
-
 CACHE = cache_folder(Path(os.environ["EMLIO_RACE_CACHE"]) if "EMLIO_RACE_CACHE" in os.environ else None, os.environ)
-HERE = Loopback(address="127.0.0.1", namespace=Path("/proc/self/ns/net"))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +49,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[list[Epoch], Finished]:
     prepared = rival.prepare(CORPUS, forms)
-    with rival.serve(prepared, HERE) as url:
+    with RelayedLink(LinkSpec(rtt_ns=0)) as link, rival.serve(prepared, link) as url:
         order = RaceOrder(
             url=url,
             corpus=CORPUS,
@@ -64,12 +57,15 @@ def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[li
             epochs=EPOCHS,
             seed=1,
             step_ns=0,
+            limit_ns=LIMIT_NS,
             decode=False,
             folder=str(tmp_path),
             options=dict(setting.options),
         )
-        with Child(rival.name, rival.command(order)) as consumer:
+        with Child(rival.name, link.training.command(rival.command(order))) as consumer:
             lines = consumer.rest(SLOW_S).splitlines()
+        if rival.name != "emlio-local":  # nobody reads past the link
+            assert link.counts().to_training.wire_bytes > CORPUS.payload_bytes
     epochs = [msgspec.json.decode(line, type=Epoch) for line in lines[:-1]]
     return epochs, msgspec.json.decode(lines[-1], type=Finished)
 
@@ -77,6 +73,7 @@ def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[li
 def check_exact(epochs: list[Epoch], finished: Finished) -> None:
     assert [epoch.epoch for epoch in epochs] == list(range(EPOCHS))
     for epoch in epochs:
+        assert not epoch.cut
         assert epoch.is_exact(CORPUS)
         assert epoch.distinct == CORPUS.records
         assert epoch.payload_bytes == CORPUS.payload_bytes
@@ -182,3 +179,34 @@ def test_dali_reads_each_record_once_over_a_mount(
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
         check_unmounted(tmp_path)
+
+
+def test_hugging_face_datasets_reads_each_record_once_from_either_form(forms: Path, tmp_path: Path) -> None:
+    rival = HfDatasets(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tar files"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes < CORPUS.record_bytes
+
+
+@pytest.mark.parametrize("kind", [Spdl, Grain])
+def test_loaders_of_threads_read_each_record_once_over_a_mount(
+    kind: type[Spdl | Grain], forms: Path, tmp_path: Path
+) -> None:
+    rival = kind(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0
+        check_unmounted(tmp_path)
+
+
+def test_tf_data_service_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
+    rival = TfDataService(cache=CACHE)
+    skip_without(rival)
+    for setting in chosen(rival, "default", "tuned"):
+        epochs, finished = run(rival, setting, forms, tmp_path)
+        check_exact(epochs, finished)
+        assert finished.cache_bytes == 0

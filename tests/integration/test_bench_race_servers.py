@@ -1,4 +1,4 @@
-"""The servers of the race, over loopback: the stand-in for nginx answers as nginx does."""
+"""The servers of the race, through a relay that holds nothing back: the stand-in for nginx answers as nginx does."""
 
 import os
 import select
@@ -7,54 +7,46 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.link.relay import RelayedLink
+from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race import web_server
 from emlio.benchmarks.race.served import free_port, served
 from emlio.errors import TransportError
 
 DRIVER = """
-import signal, socket, sys
-from pathlib import Path
-from emlio.benchmarks.link.contract import LinkEnd
+import signal, sys
+from emlio.benchmarks.link.relay import RelayedLink
+from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import say
 from emlio.benchmarks.race.served import free_port, served
 
-class Loopback(LinkEnd):
-    def command(self, argv):
-        return list(argv)
-    def make_socket(self):
-        return socket.socket()
-
-here = Loopback(address="127.0.0.1", namespace=Path("/proc/self/ns/net"))
-port = free_port(here)
-command = [sys.executable, "-m", "emlio.benchmarks.race.file_server", sys.argv[1], here.address, str(port)]
-with served("the server", command, here, port) as server:
-    say(server.pid)
-    signal.pause()
+with RelayedLink(LinkSpec(rtt_ns=0)) as link:
+    address, port = link.storage.listen, free_port(link.storage)
+    command = [sys.executable, "-m", "emlio.benchmarks.race.file_server", sys.argv[1], address, str(port)]
+    with served("the server", command, link, port) as server:
+        say(server.pid)
+        signal.pause()
 """
 CONTENT = bytes(range(256)) * 20_000
 SLOW_S = 60.0
 
 
-class Loopback(LinkEnd):
-    def command(self, argv: Sequence[str]) -> list[str]:
-        return list(argv)
-
-    def make_socket(self) -> socket.socket:
-        return socket.socket()
-
-
-HERE = Loopback(address="127.0.0.1", namespace=Path("/proc/self/ns/net"))
+@pytest.fixture
+def link() -> Iterator[RelayedLink]:
+    with RelayedLink(LinkSpec(rtt_ns=0)) as relayed:
+        yield relayed
 
 
 @pytest.fixture(params=["nginx", "our own"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(
+    request: pytest.FixtureRequest, link: RelayedLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     cache = tmp_path / "cache"
     if request.param == "our own":
         monkeypatch.setattr(web_server, "find_program", lambda name, cache: None)
@@ -64,7 +56,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "file").write_bytes(CONTENT)
     (tmp_path / "secret").write_bytes(b"not served")
-    with web_server.serving_folder(folder, HERE, cache) as address:
+    with web_server.serving_folder(folder, link, cache) as address:
         yield address
 
 
@@ -130,9 +122,9 @@ def test_a_server_ends_with_a_driver_that_was_killed(tmp_path: Path) -> None:
             os.close(server)
 
 
-def test_a_server_that_ends_at_once_is_told_of() -> None:
+def test_a_server_that_ends_at_once_is_told_of(link: RelayedLink) -> None:
     with (
         pytest.raises(TransportError, match="the server must work through"),
-        served("the server", ["false"], HERE, free_port(HERE)),
+        served("the server", ["false"], link, free_port(link.storage)),
     ):
         pass

@@ -1,12 +1,15 @@
 import os
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from emlio.benchmarks.race.consumers.consume import read_epoch, records_of
+from emlio.benchmarks.race.consumers.consume import Tree, consume, read_epoch, records_of
 from emlio.benchmarks.race.corpus import CORPORA, Corpus, corpus_of, made_once
 from emlio.benchmarks.race.environments import (
     ENVIRONMENTS,
@@ -18,6 +21,8 @@ from emlio.benchmarks.race.environments import (
 from emlio.benchmarks.race.order import Epoch, ids_crc
 from emlio.benchmarks.race.rival import Rival, Setting, setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.grain import Grain
+from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
 from emlio.benchmarks.race.subjects.iperf import Iperf3
 from emlio.benchmarks.race.subjects.litdata import LitData
 from emlio.benchmarks.race.subjects.mosaic import Mosaic
@@ -25,6 +30,8 @@ from emlio.benchmarks.race.subjects.ours import Local, Remote
 from emlio.benchmarks.race.subjects.paper import PaperWay
 from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
 from emlio.benchmarks.race.subjects.quoted import PAPERS_TABLES
+from emlio.benchmarks.race.subjects.spdl import Spdl
+from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
 from emlio.errors import ConfigError, DatasetError
 from emlio.tfrecord import frame
@@ -42,6 +49,12 @@ RIVALS: list[Rival] = [
     PyTorchFiles(cache=NOWHERE, mount=NOWHERE),
     DaliFiles(form="file", cache=NOWHERE),
     DaliFiles(form="tfrecord", cache=NOWHERE),
+    HfDatasets(cache=NOWHERE),
+    TfDataService(cache=NOWHERE),
+    Spdl(cache=NOWHERE),
+    Spdl(cache=NOWHERE, mount=NOWHERE),
+    Grain(cache=NOWHERE),
+    Grain(cache=NOWHERE, mount=NOWHERE),
 ]
 
 
@@ -55,7 +68,7 @@ def batches_of(numbers: list[int], batch: int) -> Iterator[list[bytes]]:
 
 
 def epoch_of(numbers: list[int], batch: int = 4) -> Epoch:
-    return Epoch(**read_epoch(3, 0, lambda number: batches_of(numbers, batch), 0, 1 << 60))
+    return Epoch(**read_epoch(3, 0, lambda number: batches_of(numbers, batch), 0, 1 << 62))
 
 
 # ---- corpora --------------------------------------------------------------------------------------------------------
@@ -139,6 +152,43 @@ def test_waiting_and_steps_are_told_apart() -> None:
     assert epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns - 2 * step_ns
 
 
+def test_an_epoch_that_passes_its_limit_is_cut_after_the_batch_that_came() -> None:
+    asked: list[int] = []
+
+    def endless(number: int) -> Iterator[list[bytes]]:
+        while True:
+            asked.append(len(asked))
+            yield [record(asked[-1])]
+
+    epoch = Epoch(**read_epoch(0, 0, endless, 0, 1))
+    assert epoch.cut
+    assert asked == [0]
+    assert (epoch.records, epoch.batches) == (1, 1)
+    assert not epoch.is_exact(Corpus(records=4, record_bytes=20))
+
+
+def test_an_epoch_within_its_limit_is_not_cut() -> None:
+    assert not epoch_of([0, 1, 2]).cut
+
+
+def test_no_epoch_comes_after_one_that_was_cut(tmp_path: Path) -> None:
+    step_ns = 1_000_000
+    said: list[dict[str, Any]] = []
+
+    @contextmanager
+    def open_source(order: dict[str, Any]) -> Iterator[Callable[[int], Iterator[list[bytes]]]]:
+        yield lambda number: batches_of([0, 1, 2, 3], 1)
+
+    reader = ModuleType("reader")
+    reader.__dict__["open_source"] = open_source
+    order = {"epochs": 3, "step_ns": step_ns, "limit_ns": step_ns // 2, "folder": str(tmp_path)}
+    consume(reader, order, said.append, Tree())
+    assert [(message.get("epoch"), message.get("records"), message.get("cut")) for message in said] == [
+        (0, 1, True),
+        (None, None, None),
+    ]
+
+
 def test_records_are_found_in_tfrecord_files(tmp_path: Path) -> None:
     for shard in range(2):
         (tmp_path / str(shard)).write_bytes(b"".join(frame(record(2 * shard + number)) for number in range(2)))
@@ -159,6 +209,13 @@ def test_a_rival_has_its_defaults_first_and_each_setting_once(rival: Rival) -> N
 def test_a_rival_without_its_environment_says_what_it_needs(rival: Rival) -> None:
     assert rival.environment in ENVIRONMENTS
     assert f"needs its environment, {rival.environment}" in (rival.why_not() or "")
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
+def test_a_rival_is_run_at_its_defaults_and_at_most_at_one_more_setting_unless_all_are_asked_for(rival: Rival) -> None:
+    usual = [one.name for one in rival.settings(30_000_000) if one.usual]
+    assert usual[0] == rival.settings(30_000_000)[0].name
+    assert len(usual) <= 2
 
 
 def test_a_setting_with_an_option_twice_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Mounts a remote folder for a consumer, by sshfs; or takes one that somebody mounted.
 
-Covers: mounting before the clock runs, unmounting at the end, dropping what the client's kernel still has of it. Does not cover:
-reading.
+Covers: mounting before the clock runs, unmounting at the end, dropping what the client's kernel still has of it, listing. Does
+not cover: reading.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["MOUNTS", "forget", "mounted"]
+__all__ = ["MOUNTS", "files_below", "forget", "mounted"]
 
 MOUNTS: dict[str, tuple[list[str], bool]] = {
     "default": ([], False),
@@ -89,3 +89,11 @@ def forget(folder: str) -> None:
             file = os.open(os.path.join(place, name), os.O_RDONLY)
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(file)
+
+
+def files_below(folder: str) -> list[str]:
+    """The paths of all files in the folders of a folder, sorted."""
+    paths: list[str] = []
+    for place in sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()):
+        paths += sorted(entry.path for entry in os.scandir(place) if entry.is_file())
+    return paths

@@ -3,7 +3,6 @@
 Covers: listing, reading in workers. Does not cover: decoding.
 """
 
-import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,16 +12,15 @@ __all__ = ["Files", "open_source", "prepared"]
 
 _data: Any = import_module("torch.utils.data")
 _torch: Any = import_module("torch")
-prepared: Any = import_module("mounted").mounted
+_mounted: Any = import_module("mounted")
+prepared: Any = _mounted.mounted
 
 
 class Files:
     """A dataset of PyTorch: an item is a file's bytes."""
 
     def __init__(self, folder: str) -> None:
-        self._paths: list[str] = []
-        for place in sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()):
-            self._paths += sorted(entry.path for entry in os.scandir(place) if entry.is_file())
+        self._paths: list[str] = _mounted.files_below(folder)
 
     def __len__(self) -> int:
         """How many files there are."""

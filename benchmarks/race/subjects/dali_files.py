@@ -1,8 +1,9 @@
 """DALI's own readers over a remote file system: a file for each record, and TFRecord files with an index.
 
-Settings: DALI's documentation of `readers.file` and `readers.tfrecord`: `random_shuffle` with its buffer (`initial_fill`), and
-for network file systems `dont_use_mmap`, `read_ahead` and a deeper `prefetch_queue_depth`. Each reader has one thread that reads.
-The mounts are those of emlio.benchmarks.race.subjects.pytorch_files.
+Settings: DALI's documentation, pages nvidia.dali.fn.readers.file and nvidia.dali.fn.readers.tfrecord: `random_shuffle` with its
+buffer (`initial_fill`), `dont_use_mmap`, since most network file systems do badly with mapped files, `read_ahead` and a deeper
+`prefetch_queue_depth`. Each reader has one thread that reads. The mounts are those of
+emlio.benchmarks.race.subjects.pytorch_files.
 
 Covers: both forms of the data, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_dali).
 """

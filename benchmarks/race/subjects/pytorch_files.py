@@ -1,7 +1,8 @@
 """PyTorch's DataLoader over a remote file system, a file for each record.
 
-Settings: PyTorch's "Performance Tuning Guide": more than no worker; persistent workers and a larger `prefetch_factor` where
-reading is slow. The mount: sshfs with its defaults, and tuned by its manual page: several connections, directories and attributes
+Settings: PyTorch's "Performance Tuning Guide": workers, as many as the place of the data asks for; its reference of
+torch.utils.data: `persistent_workers`, and `prefetch_factor` for batches read ahead. The mount: sshfs with its defaults, and
+tuned by its manual page, sshfs(1), and its own list of options, `sshfs --help`: several connections, directories and attributes
 kept for the whole run, no flush at closing, SFTP without SSH; `--mount` for one the user made.
 
 Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_files).

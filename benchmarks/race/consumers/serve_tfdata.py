@@ -1,0 +1,34 @@
+"""The storage's end of tf.data service: python serve_tfdata.py LISTEN REACHED SERVICE...
+
+A SERVICE is the ports of one, joined by commas: that of its dispatcher, then one for each of its workers. LISTEN is the address
+here, REACHED the one that clients are told.
+
+Covers: dispatchers and their workers, in one process. Does not cover: what they read, which a client tells them.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+__all__ = ["main"]
+
+
+def main(listen: str, reached: str, *services: str) -> None:
+    """Serve until this process is ended."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    service: Any = import_module("tensorflow").data.experimental.service
+    kept: list[Any] = []
+    for ports in services:
+        port, *workers = ports.split(",")
+        kept.append(service.DispatchServer(service.DispatcherConfig(port=int(port))))
+        for own in workers:
+            config = service.WorkerConfig(
+                dispatcher_address=f"{listen}:{port}", worker_address=f"{reached}:{own}", port=int(own)
+            )
+            kept.append(service.WorkerServer(config))
+    kept[-1].join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,92 @@
+"""Grain: random access to ArrayRecord files on a remote file system, read ahead by threads.
+
+Settings: its documentation, page "Dataset basics": `to_iter_dataset(ReadOptions(num_threads=16, prefetch_buffer_size=500))`, its
+defaults, to hide the latency of each element; the docstring of ReadOptions, by which the buffer helps with distributed file
+systems and each worker process has its own threads; `mp_prefetch` for worker processes. "Reading ArrayRecord Files" has one
+record a group, "Reading from AWS S3" reads such files from a mount.
+
+Covers: its files, their server, the mount's options. Does not cover: reading (emlio.benchmarks.race.consumers.read_grain).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.link.contract import Link
+from emlio.benchmarks.race.consumer import consumer_command, converted
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import environment_python
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+
+__all__ = ["Grain"]
+
+_ENVIRONMENT: Final = "loaders"
+_READER: Final = "read_grain"
+_CLAIM: Final = Claim(
+    shuffles="every record anywhere in the epoch",
+    exact=True,
+    leaves_on_disk="nothing",
+    needs="grain and array-record; sshfs and an SSH server",
+    packages=("grain", "array-record"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grain:
+    """See `Rival`.
+
+    Attributes:
+        cache: of environments and programs.
+        mount: a folder of the storage's that the user mounted here; None for sshfs.
+    """
+
+    cache: Path
+    mount: Path | None = None
+    name: str = "grain"
+    family: Family = "files"
+    claim: Claim = _CLAIM
+    environment: str | None = _ENVIRONMENT
+    programs: tuple[str, ...] = ()
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        default, tuned = ("user", "user") if self.mount is not None else ("default", "tuned")
+        ways: tuple[tuple[str, str, str, dict[str, int]], ...] = (
+            ("64 threads", default, "64 threads, 1,000 records ahead", {"threads": 64, "ahead": 1000}),
+            ("tuned mount", tuned, "16 threads, 500 records ahead", {"threads": 16, "ahead": 500}),
+            ("tuned", tuned, "64 threads, 1,000 records ahead", {"threads": 64, "ahead": 1000}),
+            ("workers", tuned, "4 processes of 16 threads", {"threads": 16, "ahead": 500, "workers": 4}),
+        )
+        return (
+            setting("default", f"{default} mount, 16 threads, 500 records ahead", mount=default, threads=16, ahead=500),
+            *(
+                setting(name, f"{mount} mount, {words}", usual=False, mount=mount, **options)
+                for name, mount, words, options in ways
+            ),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if environment_python(_ENVIRONMENT, self.cache) is None:
+            return f"needs its environment, {_ENVIRONMENT}, which is not made"
+        return None if self.mount is not None else why_no_mount(self.cache)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`. On a user's mount it is made through the mount."""
+        python = environment_python(_ENVIRONMENT, self.cache)
+        place = self.mount if self.mount is not None else folder
+        return converted(python, _READER, corpus, place, form="array-record", options={"records": corpus.records})
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_files(prepared, link, self.cache, self.mount) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)

@@ -1,0 +1,137 @@
+"""Hugging Face datasets in streaming mode: Parquet files, or tar files, read over HTTP.
+
+Settings: its documentation, page "Stream": `load_dataset(streaming=True)`, `shuffle` with its buffer, which is filled from up to
+ten files at a time, a DataLoader among whose workers the files are shared out, `set_epoch`. For Parquet its post "Streaming
+datasets: 100x More Efficient", and the docstring of ParquetConfig: ranges of 128 MiB and one prefetched. It reads Parquet in
+blocks by HTTP ranges, and a tar file from its beginning to its end in one request. Parquet row groups have 100 records, as it
+writes those of pictures itself.
+
+Covers: both forms, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_hf_datasets), its hub.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.benchmarks.link.contract import Link
+from emlio.benchmarks.race.consumer import consumer_command, converted
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import environment_python
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.rival import WORKERS, Claim, Family, Setting, setting, workers_setting
+from emlio.benchmarks.race.web_server import serving_folder
+
+__all__ = ["HfDatasets"]
+
+_ENVIRONMENT: Final = "hf"
+_READER: Final = "read_hf_datasets"
+_PER_FILE: Final = 100
+_MOST_FILES: Final = 64
+_DEFAULT_WORKERS: Final = 4
+_BUFFER: Final = 1000
+_LARGE_BUFFER: Final = 10_000
+_CLAIM: Final = Claim(
+    shuffles="files, and samples inside a buffer of 1,000 in each worker that is filled from up to 10 files at a time",
+    exact=None,
+    leaves_on_disk="nothing of the data",
+    needs="datasets, torch; nginx for the server",
+    packages=("datasets", "pyarrow", "torch"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfDatasets:
+    """See `Rival`.
+
+    Attributes:
+        cache: of environments and programs.
+    """
+
+    cache: Path
+    name: str = "hf-datasets"
+    family: Family = "http"
+    claim: Claim = _CLAIM
+    environment: str | None = _ENVIRONMENT
+    programs: tuple[str, ...] = ()
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        return (
+            setting(
+                "default",
+                f"Parquet files, a buffer of {_BUFFER:,}, {_DEFAULT_WORKERS} workers",
+                form="parquet",
+                workers=_DEFAULT_WORKERS,
+                buffer=_BUFFER,
+            ),
+            *(
+                workers_setting(count, f"as default with {count} workers", form="parquet", buffer=_BUFFER)
+                for count in WORKERS
+                if count != _DEFAULT_WORKERS
+            ),
+            setting(
+                "ahead",
+                "Parquet files, ranges of 128 MiB and one prefetched, 16 workers that stay for all epochs",
+                form="parquet",
+                workers=16,
+                buffer=_BUFFER,
+                persistent=1,
+                ahead=1,
+            ),
+            setting(
+                "tar files",
+                f"tar files, a buffer of {_BUFFER:,}, {_DEFAULT_WORKERS} workers",
+                form="webdataset",
+                workers=_DEFAULT_WORKERS,
+                buffer=_BUFFER,
+            ),
+            setting(
+                "tuned",
+                "tar files, 16 workers that stay for all epochs",
+                form="webdataset",
+                workers=16,
+                buffer=_BUFFER,
+                persistent=1,
+            ),
+            setting(
+                "large buffer",
+                f"tar files, a buffer of {_LARGE_BUFFER:,}, 8 workers that stay for all epochs",
+                form="webdataset",
+                workers=8,
+                buffer=_LARGE_BUFFER,
+                persistent=1,
+            ),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if environment_python(_ENVIRONMENT, self.cache) is None:
+            return f"needs its environment, {_ENVIRONMENT}, which is not made"
+        return None
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`."""
+        options = {"files": _files(corpus), "records": corpus.records, "record_bytes": corpus.record_bytes}
+        python = environment_python(_ENVIRONMENT, self.cache)
+        return converted(python, _READER, corpus, folder, form="hf-datasets", options=options)
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_folder(prepared, link, self.cache) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        order = msgspec.structs.replace(order, options={**order.options, "files": str(_files(order.corpus))})
+        return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)
+
+
+def _files(corpus: Corpus) -> int:
+    """One for each worker at least, of about 100 records, and not too many."""
+    wanted = min(max(corpus.records // _PER_FILE, max(WORKERS)), _MOST_FILES)
+    return min(wanted, corpus.records)

@@ -1,0 +1,94 @@
+"""SPDL: a pipeline of threads over a remote file system, a file for each record.
+
+Settings: its documentation, pages "Building and Running Pipeline" and "Concurrency": the stage that downloads has 4 tasks there,
+a pool with as many threads, and a sink of 3; more tasks where each waits longer. What is read first comes first, its default. It
+plans nothing: the order of files is drawn by whoever uses it, as its examples do.
+
+Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_spdl).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.benchmarks.link.contract import Link
+from emlio.benchmarks.race.consumer import consumer_command
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import environment_python
+from emlio.benchmarks.race.file_forms import as_files
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
+from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+
+__all__ = ["Spdl"]
+
+_ENVIRONMENT: Final = "loaders"
+_TASKS: Final = (4, 16, 64)
+_CLAIM: Final = Claim(
+    shuffles="what its source draws: here every record anywhere in the epoch",
+    exact=None,
+    leaves_on_disk="nothing",
+    needs="spdl-core; sshfs and an SSH server",
+    packages=("spdl-core",),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spdl:
+    """See `Rival`.
+
+    Attributes:
+        cache: of environments and programs.
+        mount: a folder of the storage's that the user mounted here; None for sshfs.
+    """
+
+    cache: Path
+    mount: Path | None = None
+    name: str = "spdl"
+    family: Family = "files"
+    claim: Claim = _CLAIM
+    environment: str | None = _ENVIRONMENT
+    programs: tuple[str, ...] = ()
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `Rival`."""
+        few, *more = _TASKS
+        if self.mount is not None:
+            return (
+                setting("default", f"the user's mount, {few} tasks", tasks=few, mount="user"),
+                *(
+                    setting(f"{count} tasks", f"the user's mount, {count} tasks", tasks=count, mount="user")
+                    for count in more
+                ),
+            )
+        return (
+            setting("default", f"default mount, {few} tasks", tasks=few, mount="default"),
+            *(
+                setting(f"{count} tasks", f"default mount, {count} tasks", tasks=count, mount="default")
+                for count in more
+            ),
+            setting("tuned mount", f"tuned mount, {more[0]} tasks", tasks=more[0], mount="tuned"),
+            setting("tuned", f"tuned mount, {more[-1]} tasks", tasks=more[-1], mount="tuned"),
+        )
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if environment_python(_ENVIRONMENT, self.cache) is None:
+            return f"needs its environment, {_ENVIRONMENT}, which is not made"
+        return None if self.mount is not None else why_no_mount(self.cache)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`. On a user's mount it is made through the mount."""
+        return as_files(corpus, self.mount if self.mount is not None else folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_files(prepared, link, self.cache, self.mount) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_spdl", order)
