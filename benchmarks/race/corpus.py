@@ -14,18 +14,38 @@ from pathlib import Path
 from typing import Final
 
 from emlio.benchmarks.data import make_data, shard_paths
+from emlio.benchmarks.decode import make_pictures
 from emlio.benchmarks.scenario import DataSpec
 from emlio.errors import ConfigError, DatasetError
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size
 
-__all__ = ["CORPORA", "SIZES", "Corpus", "corpus_of", "made_once", "make_records", "read_records"]
+__all__ = [
+    "CORPORA",
+    "PICTURES",
+    "PICTURE_SIZE",
+    "SIZES",
+    "Corpus",
+    "corpus_of",
+    "made_once",
+    "make_records",
+    "read_records",
+]
 
 SIZES: Final = {"quick": 60_000_000, "600MB": 600_000_000, "3GB": 3_000_000_000}
 """Payload of a corpus."""
 
-CORPORA: Final = {"imagenet-like": 100_000, "coco-like": 200_000, "large": 2_000_000, "small": 3_000}
-"""Sizes of records, by the name of what has about such records."""
+CORPORA: Final = {
+    "imagenet-like": 100_000,
+    "coco-like": 200_000,
+    "large": 2_000_000,
+    "small": 3_000,
+    "pictures": 94_000,
+}
+"""Sizes of records, by the name of what has about such records; of pictures the mean."""
+
+PICTURES: Final = "pictures"
+PICTURE_SIZE: Final = (500, 375)
 
 _ID_BYTES: Final = 8
 _UNFINISHED: Final = ".unfinished"
@@ -38,7 +58,7 @@ class Corpus:
     Attributes:
         records: how many; their ids are 0 to records - 1.
         record_bytes: of each, with its id.
-        kind: "opaque".
+        kind: "opaque", or "pictures": JPEGs with labels, whose number stands in their name.
     """
 
     records: int
@@ -46,8 +66,8 @@ class Corpus:
     kind: str = "opaque"
 
     def __post_init__(self) -> None:
-        if self.kind != "opaque":
-            raise ConfigError(f"a corpus must be of kind opaque, got {self.kind!r}")
+        if self.kind not in ("opaque", PICTURES):
+            raise ConfigError(f"a corpus must be of kind opaque or {PICTURES}, got {self.kind!r}")
         if self.records < 1 or self.record_bytes < 2 * _ID_BYTES:
             raise ConfigError(
                 f"a corpus must have a record of at least {2 * _ID_BYTES} bytes, got {self.records} of {self.record_bytes}"
@@ -74,17 +94,25 @@ def corpus_of(kind: str, payload_bytes: int) -> Corpus:
     if kind not in CORPORA:
         raise ConfigError(f"a corpus must be one of {', '.join(CORPORA)}, got {kind!r}")
     record_bytes = CORPORA[kind]
-    return Corpus(records=max(payload_bytes // record_bytes, 1), record_bytes=record_bytes)
+    return Corpus(
+        records=max(payload_bytes // record_bytes, 1),
+        record_bytes=record_bytes,
+        kind=PICTURES if kind == PICTURES else "opaque",
+    )
 
 
 def make_records(corpus: Corpus, folder: Path) -> Path:
     """Our own form, which the others are made of; its directory."""
+    if corpus.kind == PICTURES:
+        return make_pictures(corpus.records, PICTURE_SIZE, folder / "emlio", progress=True).directory
     spec = DataSpec(kind="opaque", record_bytes=corpus.record_bytes, records=corpus.records)
     return make_data(spec, folder / "emlio", progress=True)
 
 
 def read_records(corpus: Corpus, folder: Path) -> Iterator[bytes]:
-    """All records in the order of their ids."""
+    """All opaque records in the order of their ids."""
+    if corpus.kind != "opaque":
+        raise ConfigError(f"only opaque records can be taken out of their shards, not {corpus.text}")
     count = 0
     for path in shard_paths(make_records(corpus, folder)):
         with path.open("rb") as file:

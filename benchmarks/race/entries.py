@@ -17,6 +17,7 @@ from emlio.benchmarks.race.environments import (
 from emlio.benchmarks.race.outcome import Entrant
 from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.dali_local import DaliLocal
 from emlio.benchmarks.race.subjects.grain import Grain
 from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
 from emlio.benchmarks.race.subjects.iperf import Iperf3
@@ -53,6 +54,7 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[Rival, ...]:
         Iperf3(),
         Remote(),
         Local(),
+        DaliLocal(),
         PaperWay(),
         LitData(cache=cache),
         Mosaic(cache=cache),

@@ -57,6 +57,7 @@ class Claim:
         leaves_on_disk: in words.
         needs: what must be installed, in words.
         packages: of Python, whose versions belong to the results.
+        decodes: whether its consumer decodes pictures; it takes part in contests of pictures then.
     """
 
     shuffles: str
@@ -64,6 +65,7 @@ class Claim:
     leaves_on_disk: str
     needs: str
     packages: tuple[str, ...] = ()
+    decodes: bool = False
 
 
 class Rival(Protocol):

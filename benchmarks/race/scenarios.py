@@ -26,12 +26,14 @@ class Scenario:
         corpus: one of CORPORA.
         batch: records in a batch.
         step_ns: how long the consumer computes after each batch.
+        decode: whether pictures are decoded.
     """
 
     words: str
     corpus: str
     batch: int = 64
     step_ns: int = 0
+    decode: bool = False
 
 
 SCENARIOS: Final = {
@@ -41,6 +43,9 @@ SCENARIOS: Final = {
         words="records of 2 MB, read as fast as can be (the paper's figures 7 and 8)", corpus="large", batch=16
     ),
     "small": Scenario(words="records of 3 kB, read as fast as can be", corpus="small", batch=256),
+    "pictures": Scenario(
+        words="JPEGs of 500 x 375, decoded and cropped by DALI on the processor", corpus="pictures", decode=True
+    ),
     "resnet": Scenario(
         words="a step of 50 ms after each batch, about what ResNet-50 asks for (figures 5 and 6)",
         corpus="imagenet-like",
@@ -86,6 +91,7 @@ def contests_of(
             batch=SCENARIOS[name].batch,
             epochs=epochs,
             step_ns=SCENARIOS[name].step_ns,
+            decode=SCENARIOS[name].decode,
             limit_ns=limit_ns,
         )
         for name in names

@@ -72,10 +72,11 @@ class Turns:
     def hold(self, contest: Contest, forms: Path, rounds: int) -> None:
         """All rounds of a contest, but for runs that were made before."""
         spec = LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned)
+        able = [entry for entry in self._entries if entry.rival.claim.decodes or not contest.decode]
         waiting = [
             (number, place, entry)
             for number in range(rounds)
-            for place, entry in enumerate(_rotated(self._entries, number))
+            for place, entry in enumerate(_rotated(able, number))
             if not self._is_done(contest, entry, number)
         ]
         if not waiting:
@@ -149,7 +150,7 @@ def _key(entry: Entry) -> tuple[str, str]:
 
 def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
     """None always comes first, or always after the same other."""
-    turn = number % len(entries)
+    turn = number % max(len(entries), 1)
     return [*entries[turn:], *entries[:turn]]
 
 

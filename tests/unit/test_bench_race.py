@@ -21,6 +21,7 @@ from emlio.benchmarks.race.environments import (
 from emlio.benchmarks.race.order import Epoch, ids_crc
 from emlio.benchmarks.race.rival import Rival, Setting, setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
+from emlio.benchmarks.race.subjects.dali_local import DaliLocal
 from emlio.benchmarks.race.subjects.grain import Grain
 from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
 from emlio.benchmarks.race.subjects.iperf import Iperf3
@@ -49,6 +50,7 @@ RIVALS: list[Rival] = [
     PyTorchFiles(cache=NOWHERE, mount=NOWHERE),
     DaliFiles(form="file", cache=NOWHERE),
     DaliFiles(form="tfrecord", cache=NOWHERE),
+    DaliLocal(),
     HfDatasets(cache=NOWHERE),
     TfDataService(cache=NOWHERE),
     Spdl(cache=NOWHERE),
@@ -181,7 +183,7 @@ def test_no_epoch_comes_after_one_that_was_cut(tmp_path: Path) -> None:
 
     reader = ModuleType("reader")
     reader.__dict__["open_source"] = open_source
-    order = {"epochs": 3, "step_ns": step_ns, "limit_ns": step_ns // 2, "folder": str(tmp_path)}
+    order = {"epochs": 3, "step_ns": step_ns, "limit_ns": step_ns // 2, "decode": False, "folder": str(tmp_path)}
     consume(reader, order, said.append, Tree())
     assert [(message.get("epoch"), message.get("records"), message.get("cut")) for message in said] == [
         (0, 1, True),

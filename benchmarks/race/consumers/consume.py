@@ -4,6 +4,7 @@ It runs in the environment of the system it reads with, so it needs nothing but 
 
     open_source(order)    a context manager that makes the loader; it gives a function from an epoch's number to an iterator over
                           its batches, each a sequence of records that have the buffer protocol. The clock runs meanwhile.
+                          Where pictures are decoded, each stands for one of which only the id, 8 bytes, is handed over.
     prepared(order)       optional: a context manager that is entered before the clock runs, and gives the order, perhaps changed:
                           what a host has anyway, such as a mounted file system.
     measure(order, said)  instead of both: says plain epochs by itself.
@@ -145,6 +146,7 @@ def read_epoch(
     batches: Callable[[int], Iterator[Sequence[Any]]],
     step_ns: int,
     limit_ns: int,
+    record_bytes: int = 0,
 ) -> dict[str, Any]:
     """Read one epoch to its end or to the time limit; what emlio.benchmarks.race.order calls an Epoch.
 
@@ -154,6 +156,7 @@ def read_epoch(
         batches: gives its batches.
         step_ns: how long to sleep after each.
         limit_ns: when it has lasted longer than this, it is cut.
+        record_bytes: what a record counts where its bytes are not handed over; 0 where they are.
     """
     cut = False
     ids = array("Q")
@@ -168,7 +171,7 @@ def read_epoch(
         for record in batch:
             view = memoryview(record)
             ids.append(int.from_bytes(view[:8], "little"))
-            payload += view.nbytes
+            payload += record_bytes or view.nbytes
         blocks += len({one // _BLOCK_RECORDS for one in ids[before:]})
         if step_ns:
             time.sleep(step_ns / 1e9)
@@ -204,7 +207,8 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
             begun_ns = time.monotonic_ns()
             with reader.open_source(order) as batches:
                 for number in range(order["epochs"]):
-                    epoch = read_epoch(number, begun_ns, batches, order["step_ns"], order["limit_ns"])
+                    size = order["corpus"]["record_bytes"] if order["decode"] else 0
+                    epoch = read_epoch(number, begun_ns, batches, order["step_ns"], order["limit_ns"], size)
                     say(epoch)
                     if epoch["cut"]:
                         break

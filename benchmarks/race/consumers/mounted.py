@@ -39,10 +39,11 @@ _LOOK_S = 0.02
 
 @contextmanager
 def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """The order with the URL replaced by a folder of this host."""
+    """The order with the URL replaced by a folder of this host; the mount "none" is a folder that nobody mounted."""
     url = urlsplit(str(order["url"]))
     if url.scheme == "file":
-        forget(url.path)
+        if order["options"]["mount"] != "none":
+            forget(url.path)
         yield {**order, "url": url.path}
         return
     point = f"{order['folder']}-mount"

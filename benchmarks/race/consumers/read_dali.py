@@ -1,6 +1,7 @@
 """Reads files or TFRecord files with DALI's readers, on the CPU.
 
-Covers: a pipeline that only reads. Does not cover: decoding.
+Covers: a pipeline that only reads, and one that decodes pictures. Does not cover: what is made of pictures
+(emlio.benchmarks.race.consumers.training_graph).
 """
 
 import gc
@@ -17,46 +18,76 @@ _READER = "reader"
 _dali: Any = import_module("nvidia.dali")
 _readers: Any = import_module("nvidia.dali.fn").readers
 _tfrecord: Any = import_module("nvidia.dali.tfrecord")
+_graph: Any = import_module("training_graph")
 prepared: Any = import_module("mounted").mounted
 
 
-def _read(folder: str, form: str, more: dict[str, Any]) -> Any:
-    if form == "file":
-        more["file_filters"] = ["*.bin"]  # else it takes pictures only
-        records, _ = _readers.file(file_root=folder, random_shuffle=True, pad_last_batch=True, name=_READER, **more)
-        return records
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".tfrecord"))
-    features = _readers.tfrecord(
+def _files(folder: str, more: dict[str, Any]) -> tuple[Any, Any]:
+    """Each file's bytes, and the number that is its name. The folders are listed here: DALI's own listing knows no numbers."""
+    places = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
+    files = [entry.path for place in places for entry in sorted(os.scandir(place), key=lambda entry: entry.name)]
+    numbers = [int(os.path.basename(path).partition(".")[0]) for path in files]
+    records, labels = _readers.file(
+        files=files, labels=numbers, random_shuffle=True, pad_last_batch=True, name=_READER, **more
+    )
+    return records, labels
+
+
+def _examples(folder: str, features: dict[str, Any], more: dict[str, Any]) -> Any:
+    names = sorted(name for name in os.listdir(folder) if not name.endswith(".idx"))
+    return _readers.tfrecord(
         path=[os.path.join(folder, name) for name in names],
-        index_path=[os.path.join(folder, name.replace(".tfrecord", ".idx")) for name in names],
-        features={"record": _tfrecord.FixedLenFeature((), _tfrecord.string, "")},
+        index_path=[os.path.join(folder, f"{name}.idx") for name in names],
+        features=features,
         random_shuffle=True,
         pad_last_batch=True,
         name=_READER,
         **more,
     )
-    return features["record"]
+
+
+def _outputs(folder: str, form: str, decode: bool, more: dict[str, Any]) -> tuple[Any, ...]:
+    """The records; of pictures what is made of them, and their numbers or names."""
+    text = _tfrecord.FixedLenFeature((), _tfrecord.string, "")
+    if not decode:
+        return (_files(folder, more)[0] if form == "file" else _examples(folder, {"record": text}, more)["record"],)
+    if form == "file":
+        encoded, numbers = _files(folder, more)
+    else:
+        read = _examples(folder, {_graph.IMAGE: text, _graph.NAME: text}, more)
+        encoded, numbers = read[_graph.IMAGE], read[_graph.NAME]
+    return _graph.train_on(encoded), numbers
+
+
+def _ids(numbers: Any, count: int) -> list[bytes]:
+    """Of the first pictures of a batch, by their numbers or by names that hold them."""
+    found = [numbers.at(place) for place in range(count)]
+    if str(found[0].dtype) == "uint8":
+        return list(_graph.ids_of(bytes(name).partition(b"_")[2].partition(b".")[0] for name in found))
+    return list(_graph.ids_of(number.item() for number in found))
 
 
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio.benchmarks.race.consumers.consume."""
-    options, batch = order["options"], order["batch"]
+    options, batch, decode = order["options"], order["batch"], order["decode"]
     more: dict[str, Any] = {}
     if "ahead" in options:
         more = {"prefetch_queue_depth": int(options["ahead"]), "dont_use_mmap": True, "read_ahead": True}
-    pipeline: Any = _dali.Pipeline(batch_size=batch, num_threads=_THREADS, device_id=None, seed=order["seed"])
+    threads = _graph.THREADS if decode else _THREADS
+    pipeline: Any = _dali.Pipeline(batch_size=batch, num_threads=threads, device_id=None, seed=order["seed"])
     with pipeline:
-        pipeline.set_outputs(_read(order["url"], options["form"], more))
+        pipeline.set_outputs(*_outputs(order["url"], options["form"], decode, more))
     pipeline.build()
-    count = pipeline.reader_meta(_READER)["epoch_size"]
+    left_in_epoch = pipeline.reader_meta(_READER)["epoch_size"]
 
     def batches(number: int) -> Iterator[Sequence[Any]]:
-        left = count
+        left = left_in_epoch
         while left > 0:
-            (records,) = pipeline.run()
+            made = pipeline.run()
             # The last batch is filled up with its last record.
-            yield [records.at(place) for place in range(min(left, batch))]
+            count = min(left, batch)
+            yield _ids(made[1], count) if decode else [made[0].at(place) for place in range(count)]
             left -= batch
 
     try:

@@ -1,10 +1,12 @@
 """Reads with EMLIO, from a daemon or from a directory.
 
-Covers: the loader as a training script makes it. Does not cover: the paper's way.
+Covers: the loader as a training script makes it, with a pipeline of DALI's where pictures are decoded. Does not cover: the
+paper's way.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from emlio import EmlioLoader
@@ -20,14 +22,24 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         batch_size=order["batch"],
         shuffle=order["options"].get("shuffle", "global"),
         seed=order["seed"],
-        raw=True,
-        to="numpy",
         rank=0,
         world_size=1,
+        **(_decoding() if order["decode"] else {"raw": True, "to": "numpy"}),
     ) as loader:
+        graph: Any = import_module("training_graph") if order["decode"] else None
 
         def batches(number: int) -> Iterator[Sequence[Any]]:
             for batch in loader:
-                yield batch["record"]
+                yield batch["record"] if graph is None else graph.ids_of(batch["__id__"])
 
         yield batches
+
+
+def _decoding() -> dict[str, Any]:
+    graph: Any = import_module("training_graph")
+    dali: Any = import_module("emlio.dali")
+
+    def training() -> Any:
+        return graph.train_on(dali.inputs(graph.IMAGE))
+
+    return {"pipeline": training, "output_map": ["image"], "threads": graph.THREADS, "ids": True}

@@ -31,6 +31,7 @@ _CLAIM: Final = Claim(
     leaves_on_disk="nothing",
     needs="nvidia-dali; sshfs and an SSH server",
     packages=("nvidia-dali-cuda120",),
+    decodes=True,
 )
 
 

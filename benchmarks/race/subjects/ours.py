@@ -34,6 +34,7 @@ _CLAIM: Final = Claim(
     leaves_on_disk="nothing",
     needs="nothing besides EMLIO",
     packages=("emlio",),
+    decodes=True,
 )
 _READER: Final = "read_emlio"
 _DATASET: Final = "race"

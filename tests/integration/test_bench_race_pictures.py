@@ -1,0 +1,53 @@
+"""Pictures that are decoded on their way to a consumer: from a daemon, from this host's disks, by DALI's own reader."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from emlio.benchmarks.link.contract import LinkKind
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.race.corpus import PICTURES, Corpus
+from emlio.benchmarks.race.file_forms import as_files
+from emlio.benchmarks.race.measure import Job, run_once
+from emlio.benchmarks.race.outcome import Contest
+from emlio.benchmarks.race.rival import Rival
+from emlio.benchmarks.race.subjects.dali_local import DaliLocal
+from emlio.benchmarks.race.subjects.ours import Local, Remote
+
+CORPUS = Corpus(records=40, record_bytes=94_000, kind=PICTURES)
+CONTEST = Contest(name="pictures", words="decoded", corpus=CORPUS, rtt_ns=2_000_000, batch=16, decode=True)
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("forms")
+
+
+@pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="needs nvidia-dali")
+@pytest.mark.parametrize("rival", [Remote(), Local(), DaliLocal()], ids=lambda rival: rival.name)
+def test_each_picture_is_decoded_once(rival: Rival, forms: Path) -> None:
+    job = Job(
+        contest=CONTEST,
+        rival=rival,
+        setting=rival.settings(0)[0],
+        prepared=rival.prepare(CORPUS, forms),
+        spec=LinkSpec(rtt_ns=CONTEST.rtt_ns),
+        kind=LinkKind.RELAY,
+        round=0,
+        place=0,
+        seed=1,
+    )
+    run = run_once(job, None)
+    assert run.failure is None
+    assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True, True]
+    assert [epoch.payload_bytes for epoch in run.epochs] == [CORPUS.payload_bytes] * 2
+    assert [epoch.batches for epoch in run.epochs] == [3, 3]
+
+
+def test_pictures_as_files_are_the_same_pictures_under_their_numbers(forms: Path) -> None:
+    files = sorted(as_files(CORPUS, forms).rglob("*.jpg"))
+    assert [int(path.stem) for path in files] == list(range(CORPUS.records))
+    for path in files:
+        assert path.read_bytes()[:2] == b"\xff\xd8"
+        assert path.read_bytes()[-2:] == b"\xff\xd9"
