@@ -16,7 +16,8 @@ from emlio.errors import ConfigError
 
 __all__ = ["DEFAULT", "WORKERS", "Claim", "Family", "Rival", "Setting", "setting", "workers_setting"]
 
-Family = Literal["ours", "files", "objects", "http", "service", "limit", "quoted"]
+Family = Literal["ours", "files", "objects", "http", "service", "local", "limit", "quoted"]
+"""Those who read over the link in one of five ways, others who read on the training's own host, and what only sends bytes."""
 
 DEFAULT: Final = "default"
 """The name of a setting that nobody has tuned."""

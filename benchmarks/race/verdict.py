@@ -342,7 +342,9 @@ def _lowest(
     others = [
         row
         for row in rows
-        if row.contest == contest and row.entrant.family != "limit" and row.entrant.subject not in (OURS, OUR_LOCAL)
+        if row.contest == contest
+        and row.entrant.family not in ("limit", "local")
+        and row.entrant.subject not in (OURS, OUR_LOCAL)
     ]
     if ours is None or not any(row.of(quantity) is not None for row in others):
         return not_measured(name, words, ">= 1", f"in {contest.name} there is nobody to compare")

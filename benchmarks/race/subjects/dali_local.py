@@ -38,7 +38,7 @@ class DaliLocal:
     """See `Rival`: without link and mount."""
 
     name: str = "dali-local"
-    family: Family = "files"
+    family: Family = "local"
     claim: Claim = _CLAIM
     environment: str | None = None
     programs: tuple[str, ...] = ()
