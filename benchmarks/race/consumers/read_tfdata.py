@@ -6,6 +6,7 @@ Covers: the pipeline that they carry out, fetching its batches. Does not cover: 
 
 import json
 import os
+import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -22,26 +23,31 @@ __all__ = ["open_source"]
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio.benchmarks.race.consumers.consume."""
     options, place = order["options"], json.loads(order["url"])
-    names = place["files"]
-    _tf.random.set_seed(order["seed"])
-    dataset = (
-        _tf.data.Dataset.from_tensor_slices(names)
-        .shuffle(len(names))
-        .interleave(_tf.data.TFRecordDataset, num_parallel_calls=_tf.data.AUTOTUNE, deterministic=False)
-        .shuffle(min(int(options["buffer"]), order["corpus"]["records"]))
-        .batch(order["batch"], num_parallel_calls=_tf.data.AUTOTUNE)
-        .prefetch(_tf.data.AUTOTUNE)
-    )
-    fetched = dataset.apply(
-        _service.distribute(
-            processing_mode=_service.ShardingPolicy.DYNAMIC,
-            service=f"grpc://{place['services'][options['workers']]}",
-            max_outstanding_requests=int(options["requests"]) if "requests" in options else None,
-            compression=None if "plain" in options else "AUTO",
-        )
-    ).prefetch(_tf.data.AUTOTUNE)
 
     def batches(number: int) -> Iterator[Sequence[Any]]:
+        # Names are shuffled here: a `shuffle` of theirs would have the first worker that asks take all of them.
+        names = list(place["files"])
+        random.Random(f"{order['seed']} {number}").shuffle(names)
+        dataset = (
+            _tf.data.Dataset.from_tensor_slices(names)
+            .interleave(
+                _tf.data.TFRecordDataset,
+                cycle_length=max(len(names) // int(options["workers"]), 1),
+                num_parallel_calls=_tf.data.AUTOTUNE,
+                deterministic=False,
+            )
+            .shuffle(min(int(options["buffer"]), order["corpus"]["records"]))
+            .batch(order["batch"], num_parallel_calls=_tf.data.AUTOTUNE)
+            .prefetch(_tf.data.AUTOTUNE)
+        )
+        fetched = dataset.apply(
+            _service.distribute(
+                processing_mode=_service.ShardingPolicy.DYNAMIC,
+                service=f"grpc://{place['services'][options['workers']]}",
+                max_outstanding_requests=int(options["requests"]) if "requests" in options else None,
+                compression=None if "plain" in options else "AUTO",
+            )
+        ).prefetch(_tf.data.AUTOTUNE)
         for batch in fetched.as_numpy_iterator():
             yield batch.tolist()
 
