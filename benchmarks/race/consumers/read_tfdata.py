@@ -19,35 +19,44 @@ _service: Any = _tf.data.experimental.service
 __all__ = ["open_source"]
 
 
+def _fetched(names: Any, files: int, order: dict[str, Any]) -> Any:
+    """Batches of the records in files with these names, made by the workers of a service."""
+    options, services = order["options"], json.loads(order["url"])["services"]
+    dataset = (
+        names.interleave(
+            _tf.data.TFRecordDataset,
+            cycle_length=max(files // int(options["workers"]), 1),
+            num_parallel_calls=_tf.data.AUTOTUNE,
+            deterministic=False,
+        )
+        .shuffle(min(int(options["buffer"]), order["corpus"]["records"]))
+        .batch(order["batch"], num_parallel_calls=_tf.data.AUTOTUNE)
+        .prefetch(_tf.data.AUTOTUNE)
+    )
+    return dataset.apply(
+        _service.distribute(
+            processing_mode=_service.ShardingPolicy.DYNAMIC,
+            service=f"grpc://{services[options['workers']]}",
+            max_outstanding_requests=int(options["requests"]) if "requests" in options else None,
+            compression=None if "plain" in options else "AUTO",
+        )
+    ).prefetch(_tf.data.AUTOTUNE)
+
+
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio.benchmarks.race.consumers.consume."""
-    options, place = order["options"], json.loads(order["url"])
+    place, workers = json.loads(order["url"]), int(order["options"]["workers"])
+    names = list(place["files"])
+    fetched: Any = None
 
     def batches(number: int) -> Iterator[Sequence[Any]]:
-        # Names are shuffled here: a `shuffle` of theirs would have the first worker that asks take all of them.
-        names = list(place["files"])
-        random.Random(f"{order['seed']} {number}").shuffle(names)
-        dataset = (
-            _tf.data.Dataset.from_tensor_slices(names)
-            .interleave(
-                _tf.data.TFRecordDataset,
-                cycle_length=max(len(names) // int(options["workers"]), 1),
-                num_parallel_calls=_tf.data.AUTOTUNE,
-                deterministic=False,
-            )
-            .shuffle(min(int(options["buffer"]), order["corpus"]["records"]))
-            .batch(order["batch"], num_parallel_calls=_tf.data.AUTOTUNE)
-            .prefetch(_tf.data.AUTOTUNE)
-        )
-        fetched = dataset.apply(
-            _service.distribute(
-                processing_mode=_service.ShardingPolicy.DYNAMIC,
-                service=f"grpc://{place['services'][options['workers']]}",
-                max_outstanding_requests=int(options["requests"]) if "requests" in options else None,
-                compression=None if "plain" in options else "AUTO",
-            )
-        ).prefetch(_tf.data.AUTOTUNE)
+        nonlocal fetched
+        if workers > 1 or fetched is None:
+            random.Random(f"{order['seed']} {number}").shuffle(names)
+            source = _tf.data.Dataset.from_tensor_slices(names)
+            # Where there are several workers, it would have the first that asks take all files: they get another dataset.
+            fetched = _fetched(source if workers > 1 else source.shuffle(len(names)), len(names), order)
         for batch in fetched.as_numpy_iterator():
             yield batch.tolist()
 
