@@ -109,7 +109,11 @@ class Child:
                 break
             said.append(chunk)
         self._unread = b""
-        if self._process.wait(_END_S) != 0:
+        try:
+            status = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"did not end within {_END_S:g} s after it had closed its output") from None
+        if status != 0:
             raise self._failure("failed")
         return b"".join(said)
 

@@ -15,7 +15,7 @@ from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.environments import find_program
 from emlio.benchmarks.race.served import free_port, served
 
-__all__ = ["serving_folder", "web_server_name"]
+__all__ = ["server_lists", "serving_folder", "web_server_name"]
 
 _WORKERS: Final = 2
 _CONNECTIONS: Final = 1024
@@ -48,6 +48,11 @@ http {{
 def web_server_name(cache: Path) -> str:
     """Which one it will be, for the report."""
     return "nginx" if find_program("nginx", cache) is not None else "a server of our own in Python"
+
+
+def server_lists(cache: Path) -> bool:
+    """Whether it says which files a folder has."""
+    return find_program("nginx", cache) is not None
 
 
 @contextmanager

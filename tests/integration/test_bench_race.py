@@ -184,7 +184,7 @@ def test_dali_reads_each_record_once_over_a_mount(
 def test_hugging_face_datasets_reads_each_record_once_from_either_form(forms: Path, tmp_path: Path) -> None:
     rival = HfDatasets(cache=CACHE)
     skip_without(rival)
-    for setting in chosen(rival, "default", "tar files"):
+    for setting in chosen(rival, "default", "tuned", "tar files"):
         epochs, finished = run(rival, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes < CORPUS.record_bytes

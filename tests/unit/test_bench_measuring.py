@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio.benchmarks import processes
 from emlio.benchmarks.bare import map_files, slices
 from emlio.benchmarks.data import link_copies, make_data, warm_cache
 from emlio.benchmarks.iperf import read_report
@@ -216,6 +217,17 @@ def test_a_child_that_fails_is_quoted() -> None:
         assert child.hear(dict, 10) == {}
         with pytest.raises(TransportError, match="the reason"):
             child.hear(dict, 10)
+
+
+def test_a_child_that_closes_its_output_and_stays_is_ended_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_END_S", 0.2)
+    program = "import os, time; os.close(1); time.sleep(100)"
+    with (
+        Child("a child", [sys.executable, "-c", program]) as child,
+        pytest.raises(TransportError, match="after it had closed its output"),
+    ):
+        child.rest(10)
+    assert not child.running
 
 
 def test_a_child_that_says_nothing_is_ended() -> None:

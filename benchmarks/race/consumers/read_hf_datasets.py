@@ -79,7 +79,10 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         more["fragment_scan_options"] = _scanning.ParquetFragmentScanOptions(
             cache_options=_pa.CacheOptions(prefetch_limit=int(options["ahead"]), range_size_limit=_RANGE_BYTES)
         )
-    urls = [f"{order['url']}/{number:05d}.{suffix}" for number in range(int(options["files"]))]
+    # It looks each name up that it is given, one after the other; a pattern it looks up once, where the server lists files.
+    listed = options["files"] == "listed"
+    numbers = ["*"] if listed else [f"{number:05d}" for number in range(int(options["files"]))]
+    urls = [f"{order['url']}/{number}.{suffix}" for number in numbers]
     dataset = _datasets.load_dataset(
         form,
         data_files={"train": urls},
@@ -87,7 +90,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         streaming=True,
         cache_dir=os.path.join(str(order["folder"]), "cache"),
         **more,
-    ).shuffle(seed=order["seed"], buffer_size=int(options["buffer"]))
+    )
+    mixing = {"max_buffer_input_shards": int(options["inputs"])} if "inputs" in options else {}
+    dataset = dataset.shuffle(seed=order["seed"], buffer_size=int(options["buffer"]), **mixing)
     workers = int(options["workers"])
     loader = _data.DataLoader(
         dataset,

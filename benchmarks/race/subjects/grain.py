@@ -29,7 +29,7 @@ _READER: Final = "read_grain"
 _CLAIM: Final = Claim(
     shuffles="every record anywhere in the epoch",
     exact=True,
-    leaves_on_disk="nothing",
+    leaves_on_disk="nothing; its kernel keeps in memory what was read, since files stay open",
     needs="grain and array-record; sshfs and an SSH server",
     packages=("grain", "array-record"),
 )
@@ -57,14 +57,14 @@ class Grain:
         default, tuned = ("user", "user") if self.mount is not None else ("default", "tuned")
         ways: tuple[tuple[str, str, str, dict[str, int]], ...] = (
             ("64 threads", default, "64 threads, 1,000 records ahead", {"threads": 64, "ahead": 1000}),
-            ("tuned mount", tuned, "16 threads, 500 records ahead", {"threads": 16, "ahead": 500}),
-            ("tuned", tuned, "64 threads, 1,000 records ahead", {"threads": 64, "ahead": 1000}),
-            ("workers", tuned, "4 processes of 16 threads", {"threads": 16, "ahead": 500, "workers": 4}),
+            ("tuned", tuned, "16 threads, 500 records ahead", {"threads": 16, "ahead": 500}),
+            ("tuned, 64 threads", tuned, "64 threads, 1,000 records ahead", {"threads": 64, "ahead": 1000}),
+            ("tuned, workers", tuned, "4 processes of 16 threads", {"threads": 16, "ahead": 500, "workers": 4}),
         )
         return (
             setting("default", f"{default} mount, 16 threads, 500 records ahead", mount=default, threads=16, ahead=500),
             *(
-                setting(name, f"{mount} mount, {words}", usual=False, mount=mount, **options)
+                setting(name, f"{mount} mount, {words}", usual=name == "tuned", mount=mount, **options)
                 for name, mount, words, options in ways
             ),
         )

@@ -1,10 +1,10 @@
 """Hugging Face datasets in streaming mode: Parquet files, or tar files, read over HTTP.
 
 Settings: its documentation, page "Stream": `load_dataset(streaming=True)`, `shuffle` with its buffer, which is filled from up to
-ten files at a time, a DataLoader among whose workers the files are shared out, `set_epoch`. For Parquet its post "Streaming
-datasets: 100x More Efficient", and the docstring of ParquetConfig: ranges of 128 MiB and one prefetched. It reads Parquet in
-blocks by HTTP ranges, and a tar file from its beginning to its end in one request. Parquet row groups have 100 records, as it
-writes those of pictures itself.
+ten files at a time (`max_buffer_input_shards`), a DataLoader among whose workers the files are shared out, ten to each as long as
+there are so many, `set_epoch`. For Parquet its post "Streaming datasets: 100x More Efficient", and the docstring of
+ParquetConfig: ranges of 128 MiB and one prefetched. It reads Parquet in blocks by HTTP ranges, and a tar file from its beginning
+to its end in one request. Parquet row groups have 100 records, as it writes those of pictures itself.
 
 Covers: both forms, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_hf_datasets), its hub.
 """
@@ -23,7 +23,7 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import WORKERS, Claim, Family, Setting, setting, workers_setting
-from emlio.benchmarks.race.web_server import serving_folder
+from emlio.benchmarks.race.web_server import server_lists, serving_folder
 
 __all__ = ["HfDatasets"]
 
@@ -33,7 +33,6 @@ _PER_FILE: Final = 100
 _MOST_FILES: Final = 64
 _DEFAULT_WORKERS: Final = 4
 _BUFFER: Final = 1000
-_LARGE_BUFFER: Final = 10_000
 _CLAIM: Final = Claim(
     shuffles="files, and samples inside a buffer of 1,000 in each worker that is filled from up to 10 files at a time",
     exact=None,
@@ -74,11 +73,22 @@ class HfDatasets:
                 if count != _DEFAULT_WORKERS
             ),
             setting(
-                "ahead",
-                "Parquet files, ranges of 128 MiB and one prefetched, 16 workers that stay for all epochs",
+                "tuned",
+                "Parquet files, each worker's buffer filled from one at a time, 16 workers that stay for all epochs",
+                usual=True,
                 form="parquet",
                 workers=16,
                 buffer=_BUFFER,
+                inputs=1,
+                persistent=1,
+            ),
+            setting(
+                "ahead",
+                'as "tuned", ranges of 128 MiB and one prefetched',
+                form="parquet",
+                workers=16,
+                buffer=_BUFFER,
+                inputs=1,
                 persistent=1,
                 ahead=1,
             ),
@@ -90,19 +100,21 @@ class HfDatasets:
                 buffer=_BUFFER,
             ),
             setting(
-                "tuned",
-                "tar files, 16 workers that stay for all epochs",
+                "tar files, 16 workers",
+                "tar files, each worker's buffer filled from one at a time, 16 workers that stay for all epochs",
                 form="webdataset",
                 workers=16,
                 buffer=_BUFFER,
+                inputs=1,
                 persistent=1,
             ),
             setting(
-                "large buffer",
-                f"tar files, a buffer of {_LARGE_BUFFER:,}, 8 workers that stay for all epochs",
+                "tar files, 8 workers",
+                "tar files, each worker's buffer filled from two at a time, 8 workers that stay for all epochs",
                 form="webdataset",
                 workers=8,
-                buffer=_LARGE_BUFFER,
+                buffer=_BUFFER,
+                inputs=2,
                 persistent=1,
             ),
         )
@@ -127,7 +139,8 @@ class HfDatasets:
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""
-        order = msgspec.structs.replace(order, options={**order.options, "files": str(_files(order.corpus))})
+        files = "listed" if server_lists(self.cache) else str(_files(order.corpus))
+        order = msgspec.structs.replace(order, options={**order.options, "files": files})
         return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)
 
 

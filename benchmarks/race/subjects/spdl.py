@@ -59,7 +59,13 @@ class Spdl:
             return (
                 setting("default", f"the user's mount, {few} tasks", tasks=few, mount="user"),
                 *(
-                    setting(f"{count} tasks", f"the user's mount, {count} tasks", tasks=count, mount="user")
+                    setting(
+                        f"{count} tasks",
+                        f"the user's mount, {count} tasks",
+                        usual=count == more[-1],
+                        tasks=count,
+                        mount="user",
+                    )
                     for count in more
                 ),
             )
@@ -70,7 +76,7 @@ class Spdl:
                 for count in more
             ),
             setting("tuned mount", f"tuned mount, {more[0]} tasks", tasks=more[0], mount="tuned"),
-            setting("tuned", f"tuned mount, {more[-1]} tasks", tasks=more[-1], mount="tuned"),
+            setting("tuned", f"tuned mount, {more[-1]} tasks", usual=True, tasks=more[-1], mount="tuned"),
         )
 
     def why_not(self) -> str | None:

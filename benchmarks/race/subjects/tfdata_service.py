@@ -68,7 +68,7 @@ class TfDataService:
             setting("plain", "1 worker, not compressed", workers=one, buffer=_BUFFER, plain=1),
             setting("plain, 4 workers", "4 workers, not compressed", workers=few, buffer=_BUFFER, plain=1),
             setting(
-                "tuned",
+                "4 workers",
                 "4 workers, not compressed, 16 requests at a time",
                 workers=few,
                 buffer=_BUFFER,
@@ -76,8 +76,9 @@ class TfDataService:
                 requests=16,
             ),
             setting(
-                "8 workers",
+                "tuned",
                 "8 workers, not compressed, 32 requests at a time",
+                usual=True,
                 workers=many,
                 buffer=_BUFFER,
                 plain=1,
