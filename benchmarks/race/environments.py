@@ -2,7 +2,7 @@
 
 Systems whose requirements agree share a virtual environment. What it holds is pinned in requirements/rivals, all of it by
 name, and installed without looking for dependencies: an environment is what its file says. PyTorch alone is 5 GB, so it is
-taken from the environment of this process where that has it, by a .pth file; else it is installed like the rest.
+taken from the environment of this process where that has it, by a .pth file; else one of the others has it and lends it.
 
 Covers: making and finding them, why one cannot be made. Does not cover: what runs in them (emlio.benchmarks.race.subjects).
 """
@@ -54,10 +54,13 @@ class Environment:
     borrowed: tuple[str, ...] = ()
 
 
+LENDER: Final = "torch"
+"""The environment that lends the others what this process cannot."""
+
 ENVIRONMENTS: Final = {
     one.name: one
     for one in (
-        Environment(name="torch", borrowed=("torch", "torchvision")),
+        Environment(name=LENDER, borrowed=("torch", "torchvision")),
         Environment(name="mosaic", borrowed=("torch", "torchvision")),
         Environment(name="hf", borrowed=("torch", "torchvision")),
         Environment(name="loaders"),
@@ -97,7 +100,9 @@ def environment_python(name: str, cache: Path) -> Path | None:
     """Its interpreter, or None where it is not made or was made of other requirements."""
     folder = _folder(name, cache)
     made = folder / _MADE
-    if why_no_environment(name) is None and made.is_file() and made.read_text(encoding="utf-8") == _digest(name):
+    if why_no_environment(name) is not None or (_needs_lender(name) and environment_python(LENDER, cache) is None):
+        return None
+    if made.is_file() and made.read_text(encoding="utf-8") == _digest(name):
         return folder / "bin" / "python"
     return None
 
@@ -117,6 +122,9 @@ def make_environment(name: str, cache: Path) -> Path:
     folder = _folder(name, cache)
     shutil.rmtree(folder, ignore_errors=True)  # half made, or of other requirements
     borrowed = _borrowed(name)
+    if _needs_lender(name):
+        make_environment(LENDER, cache)
+        borrowed = _site_packages(_folder(LENDER, cache))
     steps: list[Sequence[str]] = [[sys.executable, "-m", "venv", str(folder)]]
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if ENVIRONMENTS[name].borrowed and borrowed is None:
@@ -197,6 +205,10 @@ def _borrowed(name: str) -> Path | None:
         return None
     folders = {Path(str(spec.origin)).parents[1] for spec in specs if spec is not None}
     return folders.pop() if len(folders) == 1 else None
+
+
+def _needs_lender(name: str) -> bool:
+    return name != LENDER and bool(ENVIRONMENTS[name].borrowed) and _borrowed(name) is None
 
 
 def _site_packages(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 Covers: from settings to what came out. Does not cover: the turns (emlio.benchmarks.race.turns), reports.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -68,8 +69,11 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
     with ExitStack() as stack:
         joules = None if settings.no_energy else _recorder(stack, settings.out, tell)
         turns = Turns(folder, race, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
-        for contest in contests:
-            turns.hold(contest, cache / _FORMS, settings.round_count)
+        begun_ns = time.monotonic_ns()
+        for number, contest in enumerate(contests):
+            left_ns = settings.within - (time.monotonic_ns() - begun_ns)
+            within_ns = max(left_ns, 0) // (len(contests) - number) if settings.within else None
+            turns.hold(contest, cache / _FORMS, settings.round_count, within_ns)
     done = folder.read()
     assert done is not None
     return done

@@ -54,10 +54,18 @@ class RaceSettings:
     epochs: int = option(
         2, "epochs of a run, one after the other by one loader (default 2)", parse=whole_number, metavar="N"
     )
-    rounds: int = option(3, "rounds, in each of which everybody runs once (default 3)", parse=whole_number, metavar="N")
+    rounds: int = option(
+        3, "rounds at most, in each of which everybody runs once (default 3)", parse=whole_number, metavar="N"
+    )
+    within: int = option(
+        540_000_000_000,
+        "begin no more rounds that would end later than this after the first began; 0s for all of them (default 9m)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
     limit: int = option(
-        45_000_000_000,
-        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 45s)",
+        30_000_000_000,
+        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 30s)",
         parse=parse_duration_ns,
         metavar="TIME",
     )

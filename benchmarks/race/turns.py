@@ -30,6 +30,8 @@ from emlio.errors import EmlioError
 __all__ = ["Turns"]
 
 _STREAMS: Final = (1, 8, 16)
+_BETWEEN_NS: Final = 2_000_000_000
+"""For a fresh link and a server that starts."""
 
 
 class Turns:
@@ -69,43 +71,69 @@ class Turns:
         self._runs = list(race.runs)
         self._measured = {name for name, _ in race.links}
 
-    def hold(self, contest: Contest, forms: Path, rounds: int) -> None:
-        """All rounds of a contest, but for runs that were made before."""
+    def hold(self, contest: Contest, forms: Path, rounds: int, within_ns: int | None = None) -> None:
+        """All rounds of a contest, but for runs that were made before.
+
+        Args:
+            contest: which.
+            forms: where everybody's data lie.
+            rounds: at most.
+            within_ns: a round after the first is begun only if it will probably be over by then; None for all of them.
+        """
+        begun_ns = time.monotonic_ns()
         spec = LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned)
         able = [entry for entry in self._entries if entry.rival.claim.decodes or not contest.decode]
-        waiting = [
-            (number, place, entry)
-            for number in range(rounds)
-            for place, entry in enumerate(_rotated(able, number))
-            if not self._is_done(contest, entry, number)
+        rounds_waiting = [
+            (number, waiting) for number in range(rounds) if (waiting := self._places(contest, able, number))
         ]
-        if not waiting:
+        if not rounds_waiting:
             return
         if contest.name not in self._measured:
             self._measure(contest, spec)
-        prepared = self._prepare(contest, forms, [entry for _, _, entry in waiting])
-        timetable = Timetable(len(waiting), clock_ns=time.monotonic_ns)
-        for number, place, entry in waiting:
-            key = _key(entry)
-            if entry.rival.name not in prepared or not self._is_worth_while(contest, entry):
-                timetable.leave_out()
-                continue
-            job = Job(
-                contest=contest,
-                rival=entry.rival,
-                setting=entry.setting,
-                prepared=prepared[entry.rival.name],
-                spec=spec,
-                kind=self._kind,
-                round=number,
-                place=place,
-                seed=number + 1,
-            )
-            run = run_once(job, self._joules)
-            self._runs.append(run)
-            self._folder.add_run(run)
-            timetable.add(key, run.elapsed_ns)
-            self._tell(timetable.line(contest, run))
+        prepared = self._prepare(contest, forms, able)
+        timetable = Timetable(sum(len(waiting) for _, waiting in rounds_waiting), clock_ns=time.monotonic_ns)
+        for number, waiting in rounds_waiting:
+            passed_ns = time.monotonic_ns() - begun_ns
+            if within_ns is not None and number and passed_ns + self._round_ns(contest, waiting) > within_ns:
+                self._tell(f"{contest.name}: no round {number + 1}, which would end too late")
+                return
+            for place, entry in waiting:
+                if entry.rival.name not in prepared or not self._is_worth_while(contest, entry):
+                    timetable.leave_out()
+                    continue
+                job = Job(
+                    contest=contest,
+                    rival=entry.rival,
+                    setting=entry.setting,
+                    prepared=prepared[entry.rival.name],
+                    spec=spec,
+                    kind=self._kind,
+                    round=number,
+                    place=place,
+                    seed=number + 1,
+                )
+                run = run_once(job, self._joules)
+                self._runs.append(run)
+                self._folder.add_run(run)
+                timetable.add(_key(entry), run.elapsed_ns)
+                self._tell(timetable.line(contest, run))
+
+    def _places(self, contest: Contest, able: Sequence[Entry], number: int) -> list[tuple[int, Entry]]:
+        """Who has yet to run in a round, and where in it."""
+        return [
+            (place, entry)
+            for place, entry in enumerate(_rotated(able, number))
+            if not self._is_done(contest, entry, number)
+        ]
+
+    def _round_ns(self, contest: Contest, waiting: Sequence[tuple[int, Entry]]) -> int:
+        """About how long these will take: as long as before."""
+        total_ns = 0
+        for _, entry in waiting:
+            taken = [run.elapsed_ns for run in self._runs_of(contest, entry)]
+            if taken and self._is_worth_while(contest, entry):
+                total_ns += _BETWEEN_NS + max(taken)
+        return total_ns
 
     def _measure(self, contest: Contest, spec: LinkSpec) -> None:
         self._tell(f"{contest.name}: measuring the link")

@@ -141,7 +141,13 @@ def test_a_consumer_that_fails_is_a_result_with_its_own_words(tmp_path: Path) ->
     assert run.finished is None
 
 
-def hold(folder: Path, rounds: int, *rivals: Actor, told: Callable[[str], None] = lambda _: None) -> Sequence[Run]:
+def hold(
+    folder: Path,
+    rounds: int,
+    *rivals: Actor,
+    told: Callable[[str], None] = lambda _: None,
+    within_ns: int | None = None,
+) -> Sequence[Run]:
     entries = [
         Entry(
             rival=rival,
@@ -178,7 +184,7 @@ def hold(folder: Path, rounds: int, *rivals: Actor, told: Callable[[str], None] 
         tell=told,
         look_at=partial(measure_link, pings=3, streams=(), iperf=None),
     )
-    turns.hold(CONTEST, folder / "forms", rounds)
+    turns.hold(CONTEST, folder / "forms", rounds, within_ns)
     done = race_folder.read()
     assert done is not None
     assert [name for name, _ in done.links] == ["read"]
@@ -197,6 +203,13 @@ def test_systems_take_turns_and_another_one_begins_each_round(tmp_path: Path) ->
     ]
     assert [actor.ran for actor in actors] == [[1, 2], [1, 2]], "each round has a seed of its own"
     assert sum(line.startswith("[") for line in told) == 4
+
+
+def test_a_round_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
+    actor, told = Actor(script=SAYS % "False"), list[str]()
+    assert len(hold(tmp_path, 3, actor, told=told.append, within_ns=1)) == 1
+    assert told[-1] == "read: no round 2, which would end too late"
+    assert len(hold(tmp_path, 3, actor, within_ns=3_600_000_000_000)) == 3
 
 
 def test_a_race_goes_on_where_it_was(tmp_path: Path) -> None:

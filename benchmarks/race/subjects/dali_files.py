@@ -69,7 +69,12 @@ class DaliFiles:
             setting("default", "default mount, default reader", mount="default", form=self.form),
             setting("tuned mount", "tuned mount, default reader", mount="tuned", form=self.form),
             setting(
-                "tuned", "tuned mount, no mmap, read ahead, 8 batches queued", mount="tuned", form=self.form, ahead=8
+                "tuned",
+                "tuned mount, no mmap, read ahead, 8 batches queued",
+                usual=True,
+                mount="tuned",
+                form=self.form,
+                ahead=8,
             ),
         )
 

@@ -57,6 +57,7 @@ class LitData:
                 setting(
                     "tuned" if count == _TRIED[0] else f"tuned, {count} workers",
                     f"whole chunks decoded at once, {count} workers",
+                    usual=count == _TRIED[0],
                     workers=count,
                     batch_decode="all",
                 )

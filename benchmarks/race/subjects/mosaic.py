@@ -61,6 +61,7 @@ class Mosaic:
             setting(
                 "tuned",
                 "16 workers that stay for all epochs, each up to 64 batches ahead",
+                usual=True,
                 workers=16,
                 ahead_batches=64,
                 persistent=1,

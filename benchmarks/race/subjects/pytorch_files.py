@@ -66,6 +66,7 @@ class PyTorchFiles:
             setting(
                 "tuned",
                 "tuned mount, 16 workers that stay for all epochs, each 4 batches ahead",
+                usual=True,
                 workers=16,
                 mount="tuned",
                 persistent=1,

@@ -70,7 +70,9 @@ class WebDataset:
                 for count in WORKERS
                 if count != _DEFAULT_WORKERS
             ),
-            setting("500 a tar", f"{large} records a tar file, 4 workers", workers=_DEFAULT_WORKERS, shard=large),
+            setting(
+                "500 a tar", f"{large} records a tar file, 4 workers", usual=True, workers=_DEFAULT_WORKERS, shard=large
+            ),
             setting("500 a tar, 8 workers", f"{large} records a tar file, 8 workers", workers=8, shard=large),
             setting(
                 "tuned",
