@@ -133,6 +133,35 @@ def test_an_epoch_that_takes_too_long_is_cut_and_the_last(tmp_path: Path) -> Non
     assert epoch.ended_ns - epoch.begun_ns > 300_000_000
 
 
+STUCK = """
+import contextlib, time
+
+@contextlib.contextmanager
+def open_source(order):
+    def batches(number):
+        yield [bytes(2000)]
+        time.sleep(600)
+    yield batches
+"""
+
+
+def test_an_epoch_whose_next_batch_never_comes_is_cut_too(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK, encoding="utf-8")
+
+    class Stuck(Actor):
+        def command(self, order: RaceOrder) -> list[str]:
+            return ["env", f"PYTHONPATH={tmp_path}", *consumer_command(None, "stuck", order)]
+
+    run = run_once(job(Stuck(script=""), tmp_path, replace(CONTEST, limit_ns=300_000_000)), None)
+    assert run.failure is None
+    assert run.cut
+    (epoch,) = run.epochs
+    assert epoch.records == 1
+    assert epoch.ended_ns - epoch.begun_ns > 2_000_000_000
+    assert epoch.wait_ns > 2_000_000_000
+    assert run.finished is not None
+
+
 def test_a_consumer_that_fails_is_a_result_with_its_own_words(tmp_path: Path) -> None:
     run = run_once(job(Actor(script="raise SystemExit('no bucket of that name')"), tmp_path), None)
     assert run.failure is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emlio.benchmarks.race.consumers.consume import Tree, consume, read_epoch, records_of
+from emlio.benchmarks.race.consumers.consume import Reading, Tree, consume, records_of
 from emlio.benchmarks.race.corpus import CORPORA, Corpus, corpus_of, made_once
 from emlio.benchmarks.race.environments import (
     ENVIRONMENTS,
@@ -69,8 +69,13 @@ def batches_of(numbers: list[int], batch: int) -> Iterator[list[bytes]]:
         yield [record(number) for number in numbers[first : first + batch]]
 
 
+def read(batches: Iterator[list[bytes]], *, number: int = 0, step_ns: int = 0, limit_ns: int = 1 << 62) -> Epoch:
+    reading = Reading(number, 0)
+    return Epoch(**reading.said(cut=reading.read(batches, step_ns, limit_ns)))
+
+
 def epoch_of(numbers: list[int], batch: int = 4) -> Epoch:
-    return Epoch(**read_epoch(3, 0, lambda number: batches_of(numbers, batch), 0, 1 << 62))
+    return read(batches_of(numbers, batch), number=3)
 
 
 # ---- corpora --------------------------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ def test_mixing_is_how_many_storage_blocks_a_batch_has() -> None:
 
 def test_waiting_and_steps_are_told_apart() -> None:
     step_ns = 2_000_000
-    epoch = Epoch(**read_epoch(0, 0, lambda number: batches_of([0, 1], 1), step_ns, 1 << 62))
+    epoch = read(batches_of([0, 1], 1), step_ns=step_ns)
     assert epoch.ended_ns - epoch.first_batch_ns >= 2 * step_ns
     assert epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns - 2 * step_ns
 
@@ -157,12 +162,12 @@ def test_waiting_and_steps_are_told_apart() -> None:
 def test_an_epoch_that_passes_its_limit_is_cut_after_the_batch_that_came() -> None:
     asked: list[int] = []
 
-    def endless(number: int) -> Iterator[list[bytes]]:
+    def endless() -> Iterator[list[bytes]]:
         while True:
             asked.append(len(asked))
             yield [record(asked[-1])]
 
-    epoch = Epoch(**read_epoch(0, 0, endless, 0, 1))
+    epoch = read(endless(), limit_ns=1)
     assert epoch.cut
     assert asked == [0]
     assert (epoch.records, epoch.batches) == (1, 1)

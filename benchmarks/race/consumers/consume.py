@@ -24,18 +24,19 @@ import threading
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-__all__ = ["Tree", "consume", "main", "read_epoch", "records_of"]
+__all__ = ["Overdue", "Reading", "Tree", "consume", "main", "records_of"]
 
 _BLOCK_RECORDS = 640
 _LOOK_S = 0.1
 _SHARES_S = 1.0
 _COST = 50
 _GRACE_S = 10.0
+_LATE_S = 2.0
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -140,59 +141,113 @@ def _pss_bytes(pid: int) -> int:
     return 0
 
 
-def read_epoch(
-    number: int,
-    begun_ns: int,
-    batches: Callable[[int], Iterator[Sequence[Any]]],
-    step_ns: int,
-    limit_ns: int,
-    record_bytes: int = 0,
-) -> dict[str, Any]:
-    """Read one epoch to its end or to the time limit; what emlio.benchmarks.race.order calls an Epoch.
+class Reading:
+    """One epoch as far as it came; what emlio.benchmarks.race.order calls an Epoch. One thread reads, another may look."""
 
-    Args:
-        number: the epoch's.
-        begun_ns: when it began.
-        batches: gives its batches.
-        step_ns: how long to sleep after each.
-        limit_ns: when it has lasted longer than this, it is cut.
-        record_bytes: what a record counts where its bytes are not handed over; 0 where they are.
-    """
-    cut = False
-    ids = array("Q")
-    first_ns, wait_ns, payload, count, blocks = 0, 0, 0, 0, 0
-    ended_ns = asked_ns = begun_ns
-    for batch in batches(number):
+    def __init__(self, number: int, begun_ns: int, record_bytes: int = 0) -> None:
+        """Nothing came yet.
+
+        Args:
+            number: the epoch's.
+            begun_ns: when it began.
+            record_bytes: what a record counts where its bytes are not handed over; 0 where they are.
+        """
+        self._number = number
+        self._begun_ns = self._asked_ns = self._ended_ns = begun_ns
+        self._record_bytes = record_bytes
+        self._first_ns = self._wait_ns = self._payload = self._batches = self._blocks = 0
+        self._ids = array("Q")
+
+    def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int) -> bool:
+        """Read to the epoch's end or past its limit; whether it was cut there.
+
+        Args:
+            batches: of the epoch.
+            step_ns: how long to sleep after each.
+            limit_ns: when the epoch has lasted longer than this after a batch, it is cut.
+        """
+        for batch in batches:
+            self._take(batch)
+            if step_ns:
+                time.sleep(step_ns / 1e9)
+            self._ended_ns = self._asked_ns = time.monotonic_ns()
+            if self._ended_ns - self._begun_ns > limit_ns:
+                return True
+        return False
+
+    def _take(self, batch: Sequence[Any]) -> None:
         come_ns = time.monotonic_ns()
-        wait_ns += come_ns - asked_ns
-        first_ns = first_ns or come_ns
-        count += 1
-        before = len(ids)
+        self._wait_ns += come_ns - self._asked_ns
+        self._first_ns = self._first_ns or come_ns
+        self._batches += 1
+        before = len(self._ids)
         for record in batch:
             view = memoryview(record)
-            ids.append(int.from_bytes(view[:8], "little"))
-            payload += record_bytes or view.nbytes
-        blocks += len({one // _BLOCK_RECORDS for one in ids[before:]})
-        if step_ns:
-            time.sleep(step_ns / 1e9)
-        ended_ns = asked_ns = time.monotonic_ns()
-        if ended_ns - begun_ns > limit_ns:
-            cut = True
-            break
-    return {
-        "epoch": number,
-        "begun_ns": begun_ns,
-        "first_batch_ns": first_ns or ended_ns,
-        "ended_ns": ended_ns,
-        "records": len(ids),
-        "payload_bytes": payload,
-        "wait_ns": wait_ns,
-        "batches": count,
-        "blocks": blocks / count if count else 0.0,
-        "distinct": len(set(ids)),
-        "cut": cut,
-        "ids_crc": zlib.crc32(array("Q", sorted(ids)).tobytes()),
-    }
+            self._ids.append(int.from_bytes(view[:8], "little"))
+            self._payload += self._record_bytes or view.nbytes
+        self._blocks += len({one // _BLOCK_RECORDS for one in self._ids[before:]})
+
+    def said(self, *, cut: bool, ended_ns: int | None = None) -> dict[str, Any]:
+        """What is told of it.
+
+        Args:
+            cut: whether records are still to come.
+            ended_ns: when it was given up, if no batch ended it.
+        """
+        ids = array("Q", sorted(self._ids))
+        ended_ns = ended_ns or self._ended_ns
+        return {
+            "epoch": self._number,
+            "begun_ns": self._begun_ns,
+            "first_batch_ns": self._first_ns or ended_ns,
+            "ended_ns": ended_ns,
+            "records": len(ids),
+            "payload_bytes": self._payload,
+            "wait_ns": self._wait_ns + max(ended_ns - self._ended_ns, 0),
+            "batches": self._batches,
+            "blocks": self._blocks / self._batches if self._batches else 0.0,
+            "distinct": len(set(ids)),
+            "cut": cut,
+            "ids_crc": zlib.crc32(ids.tobytes()),
+        }
+
+
+class Overdue:
+    """Gives up an epoch whose next batch does not come: a thread that says what came and ends the process, whatever it waits for.
+
+    The limit is looked at after each batch too, and most are cut there.
+    """
+
+    def __init__(self, limit_ns: int, give_up: Callable[[Reading], None]) -> None:
+        """Watches nothing yet.
+
+        Args:
+            limit_ns: of an epoch.
+            give_up: says the last words of this process and ends it.
+        """
+        self._wait_s = limit_ns / 1e9 + _LATE_S
+        self._give_up = give_up
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def watching(self, reading: Reading) -> Generator[None, None, None]:
+        """While the block lasts, which begins with the epoch."""
+        over = threading.Event()
+
+        def watch() -> None:
+            if not over.wait(self._wait_s):
+                with self._lock:
+                    if not over.is_set():
+                        self._give_up(reading)
+
+        watcher = threading.Thread(target=watch, name="overdue", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                over.set()
+            watcher.join()
 
 
 def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> None:
@@ -201,28 +256,45 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
         if hasattr(reader, "prepared"):
             order = before.enter_context(reader.prepared(order))
         cpu_ns = tree.cpu_ns()
+
+        def give_up(reading: Reading) -> None:
+            say(reading.said(cut=True, ended_ns=time.monotonic_ns()))
+            say(_finished(order, tree, tree.cpu_ns() - cpu_ns))
+            tree.kill()
+            os._exit(0)
+
         if hasattr(reader, "measure"):
             reader.measure(order, say)
         else:
-            begun_ns = time.monotonic_ns()
-            with reader.open_source(order) as batches:
-                for number in range(order["epochs"]):
-                    size = order["corpus"]["record_bytes"] if order["decode"] else 0
-                    epoch = read_epoch(number, begun_ns, batches, order["step_ns"], order["limit_ns"], size)
-                    say(epoch)
-                    if epoch["cut"]:
-                        break
-                    begun_ns = time.monotonic_ns()
+            _consume_all(reader, order, say, Overdue(order["limit_ns"], give_up))
         cpu_ns = tree.cpu_ns() - cpu_ns
     tree.close()
-    say(
-        {
-            "cpu_ns": cpu_ns,
-            "peak_rss_bytes": tree.peak_rss_bytes,
-            "peak_pss_bytes": tree.peak_pss_bytes,
-            "cache_bytes": _size_bytes(Path(order["folder"])),
-        }
-    )
+    say(_finished(order, tree, cpu_ns))
+
+
+def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: Overdue) -> None:
+    size = order["corpus"]["record_bytes"] if order["decode"] else 0
+    with contextlib.ExitStack() as source:
+        batches = None
+        for number in range(order["epochs"]):
+            # The first one begins before the loader's constructor.
+            reading = Reading(number, time.monotonic_ns(), size)
+            with overdue.watching(reading):
+                if batches is None:
+                    batches = source.enter_context(reader.open_source(order))
+                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"])
+            say(reading.said(cut=cut))
+            if cut:
+                break
+
+
+def _finished(order: dict[str, Any], tree: Tree, cpu_ns: int) -> dict[str, Any]:
+    return {
+        "cpu_ns": cpu_ns,
+        "peak_rss_bytes": tree.peak_rss_bytes,
+        "peak_pss_bytes": tree.peak_pss_bytes,
+        "cache_bytes": _size_bytes(Path(order["folder"])),
+    }
 
 
 def _size_bytes(folder: Path) -> int:
