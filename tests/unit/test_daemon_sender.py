@@ -12,6 +12,7 @@ import zmq
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.gate import Gate
 from emlio.daemon.lane_guard import LaneGuard
+from emlio.daemon.ledger import Ledger
 from emlio.daemon.sender import Sender
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
@@ -128,7 +129,9 @@ def test_a_defect_in_one_stream_ends_that_stream_and_the_others_of_its_thread_go
         start_readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
     ):
         pool = BufferPool(MESSAGE, 0)
-        broken = _Unsendable(session=9, stream=1, feed=good._feed, pool=pool, limit_bytes=0, label="session 9")
+        broken = _Unsendable(
+            session=9, stream=1, feed=good._feed, pool=pool, ledger=Ledger(0), limit_bytes=0, label="session 9"
+        )
         _attach(sender, broken, 1)
         ports = _attach(sender, good, 1)
         sender.signal(broken)
