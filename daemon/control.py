@@ -191,7 +191,6 @@ class Control:
         self._tick_ns = min((client.machine.deadline_ns() for client in self._clients.values()), default=None)
 
     def _watch(self, client: Client) -> None:
-        """It may have a deadline that is sooner than the first of those before."""
         self._tick_ns = min(self._tick_ns or client.machine.deadline_ns(), client.machine.deadline_ns())
 
     def _timeout_ms(self) -> int | None:
@@ -237,9 +236,11 @@ class Control:
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
-            case _ if client is None and not (isinstance(message, Reserve) and self._claims.waits(identity)):
+            case Reserve() if self._claims.waits(identity):
+                pass  # right behind a hello that is not answered yet, and may be answered with no
+            case _ if client is None:
                 self._refuse(identity, "no-session", "there is no such session here: say hello first")
-            case _ if client is not None:
+            case _:
                 self._carry_out(client, client.machine.receive(message, heard_ns))
         if client is not None and identity in self._clients:
             self._decide(self._claims.heard(identity, self._clock.monotonic_ns()))
