@@ -6,6 +6,7 @@ Covers: what belongs to it. Does not cover: the conversation (emlio.session.daem
 from dataclasses import dataclass
 
 from emlio.daemon.library import AgreedPlan, ServedDataset
+from emlio.daemon.reservation import Reservation
 from emlio.daemon.stream import Stream
 from emlio.session.daemon import DaemonSession
 
@@ -26,7 +27,8 @@ class Client:
         label: whose it is, for the log.
         agreed: the plan, once there is one.
         stream: the one that runs.
-        lanes: how many it was ordered with.
+        reservation: lanes for its first one, while that is not ordered.
+        lanes: how many it has, of either.
         reached: whether it was there when something was last sent to it.
     """
 
@@ -39,5 +41,6 @@ class Client:
     label: str
     agreed: AgreedPlan | None = None
     stream: Stream | None = None
+    reservation: Reservation | None = None
     lanes: int = 0
     reached: bool = True

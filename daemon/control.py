@@ -40,9 +40,11 @@ from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
+    FreeLanes,
     Judge,
     LookUpEnergy,
     LookUpSizes,
+    ReserveLanes,
     Send,
     StartStream,
     StopStream,
@@ -56,6 +58,7 @@ from emlio.wire.control import (
     Ping,
     Pong,
     Refused,
+    Reserve,
     ShardsReply,
     decode_control,
     encode_control,
@@ -158,7 +161,7 @@ class Control:
 
     def drain(self) -> None:
         """Take no new sessions; end when what was read has left, or its time is up."""
-        self._draining = True
+        self._draining = self._orders.draining = True
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
         self._decide(self._claims.dismiss("draining", _LEAVING))
         for client in self._clients.values():
@@ -186,6 +189,9 @@ class Control:
         for client in list(self._clients.values()):
             self._carry_out(client, client.machine.tick(now_ns))
         self._tick_ns = min((client.machine.deadline_ns() for client in self._clients.values()), default=None)
+
+    def _watch(self, client: Client) -> None:
+        self._tick_ns = min(self._tick_ns or client.machine.deadline_ns(), client.machine.deadline_ns())
 
     def _timeout_ms(self) -> int | None:
         now_ns = self._clock.monotonic_ns()
@@ -230,6 +236,8 @@ class Control:
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
+            case Reserve() if self._claims.waits(identity):
+                pass  # right behind a hello that is not answered yet, and may be answered with no
             case _ if client is None:
                 self._refuse(identity, "no-session", "there is no such session here: say hello first")
             case _:
@@ -313,7 +321,7 @@ class Control:
             label=label,
         )
         self._clients[identity] = client
-        self._tick_ns = min(self._tick_ns or machine.deadline_ns(), machine.deadline_ns())
+        self._watch(client)
         _LOG.info("%s begins", label)
         self._carry_out(client, machine.begin())
         if not client.reached:
@@ -348,18 +356,13 @@ class Control:
                     self._answer_at_length(client, partial(self._energy.hand_over, client, reply))
                 case Send(message=message):
                     self._send_to(client, encode_control(message))
-                case Judge():
-                    self._orders.judge(client, instruction)
                 case LookUpSizes(shard=shard, first=first, count=count):
                     self._answer_at_length(client, partial(client.served.sizes, shard, first, count))
                 case LookUpEnergy(question=question):
                     self._energy.ask(client, question)
-                case StartStream() if self._draining:
-                    self._carry_out(client, client.machine.refuse("draining", _LEAVING))
-                case StartStream(order=order):
-                    self._orders.start(client, order)
-                case StopStream():
-                    self._orders.stop(client)
+                case Judge() | ReserveLanes() | FreeLanes() | StartStream() | StopStream():
+                    self._orders.do(client, instruction)
+                    self._watch(client)
                 case Ended(reason=reason):
                     if self._clients.pop(client.identity, None) is not None:
                         if self._tidy_ns is None or not self._clients:

@@ -1,9 +1,10 @@
-"""Carrying out what a rank orders once its session stands: a plan to agree to, a stream to be begun, a stream to be stopped.
+"""Carrying out what a rank orders once its session stands: lanes to reserve, a plan to agree to, a stream to begin or to stop.
 
 Covers: each client's shares of lanes and of memory for catalogs. Used by the control thread. Does not cover: the conversation
 (emlio.session.daemon), building streams (emlio.daemon.streams), what is wrong with them while they run (emlio.daemon.control).
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,24 +12,36 @@ from emlio.daemon.client import Client
 from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.library import Library
 from emlio.daemon.limits import MOST_LANES, MOST_LANES_EACH
+from emlio.daemon.reservation import Reservation
 from emlio.daemon.sent_catalogs import SentCatalogs
 from emlio.daemon.shares import Shares
 from emlio.daemon.stream import Stream
 from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError
-from emlio.session.instructions import DaemonInstruction, Judge
+from emlio.session.instructions import DaemonInstruction, FreeLanes, Judge, ReserveLanes, StartStream, StopStream
 from emlio.wire.control import Open
 
 __all__ = ["Orders"]
+
+_LOG = logging.getLogger("emlio.daemon")
+_LEAVING = "this daemon is shutting down"
 
 CarryOut = Callable[[Client, Sequence[DaemonInstruction]], None]
 
 
 class Orders:
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        draining: whether nothing new is begun.
+    """
 
     def __init__(
-        self, library: Library, streams: Streams, call: Callable[[Callable[[], None]], None], carry_out: CarryOut
+        self,
+        library: Library,
+        streams: Streams,
+        call: Callable[[Callable[[], None]], None],
+        carry_out: CarryOut,
     ) -> None:
         """See the class.
 
@@ -38,6 +51,7 @@ class Orders:
             call: runs something in the control thread.
             carry_out: does what a session's machine asks for.
         """
+        self.draining = False
         self._library = library
         self._streams = streams
         self._call = call
@@ -52,7 +66,21 @@ class Orders:
         self._library.forget_catalogs()
         return self._catalogs.came(client.identity, client.owner, part_bytes)
 
-    def judge(self, client: Client, judge: Judge) -> None:
+    def do(self, client: Client, order: Judge | ReserveLanes | FreeLanes | StartStream | StopStream) -> None:
+        """What its machine asks for."""
+        match order:
+            case Judge():
+                self._judge(client, order)
+            case ReserveLanes(lanes=lanes):
+                self._reserve(client, lanes)
+            case FreeLanes():
+                self._free(client)
+            case StartStream(order=asked):
+                self._start(client, asked)
+            case StopStream():
+                self.stop(client)
+
+    def _judge(self, client: Client, judge: Judge) -> None:
         """Agree to a plan, ask for its catalog, or refuse it."""
         machine = client.machine
         name, world_size = machine.hello.dataset, machine.hello.world_size
@@ -66,22 +94,55 @@ class Orders:
             self._catalogs.gone(client.identity)
         self._carry_out(client, machine.agree() if client.agreed is not None else machine.ask_catalog())
 
-    def start(self, client: Client, order: Open) -> None:
+    def _reserve(self, client: Client, asked: int) -> None:
+        """Bind lanes before they are ordered, if there are any; what a stream could not have had is not reserved either."""
+        lanes = self._streams.lanes_of(asked, client.machine.hello.world_size)
+        if self.draining or not self._lanes.take(client.owner, lanes):
+            self._carry_out(client, client.machine.reserved(()))
+            return
+        reservation = Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection, client.key))
+        client.lanes, client.reservation = lanes, reservation
+
+        def on_failure(error: EmlioError) -> None:
+            _LOG.debug("%s: no lanes are reserved: %s", client.label, error)
+            self._call(lambda: self._on_reserved(client, reservation, ()))
+
+        self._streams.reserve(
+            reservation, lambda ports: self._call(lambda: self._on_reserved(client, reservation, ports)), on_failure
+        )
+
+    def _on_reserved(self, client: Client, reservation: Reservation, ports: Sequence[int]) -> None:
+        if client.reservation is not reservation:
+            return
+        if not ports:
+            self._free(client)
+        self._carry_out(client, client.machine.reserved(ports, reservation.guard.secret if ports else b""))
+
+    def _free(self, client: Client) -> None:
+        """End its reservation, if it has one."""
+        reservation, client.reservation = client.reservation, None
+        if reservation is not None:
+            self._streams.release(reservation)
+            self._give_back(client)
+
+    def _start(self, client: Client, order: Open) -> None:
         """Begin a stream, or say why not."""
         agreed, machine = client.agreed, client.machine
+        if self.draining:
+            self._carry_out(client, machine.refuse("draining", _LEAVING))
+            return
         if agreed is None:
             self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
             return
-        lanes = self._streams.lanes_of(order, machine.hello.world_size)
-        if not self._lanes.take(client.owner, lanes):
-            text = f"there are so many lanes, and this client has {self._lanes.of(client.owner)}: there are no {lanes} more now"
+        reservation = client.reservation or self._fresh(client, order.lanes)
+        client.reservation = None
+        if reservation is None:
+            text = f"there are so many lanes, and this client has {self._lanes.of(client.owner)}: there are no more now"
             self._carry_out(client, machine.refuse("no-lane", text))
             return
-        client.lanes = lanes
-        guard = LaneGuard.draw(client.protection, client.key)
 
         def on_bound(stream: Stream, ports: Sequence[int]) -> None:
-            self._call(lambda: self._on_bound(client, stream, ports, guard.secret))
+            self._call(lambda: self._on_bound(client, stream, ports, reservation.guard.secret))
 
         def on_failure(error: EmlioError) -> None:
             self._call(lambda: self._carry_out(client, machine.refuse("no-lane", str(error))))
@@ -92,14 +153,23 @@ class Orders:
                 agreed=agreed,
                 machine=machine,
                 order=order,
-                guard=guard,
+                reservation=reservation,
                 label=client.label,
                 on_bound=on_bound,
                 on_failure=on_failure,
             )
         except EmlioError as error:
+            self._streams.release(reservation)
             code = error.code if isinstance(error, RefusedError) else "bad-order"
             self._carry_out(client, machine.refuse(code, str(error)))
+
+    def _fresh(self, client: Client, asked: int) -> Reservation | None:
+        """Lanes to be bound now; None where the client has all that it may have."""
+        lanes = self._streams.lanes_of(asked, client.machine.hello.world_size)
+        if not self._lanes.take(client.owner, lanes):
+            return None
+        client.lanes = lanes
+        return Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection, client.key))
 
     def _on_bound(self, client: Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
         if client.stream is stream:
@@ -110,6 +180,10 @@ class Orders:
         stream, client.stream = client.stream, None
         if stream is not None:
             self._streams.stop(stream)
+        self._free(client)
+        self._give_back(client)
+
+    def _give_back(self, client: Client) -> None:
         lanes, client.lanes = client.lanes, 0
         if lanes:
             self._lanes.give_back(client.owner, lanes)

@@ -9,10 +9,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Lock, Thread
 
 from emlio.daemon.even_start import EvenStart
 from emlio.daemon.lane_guard import LaneGuard
+from emlio.daemon.reservation import Reservation
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Lane, Network, Waiter
 from emlio.errors import EmlioError
@@ -139,13 +141,14 @@ class _Worker:
         self._signalled: set[Stream] = set()
         self._lock = Lock()
         self._outlets: dict[Stream, _Outlet] = {}
+        self._reserved: dict[Reservation, list[Lane]] = {}
         self._waker = Waker()
         self._stop = False
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
     @property
     def load(self) -> int:
-        return len(self._outlets) + len(self._orders)
+        return len(self._outlets) + len(self._reserved) + len(self._orders)
 
     def start(self) -> None:
         self._thread.start()
@@ -154,6 +157,17 @@ class _Worker:
         self._orders.append(action)
         self._waker.wake()
 
+    def done(self, action: Callable[[], None]) -> bool:
+        """Whether that was done in time."""
+        done = Event()
+
+        def act() -> None:
+            action()
+            done.set()
+
+        self.order(act)
+        return done.wait(_UNBIND_S)
+
     def signal(self, stream: Stream) -> None:
         with self._lock:
             first = not self._signalled
@@ -161,19 +175,32 @@ class _Worker:
         if first:
             self._waker.wake()
 
-    def attach(self, stream: Stream, lanes: int, guard: LaneGuard) -> list[int]:
+    def reserve(self, reservation: Reservation) -> list[int]:
+        # Nobody waits for these: other streams of this thread must not wait for a port either.
+        made = self._reserved[reservation] = self._bind(reservation, waits=False)
+        return [lane.port for lane in made]
+
+    def attach(self, stream: Stream, reservation: Reservation) -> list[int]:
+        made = self._reserved.pop(reservation, None) or self._bind(reservation, waits=True)
+        self._outlets[stream] = _Outlet(stream, made, reservation.guard, time.monotonic_ns())
+        return [lane.port for lane in made]
+
+    def _bind(self, reservation: Reservation, *, waits: bool) -> list[Lane]:
         made: list[Lane] = []
-        now_ns = time.monotonic_ns()
+        guard, now_ns = reservation.guard, time.monotonic_ns()
         try:
-            for number in range(lanes):
+            for number in range(reservation.lanes):
                 # One by one: what was made must be known when one fails.
-                made.append(self._network.lane(self._high_water_mark, guard.guest(number, now_ns)))  # noqa: PERF401
+                made.append(self._network.lane(self._high_water_mark, guard.guest(number, now_ns), waits=waits))  # noqa: PERF401
         except EmlioError:
             for lane in made:
                 lane.close()
             raise
-        self._outlets[stream] = _Outlet(stream, made, guard, now_ns)
-        return [lane.port for lane in made]
+        return made
+
+    def release(self, reservation: Reservation) -> None:
+        for lane in self._reserved.pop(reservation, ()):
+            lane.close()
 
     def detach(self, stream: Stream) -> None:
         outlet = self._outlets.pop(stream, None)
@@ -207,6 +234,8 @@ class _Worker:
             for outlet in self._outlets.values():
                 outlet.close()
             self._outlets.clear()
+            for reservation in list(self._reserved):
+                self.release(reservation)
 
     def _push(self, stream: Stream, outlet: _Outlet, now_ns: int) -> None:
         try:
@@ -239,47 +268,48 @@ class Sender:
     ) -> None:
         self._workers = [_Worker(f"emlio-send-{n}", network, high_water_mark, on_failure) for n in range(threads)]
         self._serves: dict[Stream, _Worker] = {}
+        self._keeps: dict[Reservation, _Worker] = {}
 
     def start(self) -> None:
         """Start the threads."""
         for worker in self._workers:
             worker.start()
 
-    def attach(
+    def reserve(
         self,
-        stream: Stream,
-        lanes: int,
-        guard: LaneGuard,
+        reservation: Reservation,
         on_bound: Callable[[Sequence[int]], None],
         on_failure: Callable[[EmlioError], None],
     ) -> None:
-        """Bind lanes for a stream at the least loaded worker; one of the two is then called in the worker's thread."""
-        worker = min(self._workers, key=lambda candidate: candidate.load)
+        """Bind lanes for a stream to come, until `attach` or `release`; one of the two is called in a worker's thread."""
+        worker = self._keeps[reservation] = self._least_loaded()
+        _bind_at(worker, partial(worker.reserve, reservation), on_bound, on_failure)
+
+    def attach(
+        self,
+        stream: Stream,
+        reservation: Reservation,
+        on_bound: Callable[[Sequence[int]], None],
+        on_failure: Callable[[EmlioError], None],
+    ) -> None:
+        """Give a stream its lanes, and bind them where they are not; one of the two is then called in a worker's thread."""
+        worker = self._keeps.pop(reservation, None) or self._least_loaded()
         self._serves[stream] = worker
+        _bind_at(worker, partial(worker.attach, stream, reservation), on_bound, on_failure)
 
-        def bind() -> None:
-            try:
-                ports = worker.attach(stream, lanes, guard)
-            except EmlioError as error:
-                on_failure(error)
-            else:
-                on_bound(ports)
+    def _least_loaded(self) -> _Worker:
+        return min(self._workers, key=lambda candidate: candidate.load)
 
-        worker.order(bind)
+    def release(self, reservation: Reservation) -> None:
+        """No stream takes these lanes; returns once they are closed."""
+        worker = self._keeps.pop(reservation, None)
+        if worker is not None and not worker.done(partial(worker.release, reservation)):
+            _LOG.error("lanes that were reserved could not be closed within %s s", _UNBIND_S)
 
     def detach(self, stream: Stream) -> None:
         """Close the stream's lanes; returns once they are closed."""
         worker = self._serves.pop(stream, None)
-        if worker is None:
-            return
-        done = Event()
-
-        def unbind() -> None:
-            worker.detach(stream)
-            done.set()
-
-        worker.order(unbind)
-        if not done.wait(_UNBIND_S):
+        if worker is not None and not worker.done(partial(worker.detach, stream)):
             _LOG.error("%s: its lanes could not be closed within %s s", stream.label, _UNBIND_S)
 
     def signal(self, stream: Stream) -> None:
@@ -298,3 +328,21 @@ class Sender:
         for worker in self._workers:
             worker.close()
         self._serves.clear()
+        self._keeps.clear()
+
+
+def _bind_at(
+    worker: _Worker,
+    bind: Callable[[], Sequence[int]],
+    on_bound: Callable[[Sequence[int]], None],
+    on_failure: Callable[[EmlioError], None],
+) -> None:
+    def act() -> None:
+        try:
+            ports = bind()
+        except EmlioError as error:
+            on_failure(error)
+        else:
+            on_bound(ports)
+
+    worker.order(act)

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from emlio.clock import Clock
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.ledger import Ledger
 from emlio.daemon.library import AgreedPlan, ServedDataset
 from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
+from emlio.daemon.reservation import Reservation
 from emlio.daemon.sender import Sender, StreamTotals
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.daemon.transport import Network
@@ -80,7 +80,7 @@ class Streams:
         agreed: AgreedPlan,
         machine: DaemonSession,
         order: Open,
-        guard: LaneGuard,
+        reservation: Reservation,
         label: str,
         on_bound: Callable[[Stream, Sequence[int]], None],
         on_failure: Callable[[EmlioError], None],
@@ -91,15 +91,15 @@ class Streams:
             served: the dataset.
             agreed: the plan.
             machine: the session.
-            order: from where on, which shards, how many lanes.
-            guard: of its lanes.
+            order: from where on, which shards.
+            reservation: its lanes, bound or to be bound.
             label: whose it is, for the log.
             on_bound: called from a sending thread with the lanes' ports.
             on_failure: called from it instead, where no lanes can be had.
         """
         owned = _owned(agreed, order)
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
-        lanes = self.lanes_of(order, machine.hello.world_size)
+        lanes = reservation.lanes
         message_bytes = self._config.message_bytes(lanes)
         feed = Feed(
             plan=agreed.plan,
@@ -126,15 +126,28 @@ class Streams:
                 else None
             ),
         )
-        self._sender.attach(stream, lanes, guard, lambda ports: on_bound(stream, ports), on_failure)
+        self._sender.attach(stream, reservation, lambda ports: on_bound(stream, ports), on_failure)
         self._readers.add(stream)
         return stream
 
-    def lanes_of(self, order: Open, world_size: int) -> int:
+    def reserve(
+        self,
+        reservation: Reservation,
+        on_bound: Callable[[Sequence[int]], None],
+        on_failure: Callable[[EmlioError], None],
+    ) -> None:
+        """Bind lanes for a stream to come; one of the two is called from a sending thread."""
+        self._sender.reserve(reservation, on_bound, on_failure)
+
+    def release(self, reservation: Reservation) -> None:
+        """No stream takes them; returns once they are closed."""
+        self._sender.release(reservation)
+
+    def lanes_of(self, asked: int, world_size: int) -> int:
         """How many it gets: the ranks of a job share the link, so each gets its part of what one alone would need."""
         if self._config.lanes:
             return self._config.lanes
-        return min(max(-(-order.lanes // world_size), min(order.lanes, 2)), MAX_LANES)
+        return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
 
     def finish(self, stream: Stream) -> None:
         """Read no more for it; what was read still leaves."""

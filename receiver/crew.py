@@ -29,6 +29,8 @@ from emlio.session.instructions import (
     Agreed,
     EnergyCame,
     Failed,
+    LanesLost,
+    LanesReserved,
     Listed,
     RankInstruction,
     Send,
@@ -143,6 +145,8 @@ class Crew:
     def receive(self, source: Source) -> None:
         """Read what a daemon said, and notice that the connection ended."""
         news = source.link.news()  # asked first: what came before the end can still be read
+        if lanes := source.lanes_to_reserve():
+            self.carry_out(source, source.machine.reserve(lanes))
         while not source.link.closed and (data := source.link.receive()) is not None:
             try:
                 message = decode_control(data)
@@ -196,6 +200,10 @@ class Crew:
                     self._agreed(source)
                 case SizesCame() | EnergyCame():
                     self._on_answer(source.number, instruction)
+                case LanesReserved():
+                    source.reserve(instruction)
+                case LanesLost():
+                    source.close_reserved()
                 case StreamOpened():
                     source.connect(instruction)
                 case Failed(error=error):

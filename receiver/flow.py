@@ -173,7 +173,8 @@ class Flow:
         source.patience_ns = source.patience_ns or self._config.heartbeat_ns
         round_trip_ns = source.machine.round_trip_ns or 0
         buffer_bytes = receive_buffer_bytes()
-        lanes = lanes_for(round_trip_ns, welcome.send_buffer_bytes, buffer_bytes, most=welcome.max_lanes)
+        needed = lanes_for(round_trip_ns, welcome.send_buffer_bytes, buffer_bytes)
+        lanes = source.lanes_to_order(needed, max(welcome.max_lanes, 1))
         owned = np.packbits(self.owners == source.number, bitorder="little").tobytes()
         pace = self._config.pace
         order = source.machine.open(

@@ -3,12 +3,13 @@
 One TCP connection carries at most a socket buffer per round trip. With stock buffers (4 MB) and 30 ms that is 1 Gbit/s, so a fast
 and long path takes several; a short one takes a single one, which costs least.
 
-Covers: the number from what was measured. Does not cover: sharing a link between ranks, which the daemon decides.
+Covers: the number from what was measured, and from the little that is known before a session. Does not cover: sharing a link
+between ranks, which the daemon decides.
 """
 
 from emlio.wire.limits import MAX_LANES
 
-__all__ = ["lanes_for"]
+__all__ = ["are_enough", "lanes_for", "lanes_to_reserve"]
 
 _TARGET_BYTES_PER_S = 1_250_000_000
 """10 Gbit/s: what a storage node's link usually is. A slower link is filled by fewer, and more do not hurt it much."""
@@ -23,6 +24,10 @@ _SHORT_PATH_NS = 1_000_000
 """Below one millisecond a single connection reaches any link's rate, and the figure is mostly scheduling noise."""
 
 
+_MOST_TOO_MANY = 2
+"""Where a daemon's buffers are larger than was thought: what so many lanes cost more is less than what their haste is worth."""
+
+
 def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: int, most: int = MAX_LANES) -> int:
     """Connections that fill 10 Gbit/s over this round trip with these buffers; at most `most`, which a daemon may set."""
     if round_trip_ns < _SHORT_PATH_NS:
@@ -31,3 +36,24 @@ def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: 
     buffer = max(min(send_buffer_bytes, receive_buffer_bytes // 2) * _USABLE, 1.0)
     needed = _TARGET_BYTES_PER_S * round_trip_ns / 1e9 * _RESERVE / buffer
     return max(1, min(MAX_LANES, most, -int(-needed // 1)))
+
+
+def lanes_to_reserve(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> int:
+    """The same before the daemon has said anything; 0 on a short path, where lanes are opened in no time.
+
+    Args:
+        round_trip_ns: of TCP's handshake.
+        send_buffer_bytes: of this host, whose like the daemon's may be.
+        receive_buffer_bytes: of this host.
+    """
+    return lanes_for(round_trip_ns, send_buffer_bytes, receive_buffer_bytes) if round_trip_ns >= _SHORT_PATH_NS else 0
+
+
+def are_enough(reserved: int, needed: int) -> bool:
+    """Whether a stream, which may run for days, is to begin on lanes that were reserved before much was known.
+
+    Args:
+        reserved: how many were asked for then.
+        needed: how many would be now.
+    """
+    return needed / _RESERVE <= reserved <= needed * _MOST_TOO_MANY

@@ -12,11 +12,21 @@ from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
+from emlio.receiver.lanes import are_enough, lanes_to_reserve
 from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.retry import Retry
-from emlio.receiver.transport import ControlLink, Credentials, Lane, LinkEvent, Network
-from emlio.session.instructions import StreamOpened
+from emlio.receiver.transport import (
+    ControlLink,
+    Credentials,
+    Lane,
+    LinkEvent,
+    Network,
+    receive_buffer_bytes,
+    send_buffer_bytes,
+)
+from emlio.session.instructions import LanesReserved, StreamOpened
 from emlio.session.rank import RankSession
+from emlio.session.states import RankState
 from emlio.units import format_duration
 from emlio.wire.data import decode_data_header
 from emlio.wire.protection import CLEAR
@@ -101,6 +111,8 @@ class Source:
         self._network = network
         self._credentials = credentials
         self._clue: LinkEvent | None = None
+        self._reserved: list[Lane] = []
+        self._reserved_for = 0
 
     @property
     def peer_name(self) -> str:
@@ -142,21 +154,53 @@ class Source:
         self.agreed = False
         self.close(0)
 
+    def lanes_to_reserve(self) -> int:
+        """How many would be worth having before the plan is agreed; 0 where none, or where they were asked for."""
+        round_trip_ns = self.link.take_round_trip_ns()
+        if round_trip_ns is None or self.machine.state is not RankState.GREETING:
+            return 0
+        self._reserved_for = lanes_to_reserve(round_trip_ns, send_buffer_bytes(), receive_buffer_bytes())
+        return self._reserved_for
+
+    def lanes_to_order(self, needed: int, most: int) -> int:
+        """How many the next stream asks for: those that are ready, where they do, or what it needs."""
+        ready = self.machine.reserved_lanes
+        return ready if ready and are_enough(self._reserved_for, needed) else min(needed, most)
+
+    def reserve(self, reserved: LanesReserved) -> None:
+        """Connect to lanes that no stream has yet. What comes over them waits in their sockets."""
+        for number, port in enumerate(reserved.ports):
+            lane = self._lane(port, number, reserved.secret)
+            self._reserved.append(lane)
+            self._network.forget(lane)
+
+    def close_reserved(self) -> None:
+        """Disconnect from those: no stream gets them."""
+        reserved, self._reserved = self._reserved, []
+        for lane in reserved:
+            lane.close()
+
+    def _lane(self, port: int, number: int, secret: bytes) -> Lane:
+        token = admission_token(secret, number) if secret else b""
+        return self._network.lane(self.peer.endpoint(port), token, self._credentials)
+
     def connect(self, opened: StreamOpened) -> None:
-        """Connect to the lanes of a stream; those of the one before are closed."""
+        """Connect to the lanes of a stream, if they are not those that are connected; those of the one before are closed."""
         self.close_lanes()
+        if not opened.reserved:
+            self.close_reserved()
+        reserved, self._reserved = self._reserved, []
         self.received_bytes, self.furthest = 0, (0, -1)
         protection = self.machine.welcome.protection if self.machine.welcome is not None else CLEAR
         for number, port in enumerate(opened.ports):
             label = f"daemon {self.peer} lane {number}"
             order = LaneOrder(session=self.machine.session, stream=opened.stream, lane=number, label=label)
-            seal, token = None, b""
-            if opened.secret:
-                token = admission_token(opened.secret, number)
+            seal = None
             if protection in CIPHERS:
                 seal = LaneSeal(cipher=protection, secret=opened.secret, lane=number)
-            lane = self._network.lane(self.peer.endpoint(port), token, self._credentials)
+            lane = reserved[number] if reserved else self._lane(port, number, opened.secret)
             self.taps.append(Tap(lane, order, seal))
+            self._network.remember(lane)
 
     def read(self, tap: Tap) -> Message | None:
         """The lane's next message, or None when nothing is waiting."""
@@ -204,6 +248,7 @@ class Source:
     def close(self, linger_ms: int) -> None:
         """Disconnect, after giving last words a moment to leave."""
         self.close_lanes()
+        self.close_reserved()
         if not self.link.closed:
             self._network.forget(self.link)
             self.link.close(linger_ms)

@@ -4,6 +4,9 @@ Covers: sockets with the options they need. The only file of the receiver that i
 bytes mean.
 """
 
+import socket as tcp
+import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,7 +20,16 @@ from emlio.keys.key import PublicKey
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_HEADER_BYTES, MAX_PAYLOAD_BYTES
 
-__all__ = ["LANE_QUEUE", "ControlLink", "Credentials", "Lane", "LinkEvent", "Network", "receive_buffer_bytes"]
+__all__ = [
+    "LANE_QUEUE",
+    "ControlLink",
+    "Credentials",
+    "Lane",
+    "LinkEvent",
+    "Network",
+    "receive_buffer_bytes",
+    "send_buffer_bytes",
+]
 
 LANE_QUEUE = 4
 """Messages libzmq may hold per lane besides those in the window: enough that its thread and ours never wait for each other."""
@@ -60,19 +72,41 @@ _LINK_EVENTS: dict[int, LinkEvent] = {
 }
 
 
+_STEPS = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_ROUND_TRIP_AT = slice(68, 72)
+"""Of Linux's tcp_info, where tcpi_rtt lies: microseconds, and since nothing else was sent, those of the handshake."""
+
+
 class ControlLink:
     """A DEALER connected to one daemon, and what libzmq tells of its connection."""
 
     def __init__(self, socket: "zmq.Socket[bytes]", events: "zmq.Socket[bytes]") -> None:
         self.socket = socket
         self.events = events
+        self._called_ns = time.monotonic_ns()
+        self._round_trip_ns: int | None = None
+        self._greeted = False
 
     def news(self) -> LinkEvent | None:
         """What became of the connection since this was asked last, what says most; what came before can still be read."""
         found: list[LinkEvent] = []
         while not self.closed and self.events.poll(0):
-            found.append(_LINK_EVENTS[recv_monitor_message(self.events, zmq.DONTWAIT)["event"]])
+            told = recv_monitor_message(self.events, zmq.DONTWAIT)
+            event: int = told["event"]
+            if event == zmq.EVENT_CONNECTED:
+                self._round_trip_ns = _round_trip_ns(told["value"], most_ns=time.monotonic_ns() - self._called_ns)
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._greeted = True
+            else:
+                found.append(_LINK_EVENTS[event])
         return max(found, key=lambda event: event.value, default=None)
+
+    def take_round_trip_ns(self) -> int | None:
+        """What TCP's handshake took, told once, when both ends know each other; None where that is not known."""
+        if not self._greeted:
+            return None
+        round_trip_ns, self._round_trip_ns = self._round_trip_ns, None
+        return round_trip_ns
 
     def send(self, data: bytes) -> None:
         """Queue a message; it leaves once there is a connection."""
@@ -142,7 +176,7 @@ class Network:
         if credentials is not None:
             _show(socket, credentials)
         self._links += 1
-        events = socket.get_monitor_socket(sum(_LINK_EVENTS), f"inproc://link-{self._links}")
+        events = socket.get_monitor_socket(sum(_LINK_EVENTS) | _STEPS, f"inproc://link-{self._links}")
         link = ControlLink(socket, events)
         try:
             self._connect(socket, endpoint)
@@ -213,6 +247,26 @@ class Network:
         self._context.term()
 
 
+def _round_trip_ns(descriptor: int, *, most_ns: int) -> int | None:
+    """What the kernel measured while it connected this socket of libzmq's.
+
+    This thread may hear late of the connection, so its own clock says only how long it took at most. The descriptor may stand for
+    another one by now, if the connection ended at once: then nothing is told, or a figure of no consequence.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        connection = tcp.socket(fileno=descriptor)
+        try:
+            told = connection.getsockopt(tcp.IPPROTO_TCP, tcp.TCP_INFO, _ROUND_TRIP_AT.stop)
+        finally:
+            connection.detach()  # it stays libzmq's
+    except OSError:
+        return None
+    measured_ns = int.from_bytes(told[_ROUND_TRIP_AT], sys.byteorder) * 1000
+    return min(measured_ns, most_ns) or None
+
+
 def _show(socket: "zmq.Socket[bytes]", credentials: Credentials) -> None:
     socket.setsockopt(zmq.CURVE_SERVERKEY, credentials.daemon.z85)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, credentials.pair.public.z85)
@@ -225,8 +279,17 @@ def _parts(thing: "ControlLink | Lane") -> "tuple[zmq.Socket[bytes], ...]":
 
 def receive_buffer_bytes() -> int:
     """The most the kernel lets a TCP socket buffer on its own: the third figure of tcp_rmem."""
+    return _most_bytes("tcp_rmem")
+
+
+def send_buffer_bytes() -> int:
+    """The same of what is to be sent. Ranks send little, but their daemons may have the same settings."""
+    return _most_bytes("tcp_wmem")
+
+
+def _most_bytes(setting: str) -> int:
     try:
-        with open("/proc/sys/net/ipv4/tcp_rmem", encoding="ascii") as file:
+        with open(f"/proc/sys/net/ipv4/{setting}", encoding="ascii") as file:
             return int(file.read().split()[2])
     except (OSError, IndexError, ValueError) as error:
-        raise ConfigError(f"the size of TCP's receive buffers must be readable from /proc: {error}") from error
+        raise ConfigError(f"the size of TCP's buffers must be readable from /proc: {setting}: {error}") from error

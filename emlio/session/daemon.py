@@ -17,6 +17,7 @@ from emlio.session.instructions import (
     StartStream,
     StopStream,
 )
+from emlio.session.reservation import KeptLanes
 from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
@@ -33,6 +34,7 @@ from emlio.wire.control import (
     PlanReply,
     Pong,
     Refused,
+    Reserve,
     ShardRow,
     ShardsReply,
     ShardsRequest,
@@ -63,6 +65,7 @@ class DaemonSession:
         self._total = 0
         self._catalog_asked = False
         self._energy_asked = False
+        self._lanes = KeptLanes(welcome.session)
 
     def begin(self) -> list[DaemonInstruction]:
         """What to answer to the hello."""
@@ -100,10 +103,13 @@ class DaemonSession:
                 return [Judge(offer=message, rows=None)]
             case CatalogPart():
                 return self._on_catalog(message)
+            case Reserve():
+                self._move("reserve", RemoteProtocolError)
+                return [self._lanes.ask(message.lanes, now_ns)]
             case Open():
                 running = self.state is DaemonState.STREAMING
                 self._move("open", RemoteProtocolError)
-                start: list[DaemonInstruction] = [StartStream(order=message)]
+                start = [*self._lanes.ordered(message.lanes, now_ns), StartStream(order=message)]
                 return [StopStream(), *start] if running else start
             case Stop():
                 self._move("stop", RemoteProtocolError)
@@ -159,6 +165,10 @@ class DaemonSession:
         self._parts = []
         return [Send(message=PlanReply(need_catalog=True))]
 
+    def reserved(self, ports: Sequence[int], secret: bytes = b"") -> list[DaemonInstruction]:
+        """The lanes to be reserved are bound, or none are to be had. Where no order waits for them any more, nothing is said."""
+        return self._lanes.bound(ports, secret) if self.state is not DaemonState.OVER else []
+
     def opened(self, stream: int, ports: Sequence[int], secret: bytes = b"") -> list[DaemonInstruction]:
         """The lanes are bound."""
         return [Send(message=Opened(stream=stream, ports=list(ports), secret=secret))]
@@ -188,18 +198,21 @@ class DaemonSession:
     def tick(self, now_ns: int) -> list[DaemonInstruction]:
         """Time has passed: a rank not heard of is dead."""
         silent = now_ns - self._heard_ns
-        if self.state is DaemonState.OVER or silent < self._timeout_ns:
+        if self.state is DaemonState.OVER:
             return []
+        if silent < self._timeout_ns:
+            return self._lanes.tick(now_ns)
         return self._end(f"nothing heard for {format_duration(silent)}")
 
     def deadline_ns(self) -> int:
         """When `tick` must be called at the latest."""
-        return self._heard_ns + self._timeout_ns
+        silent_ns, unused_ns = self._heard_ns + self._timeout_ns, self._lanes.deadline_ns()
+        return silent_ns if unused_ns is None else min(silent_ns, unused_ns)
 
     def _end(self, reason: str) -> list[DaemonInstruction]:
         running = self.state is DaemonState.STREAMING
         self.state = DaemonState.OVER
-        end: list[DaemonInstruction] = [Ended(reason=reason)]
+        end = [*self._lanes.give_up(), Ended(reason=reason)]
         return [StopStream(), *end] if running else end
 
     def _move(self, move: str, blame: type[LocalProtocolError] | type[RemoteProtocolError]) -> None:

@@ -14,11 +14,15 @@ __all__ = [
     "Ended",
     "EnergyCame",
     "Failed",
+    "FreeLanes",
     "Judge",
+    "LanesLost",
+    "LanesReserved",
     "Listed",
     "LookUpEnergy",
     "LookUpSizes",
     "RankInstruction",
+    "ReserveLanes",
     "Send",
     "SizesCame",
     "StartStream",
@@ -55,11 +59,31 @@ class StreamOpened:
         stream: which opening it is.
         ports: the lanes'.
         secret: what admission and keys follow from; empty where lanes ask for the rank's own key.
+        reserved: whether they are the lanes that were connected before; where not, and there are such, those are closed.
     """
 
     stream: int
     ports: tuple[int, ...]
     secret: bytes = field(default=b"", repr=False)
+    reserved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanesReserved:
+    """Connect to these ports, and read nothing before `StreamOpened` says that they are the stream's.
+
+    Attributes:
+        ports: the lanes'.
+        secret: as the stream's would be.
+    """
+
+    ports: tuple[int, ...]
+    secret: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanesLost:
+    """No stream will be opened over the lanes that were reserved: close them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +117,7 @@ class Failed:
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
+RankInstruction = Send | Listed | Agreed | StreamOpened | LanesReserved | LanesLost | SizesCame | EnergyCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +149,7 @@ class LookUpEnergy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartStream:
-    """Bind the lanes, answer `opened`, and push; a stream that runs is stopped first."""
+    """Bind the lanes, or take those that are reserved, answer `opened`, and push; a stream that runs is stopped first."""
 
     order: Open
 
@@ -136,10 +160,24 @@ class StopStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveLanes:
+    """Bind so many lanes, as far as there are any for this rank, and say `reserved`."""
+
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeLanes:
+    """Free the lanes that were reserved, or are being bound: no stream takes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The session is over; forget it."""
 
     reason: str
 
 
-DaemonInstruction = Send | Judge | LookUpSizes | LookUpEnergy | StartStream | StopStream | Ended
+DaemonInstruction = (
+    Send | Judge | LookUpSizes | LookUpEnergy | ReserveLanes | FreeLanes | StartStream | StopStream | Ended
+)

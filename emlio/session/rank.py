@@ -8,18 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emlio.energy.clock_log import ClockLog
-from emlio.errors import (
-    CorruptRecordError,
-    DatasetError,
-    EmlioError,
-    LocalProtocolError,
-    PeerLostError,
-    RefusedError,
-    RemoteProtocolError,
-)
+from emlio.errors import EmlioError, LocalProtocolError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.session.energy_asked import EnergyAsked
+from emlio.session.faults import error_of
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
 from emlio.session.pings import Pings
+from emlio.session.reservation import ReservedLanes
 from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.units import format_duration
@@ -38,6 +32,7 @@ from emlio.wire.control import (
     PlanReply,
     Pong,
     Refused,
+    Reserved,
     ShardRow,
     ShardsReply,
     ShardsRequest,
@@ -104,6 +99,7 @@ class RankSession:
         self._catalog: Sequence[ShardRow] = ()
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
+        self._lanes = ReservedLanes()
 
     # ---- what the shell may ask for -------------------------------------------------------------------------------
 
@@ -113,6 +109,16 @@ class RankSession:
         self._protections = hello.protections
         self._heard_ns = now_ns
         return [self._ask(hello, now_ns)]
+
+    def reserve(self, lanes: int) -> list[RankInstruction]:
+        """Have lanes bound while shards and plan are spoken of; `LanesReserved` brings them, if there are any."""
+        self._move("reserve", LocalProtocolError)
+        return [self._lanes.ask(lanes)]
+
+    @property
+    def reserved_lanes(self) -> int:
+        """How many are connected already: an order that asks for as many gets them. 0 where there are none for the next one."""
+        return self._lanes.count
 
     def offer(self, offer: PlanOffer, catalog: Sequence[ShardRow], now_ns: int) -> list[RankInstruction]:
         """Propose the plan; `catalog` is sent only if the daemon does not know it."""
@@ -131,7 +137,7 @@ class RankSession:
         order = Open(
             session=session, stream=stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, pace=pace
         )
-        return [self._ask(order, now_ns)]
+        return [*self._lanes.ordered(stream), self._ask(order, now_ns)]
 
     def stop(self) -> list[RankInstruction]:
         """Ask for nothing any more; the conversation goes on. Does nothing where there is no stream."""
@@ -140,7 +146,7 @@ class RankSession:
         self._move("stop", LocalProtocolError)
         self._asked_ns = None
         self.report = PeerReport()
-        return [Send(message=Stop(session=self.session))]
+        return [*self._lanes.give_up(), Send(message=Stop(session=self.session))]
 
     def ask_sizes(self, shard: str, first: int, count: int) -> list[RankInstruction]:
         """Ask how long `count` records of a shard are, from record `first` on; `SizesCame` brings the answer.
@@ -230,16 +236,17 @@ class RankSession:
                     "is emlio-daemon running there, and is the port reachable?"
                 )
             )
+        lost = self._lanes.tick(now_ns)
         if self._next_ping_ns is not None and now_ns >= self._next_ping_ns:
-            return [self._ping(now_ns)]
-        return []
+            return [*lost, self._ping(now_ns)]
+        return lost
 
     def deadline_ns(self) -> int | None:
         """When `tick` must be called at the latest."""
         if self.state in (RankState.OVER, RankState.NEW):
             return None
-        lost = self._since_ns() + self._timeout_ns
-        return lost if self._next_ping_ns is None else min(lost, self._next_ping_ns)
+        times = (self._since_ns() + self._timeout_ns, self._next_ping_ns, self._lanes.deadline_ns())
+        return min(at for at in times if at is not None)
 
     def silence_ns(self, now_ns: int) -> int:
         """How long the daemon has said nothing."""
@@ -263,6 +270,8 @@ class RankSession:
                 return [self._energy.answered(message)]
             case PlanReply():
                 return self._on_plan_reply(message, now_ns)
+            case Reserved():
+                return self._on_reserved(message, now_ns)
             case Opened():
                 if self.state is RankState.READY and 1 <= message.stream <= self.stream:
                     return []  # the answer to an order that was taken back
@@ -271,8 +280,9 @@ class RankSession:
                     return []  # the answer to an order that a later one replaced
                 self._answered(now_ns)
                 self._move("current", RemoteProtocolError)
-                check_secret(self.welcome.protection if self.welcome is not None else CLEAR, message.secret)
-                return [StreamOpened(stream=message.stream, ports=tuple(message.ports), secret=message.secret)]
+                self._check_secret(message.secret)
+                ports, reserved = tuple(message.ports), self._lanes.serve(message)
+                return [StreamOpened(stream=message.stream, ports=ports, secret=message.secret, reserved=reserved)]
             case Pong():
                 round_trip_ns = self._pings.answered(message, now_ns)
                 if round_trip_ns is not None:
@@ -284,7 +294,7 @@ class RankSession:
                     )
                 return []
             case Fault():
-                return self._fail(self._error_of(message)) if message.stream in (0, self.stream) else []
+                return self._fail(error_of(message, self.peer)) if message.stream in (0, self.stream) else []
             case Refused():
                 return self._fail(RefusedError(f"the daemon at {self.peer} refuses: {message.text}", code=message.code))
             case Goodbye():
@@ -352,13 +362,18 @@ class RankSession:
             for first in range(0, len(rows), ROWS_PER_PART)
         ]
 
-    def _error_of(self, fault: Fault) -> EmlioError:
-        text = f"the daemon at {self.peer} cannot go on: {fault.text}"
-        if fault.code == "corrupt-record":
-            return CorruptRecordError(text, shard=fault.shard, record=fault.record, offset=fault.offset)
-        if fault.code == "dataset":
-            return DatasetError(text)
-        return RefusedError(text, code=fault.code)
+    def _on_reserved(self, message: Reserved, now_ns: int) -> list[RankInstruction]:
+        self._move("reserved", RemoteProtocolError)
+        if message.session != self.session:
+            raise RemoteProtocolError(
+                f"lanes must be reserved for session {self.session}, got some for {message.session}"
+            )
+        if message.ports:
+            self._check_secret(message.secret)
+        return self._lanes.answered(message, now_ns)
+
+    def _check_secret(self, secret: bytes) -> None:
+        check_secret(self.welcome.protection if self.welcome is not None else CLEAR, secret)
 
     def _ask(self, message: ControlMessage, now_ns: int) -> Send:
         self._asked_ns = now_ns

@@ -8,7 +8,8 @@ emlio.session.daemon).
     daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING ─stop→ AGREED
     both:    any ─goodbye, refusal, silence→ OVER
 
-A rank may ask for sizes of records, and for energy, in every state from LISTING on but OVER, and stays where it is.
+A rank may ask for sizes of records, and for energy, in every state from LISTING on but OVER, and stays where it is. So it does
+where it asks for lanes while it is GREETING; the answer may come at any time after the welcome.
 """
 
 from collections.abc import Mapping
@@ -69,7 +70,8 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "current"): RankState.STREAMING,
     (RankState.OPENING, "stop"): RankState.READY,
     (RankState.STREAMING, "stop"): RankState.READY,
-    **{(state, asked): state for state in _GREETED for asked in ("askenergy", "asksizes")},
+    (RankState.GREETING, "reserve"): RankState.GREETING,
+    **{(state, move): state for state in _GREETED for move in ("askenergy", "asksizes", "reserved")},
 }
 """`opened` alone does not end OPENING: it may answer an order that a later one has replaced; `current` says it does not."""
 
@@ -84,6 +86,7 @@ DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.AGREED, "open"): DaemonState.STREAMING,
     (DaemonState.STREAMING, "open"): DaemonState.STREAMING,
     (DaemonState.STREAMING, "stop"): DaemonState.AGREED,
+    **{(state, "reserve"): state for state in DaemonState if state not in (DaemonState.STREAMING, DaemonState.OVER)},
 }
 
 _State = TypeVar("_State", RankState, DaemonState)

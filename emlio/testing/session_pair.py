@@ -15,11 +15,15 @@ from emlio.session.instructions import (
     Ended,
     EnergyCame,
     Failed,
+    FreeLanes,
     Judge,
+    LanesLost,
+    LanesReserved,
     Listed,
     LookUpEnergy,
     LookUpSizes,
     RankInstruction,
+    ReserveLanes,
     Send,
     SizesCame,
     StartStream,
@@ -45,6 +49,9 @@ from emlio.wire.control import (
 from emlio.wire.limits import RECORDS_PER_SIZES
 
 __all__ = ["SessionPair", "SessionSettings", "example_hello", "example_offer", "example_rows"]
+
+
+_RESERVED_SECRET = b"r" * 32
 
 
 def example_hello() -> Hello:
@@ -88,7 +95,8 @@ class SessionSettings:
         refusal: why the daemon refuses every plan; "" where it agrees.
         timeout_ns: the rank's.
         heartbeat_timeout_ns: the daemon's.
-        ports: the lanes of every stream.
+        ports: the lanes of every stream that has none reserved.
+        reserved_ports: the lanes that can be reserved.
         energy: what the daemon answers to questions for energy.
         ahead_ns: of the rank's clock, the daemon's.
     """
@@ -99,6 +107,7 @@ class SessionSettings:
     timeout_ns: int = 10_000_000_000
     heartbeat_timeout_ns: int = 5_000_000_000
     ports: tuple[int, ...] = (6001, 6002)
+    reserved_ports: tuple[int, ...] = (6101, 6102)
     energy: EnergyReply = field(default_factory=lambda: EnergyReply(absent="nobody records here"))
     ahead_ns: int = 0
 
@@ -114,6 +123,8 @@ class SessionPair:
         ended: why the daemon's session ended.
         running: the order of the stream the daemon pushes, if any.
         catalog: the rows the daemon was sent.
+        held: the lanes that the rank connected to before it has a stream.
+        kept: whether the daemon keeps lanes for a stream to come.
     """
 
     def __init__(self, clock: ManualClock, settings: SessionSettings, *, up: Link, down: Link) -> None:
@@ -124,6 +135,8 @@ class SessionPair:
         self.ended: Ended | None = None
         self.running: Open | None = None
         self.catalog: tuple[ShardRow, ...] | None = None
+        self.held: tuple[int, ...] = ()
+        self.kept = False
         self._clock = clock
         self._settings = settings
         self._up = up
@@ -139,6 +152,10 @@ class SessionPair:
     def greet(self) -> None:
         """Say hello."""
         self._at_rank(self.rank.greet(example_hello(), self._clock.monotonic_ns()))
+
+    def reserve(self, lanes: int = 2) -> None:
+        """Have lanes before there is a plan."""
+        self._at_rank(self.rank.reserve(lanes))
 
     def offer(self, catalog: Sequence[ShardRow]) -> None:
         """Propose a plan for this catalog."""
@@ -211,7 +228,10 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
+                case Listed() | Agreed() | SizesCame() | EnergyCame():
+                    self.log.append(instruction)
+                case StreamOpened() | LanesReserved() | LanesLost():
+                    self.held = instruction.ports if isinstance(instruction, LanesReserved) else ()
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -261,11 +281,19 @@ class SessionPair:
                     self._down.send(encode_control(self._sizes(instruction)))
                 case LookUpEnergy():
                     self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
+                case ReserveLanes():
+                    self.kept = bool(self._settings.reserved_ports)
+                    self._at_daemon(daemon, daemon.reserved(self._settings.reserved_ports, _RESERVED_SECRET))
+                case FreeLanes():
+                    self.kept = False
                 case StartStream(order=order):
                     if self.running is not None:
                         raise RemoteProtocolError("a stream must be stopped before another is started")
                     self.running = order
-                    self._at_daemon(daemon, daemon.opened(order.stream, self._settings.ports))
+                    lanes = (self._settings.ports, b"")
+                    if self.kept:
+                        lanes, self.kept = (self._settings.reserved_ports, _RESERVED_SECRET), False
+                    self._at_daemon(daemon, daemon.opened(order.stream, *lanes))
                 case StopStream():
                     self.running = None
                 case Ended():

@@ -35,17 +35,19 @@ def example_welcome(protection: str = CLEAR) -> Welcome:
     )
 
 
-def example_open() -> Open:
+def example_open(lanes: int = 1) -> Open:
     """The first stream of all five shards."""
-    return Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1)
+    return Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=lanes)
 
 
-def rank_in(state: RankState, protection: str = CLEAR) -> RankSession:
-    """A rank's session that has come to `state`, with a daemon that protects its data so."""
+def rank_in(state: RankState, protection: str = CLEAR, *, reserve: int = 0) -> RankSession:
+    """A rank's session that has come to `state`, with a daemon that protects its data so and has not answered for lanes yet."""
     rank = RankSession(peer="store1:5555", timeout_ns=10_000_000_000)
     if state is RankState.NEW:
         return rank
     rank.greet(msgspec.structs.replace(example_hello(), protections=(protection,)), 0)
+    if reserve:
+        rank.reserve(reserve)
     if state is RankState.GREETING:
         return rank
     rank.receive(example_welcome(protection), 0)

@@ -46,6 +46,8 @@ __all__ = [
     "PlanReply",
     "Pong",
     "Refused",
+    "Reserve",
+    "Reserved",
     "ShardRow",
     "ShardsReply",
     "ShardsRequest",
@@ -240,6 +242,28 @@ class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
     pace: Pace = "race"
 
 
+class Reserve(_Message, frozen=True, kw_only=True):
+    """Rank: bind so many lanes for my first stream now, while I ask for shards and offer my plan.
+
+    It may follow the hello at once, so `session` may be 0. Once in a session, before the first `Open`, which gets the lanes if it
+    asks for as many as there are.
+    """
+
+    session: Count
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
+
+
+class Reserved(_Message, frozen=True, kw_only=True):
+    """Daemon: connect a PULL to each of these ports; the first stream will be theirs, if it is opened soon.
+
+    Without ports none can be had now, which changes nothing else. The secret is the one that stream's `Opened` repeats.
+    """
+
+    session: Count
+    ports: Annotated[list[Port], msgspec.Meta(max_length=MAX_LANES)]
+    secret: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+
+
 class Stop(_Message, frozen=True, kw_only=True):
     """Rank: push nothing more; the session stays."""
 
@@ -318,6 +342,8 @@ ControlMessage = (
     | Open
     | Stop
     | Opened
+    | Reserve
+    | Reserved
     | Ping
     | Pong
     | Fault

@@ -62,8 +62,8 @@ def _data_header() -> Iterator[tuple[str, bytes]]:
 def _sessions() -> Iterator[tuple[str, bytes]]:
     for state in range(9):
         yield f"from-state-{state}", bytes((state,)) + bytes(range(256))
-    yield "all-asked", bytes((0,)) + b"".join(bytes((210, asked)) for asked in range(16)) * 4
-    yield "all-kinds", bytes((4,)) + b"".join(bytes((0, kind, 1, 1, 1, 1)) for kind in range(19))
+    yield "all-asked", bytes((0,)) + b"".join(bytes((210, asked)) for asked in range(17)) * 4
+    yield "all-kinds", bytes((4,)) + b"".join(bytes((0, kind, 1, 1, 1, 1)) for kind in range(21))
 
 
 def _seal() -> Iterator[tuple[str, bytes]]:

@@ -15,7 +15,16 @@ from simulated_network import SimulatedControl, SimulatedLane, SimulatedNetwork
 
 from emlio.planner.plan import Plan, walk
 from emlio.session.daemon import DaemonSession
-from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
+from emlio.session.instructions import (
+    DaemonInstruction,
+    Ended,
+    FreeLanes,
+    Judge,
+    ReserveLanes,
+    Send,
+    StartStream,
+    StopStream,
+)
 from emlio.tfrecord import frame
 from emlio.wire.control import Hello, Open, Ping, Pong, Refused, ShardRow, Welcome, decode_control, encode_control
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header, ids_checksum
@@ -50,6 +59,7 @@ class _Stream:
 class _Client:
     machine: DaemonSession
     stream: _Stream | None = None
+    reserved: list[int] = field(default_factory=list[int])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +76,7 @@ class SimulatedDaemon:
         frozen_until: the step from which on it does something again.
         opened: how many streams it began.
         portless: whether no port is free for another.
+        served_ahead: how many of them got lanes that were reserved.
     """
 
     host: str
@@ -78,6 +89,7 @@ class SimulatedDaemon:
     frozen_until: int = 0
     opened: int = 0
     portless: bool = False
+    served_ahead: int = 0
     _clients: dict[int, _Client] = field(default_factory=dict[int, _Client])
     _sessions: int = 0
 
@@ -173,6 +185,11 @@ class SimulatedDaemon:
                             machine.agree() if rows is not None or self.draw.random() < 0.5 else machine.ask_catalog()
                         )
                     self._carry_out(network, identity, answer, now_ns)
+                case ReserveLanes():
+                    client.reserved = [] if self.portless else self._free_ports()
+                    self._carry_out(network, identity, machine.reserved(client.reserved), now_ns)
+                case FreeLanes():
+                    client.reserved = []
                 case StartStream(order=order):
                     self._carry_out(network, identity, self._start(client, order), now_ns)
                 case StopStream():
@@ -189,9 +206,8 @@ class SimulatedDaemon:
             return client.machine.refuse("bad-order", "a stream must be of shards held here, and of one at least")
         if self.portless and self.opened:
             return client.machine.refuse("no-lane", "each lane needs a port, none is free")
-        taken = {port for other in self._clients.values() if other.stream for port in other.stream.ports}
-        free = [port for port in range(_FIRST_PORT, _FIRST_PORT + 1000) if port not in taken]
-        ports = free[: self.draw.randint(1, 3)]
+        self.served_ahead += bool(client.reserved)
+        ports, client.reserved = client.reserved or self._free_ports(), []
         client.stream = _Stream(
             session=client.machine.session,
             order=order,
@@ -201,6 +217,12 @@ class SimulatedDaemon:
         )
         self.opened += 1
         return client.machine.opened(order.stream, ports)
+
+    def _free_ports(self) -> list[int]:
+        taken = {port for other in self._clients.values() if other.stream for port in other.stream.ports}
+        taken.update(port for other in self._clients.values() for port in other.reserved)
+        free = [port for port in range(_FIRST_PORT, _FIRST_PORT + 1000) if port not in taken]
+        return free[: self.draw.randint(1, 3)]
 
     # ---- data -----------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,15 @@ class SimulatedJob:
     """See the module."""
 
     def __init__(
-        self, *, plan: Plan, rank: int, holders: Sequence[Sequence[int]], size: int, seed: int, delay_ns: int = 0
+        self,
+        *,
+        plan: Plan,
+        rank: int,
+        holders: Sequence[Sequence[int]],
+        size: int,
+        seed: int,
+        delay_ns: int = 0,
+        round_trip_ns: int | None = None,
     ) -> None:
         """See the class.
 
@@ -88,11 +96,13 @@ class SimulatedJob:
             size: bytes that each record has more than its number.
             seed: draws the order of events.
             delay_ns: that control messages take each way.
+            round_trip_ns: what TCP says of the way; where it is long, the rank has lanes reserved.
         """
         self._draw = random.Random(seed)
         self._clock = ManualClock()
         self._network = SimulatedNetwork(self._clock)
         self._calm = self._network.faults = LinkFaults(delay_ns=delay_ns)
+        self._network.round_trip_ns = round_trip_ns
         self._handed = _Handed()
         self._corrupted = False
         self._portless_until: dict[str, int] = {}

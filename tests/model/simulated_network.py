@@ -29,6 +29,7 @@ class SimulatedControl:
         self._network = network
         self._inbox: deque[bytes] = deque()
         self._broken = False
+        self._round_trip_ns = network.round_trip_ns
         self._connect()
 
     def connect_again(self, *, told: bool) -> None:
@@ -49,12 +50,17 @@ class SimulatedControl:
     @property
     def readable(self) -> bool:
         """Whether something is waiting."""
-        return bool(self._inbox) or self._broken
+        return bool(self._inbox) or self._broken or self._round_trip_ns is not None
 
     def news(self) -> LinkEvent | None:
         """See `emlio.receiver.transport.ControlLink`."""
         broken, self._broken = self._broken and not self.closed, False
         return LinkEvent.BROKEN if broken else None
+
+    def take_round_trip_ns(self) -> int | None:
+        """See `emlio.receiver.transport.ControlLink`."""
+        round_trip_ns, self._round_trip_ns = self._round_trip_ns, None
+        return round_trip_ns
 
     def send(self, data: bytes) -> None:
         """See `emlio.receiver.transport.ControlLink`."""
@@ -110,12 +116,14 @@ class SimulatedNetwork:
     Attributes:
         clock: by which messages travel.
         faults: how bad the control connections are that are made from now on.
+        round_trip_ns: what the handshakes of connections take that are made from now on; None where that is not known.
         controls, lanes: those that are open.
     """
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.faults = LinkFaults()
+        self.round_trip_ns: int | None = None
         self.controls: list[SimulatedControl] = []
         self.lanes: list[SimulatedLane] = []
         self._number = 0

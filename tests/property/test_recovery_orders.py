@@ -92,7 +92,8 @@ def test_whatever_goes_wrong_every_record_of_two_epochs_comes_once_and_in_order(
     rank = data.draw(st.integers(0, plan.spec.world_size - 1))
     origin = data.draw(st.sampled_from([0, 0, plan.catalog.records // 2]))
     due = _planned(plan, rank, 1, origin, 2)
-    job = SimulatedJob(plan=plan, rank=rank, holders=holders, size=size, seed=seed)
+    round_trip_ns = data.draw(st.sampled_from([None, 30_000_000]))
+    job = SimulatedJob(plan=plan, rank=rank, holders=holders, size=size, seed=seed, round_trip_ns=round_trip_ns)
     came = job.run(epoch=1, origin=origin, batches=len(due), faults=faults)
     assert [(batch.epoch, batch.step, batch.ids.tolist()) for batch in came] == due
     assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
@@ -100,15 +101,20 @@ def test_whatever_goes_wrong_every_record_of_two_epochs_comes_once_and_in_order(
     event(f"{min(job.reopened, 10)} streams opened again")
 
 
-@given(_plans(), st.integers(0, 2**32))
+@given(_plans(), st.integers(0, 2**32), st.booleans())
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
-def test_where_nothing_goes_wrong_nobody_is_taken_for_lost(planned: tuple[Plan, list[list[int]]], seed: int) -> None:
+def test_where_nothing_goes_wrong_nobody_is_taken_for_lost(
+    planned: tuple[Plan, list[list[int]]], seed: int, far: bool
+) -> None:
     plan, holders = planned
     due = _planned(plan, 0, 0, 0, 1)
-    job = SimulatedJob(plan=plan, rank=0, holders=holders, size=0, seed=seed)
+    round_trip_ns = 30_000_000 if far else None
+    job = SimulatedJob(plan=plan, rank=0, holders=holders, size=0, seed=seed, round_trip_ns=round_trip_ns)
     came = job.run(epoch=0, origin=0, batches=len(due), faults=[])
     assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
-    assert job.lost == 0
+    assert (job.lost, job.reopened) == (0, 0)
+    # Each daemon that has something to send has it over the lanes that were ready before the plan was, or over none of them.
+    assert [daemon.served_ahead for daemon in job.daemons] == [int(far and daemon.opened > 0) for daemon in job.daemons]
 
 
 @pytest.mark.parametrize("seed", range(20))

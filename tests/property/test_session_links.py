@@ -18,17 +18,22 @@ _DELAYS = st.integers(0, 300_000_000)
 class _Run:
     """A rank that goes on as soon as it may: greets, offers, opens, opens again."""
 
-    def __init__(self, up: LinkFaults, down: LinkFaults, seed: int, *, knows_catalog: bool) -> None:
+    def __init__(
+        self, up: LinkFaults, down: LinkFaults, seed: int, *, knows_catalog: bool, reserves: bool = False
+    ) -> None:
         self.clock = ManualClock()
         self.rows = example_rows(5)
         self.up, self.down = Link(self.clock, up, seed=seed), Link(self.clock, down, seed=seed + 1)
         told = SessionSettings(rows=self.rows, knows_catalog=knows_catalog, timeout_ns=_TIMEOUT_NS)
         self.pair = SessionPair(self.clock, told, up=self.up, down=self.down)
         self.opened_twice = False
+        self.reserves = reserves
 
     def go(self) -> None:
         pair = self.pair
         pair.greet()
+        if self.reserves:
+            pair.reserve()
         # Hello, list, offer, catalog and two openings: each is answered or given up within the timeout.
         for _ in range(10 * 7):
             pair.run_until(self.clock.monotonic_ns() + _TIMEOUT_NS // 10)
@@ -48,13 +53,13 @@ class _Run:
                     pass
 
 
-@given(_DELAYS, _DELAYS, st.integers(0, 2**32), st.booleans())
+@given(_DELAYS, _DELAYS, st.integers(0, 2**32), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_however_slow_an_honest_link_is_the_stream_is_opened(
-    delay_ns: int, jitter_ns: int, seed: int, knows_catalog: bool
+    delay_ns: int, jitter_ns: int, seed: int, knows_catalog: bool, reserves: bool
 ) -> None:
     faults = LinkFaults(delay_ns=delay_ns, jitter_ns=jitter_ns)
-    run = _Run(faults, faults, seed, knows_catalog=knows_catalog)
+    run = _Run(faults, faults, seed, knows_catalog=knows_catalog, reserves=reserves)
     run.go()
     assert run.pair.error is None
     assert run.pair.rank.state is RankState.STREAMING
@@ -98,12 +103,13 @@ def test_whatever_is_lost_the_rank_streams_or_says_that_the_daemon_is_lost(
     ),
     st.integers(0, 2**32),
     st.booleans(),
+    st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
 def test_a_link_that_repeats_and_swaps_ends_a_session_at_worst_and_never_confuses_it(
-    faults: LinkFaults, seed: int, knows_catalog: bool
+    faults: LinkFaults, seed: int, knows_catalog: bool, reserves: bool
 ) -> None:
-    run = _Run(faults, faults, seed, knows_catalog=knows_catalog)
+    run = _Run(faults, faults, seed, knows_catalog=knows_catalog, reserves=reserves)
     run.go()
     pair = run.pair
     kinds = [type(event) for event in pair.log]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -13,6 +14,7 @@ from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.gate import Gate
 from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.ledger import Ledger
+from emlio.daemon.reservation import Reservation
 from emlio.daemon.sender import Sender
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
@@ -20,6 +22,8 @@ from emlio.errors import EmlioError, TransportError
 from emlio.reading.buffers import BufferPool
 from emlio.testing.daemon_streams import FOR_EVER_S, MESSAGE, RECORD, open_streams, start_readers
 from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import settles
+from emlio.testing.proxy import free_ports
 from emlio.wire.data import decode_data_header
 
 
@@ -51,7 +55,20 @@ def _sender(
         network.close()
 
 
-def _attach(sender: Sender, stream: Stream, lanes: int) -> list[int]:
+def _lanes(count: int) -> Reservation:
+    return Reservation(lanes=count, guard=LaneGuard(protection="clear"))
+
+
+def _reserve(sender: Sender, reservation: Reservation) -> list[int]:
+    told: SimpleQueue[Sequence[int] | EmlioError] = SimpleQueue()
+    sender.reserve(reservation, told.put, told.put)
+    ports = told.get(timeout=FOR_EVER_S)
+    if isinstance(ports, EmlioError):
+        raise ports
+    return list(ports)
+
+
+def _attach(sender: Sender, stream: Stream, lanes: int, reserved: Reservation | None = None) -> list[int]:
     bound, failed, done = list[int](), list[EmlioError](), Event()
 
     def on_bound(ports: Sequence[int]) -> None:
@@ -62,7 +79,8 @@ def _attach(sender: Sender, stream: Stream, lanes: int) -> list[int]:
         failed.append(error)
         done.set()
 
-    sender.attach(stream, lanes, LaneGuard(protection="clear"), on_bound, on_failure)
+    wanted = reserved if reserved is not None else _lanes(lanes)
+    sender.attach(stream, wanted, on_bound, on_failure)
     assert done.wait(FOR_EVER_S)
     if failed:
         raise failed[0]
@@ -193,3 +211,49 @@ def test_lanes_that_do_not_all_fit_the_ports_are_refused_and_none_stays_bound(fo
         assert sender.totals(one).sent_bytes == 0
         sender.detach(one)
         sender.detach(other)
+
+
+def test_a_stream_begins_on_the_lanes_that_were_reserved_to_which_its_rank_has_come_before(folder: Path) -> None:
+    with (
+        _sender() as sender,
+        open_streams(folder, limit_bytes=10 * MESSAGE) as (stream,),
+        start_readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
+    ):
+        lanes = _lanes(2)
+        ports = _reserve(sender, lanes)
+        with _pulls(ports) as pulls:
+            assert _attach(sender, stream, 0, lanes) == ports
+            readers.add(stream)
+            for number, pull in enumerate(pulls):
+                head, payload = pull.recv_multipart()
+                header = decode_data_header(head, len(payload))
+                assert (header.lane, header.lane_sequence) == (number, 0)
+            readers.remove(stream)
+            sender.detach(stream)
+
+
+def test_reserved_lanes_that_no_stream_takes_give_their_ports_back(folder: Path) -> None:
+    first = free_ports(1)[0]
+    with _sender(PortRange(first=first, last=first)) as sender, open_streams(folder, limit_bytes=MESSAGE) as (stream,):
+        lanes = _lanes(1)
+        assert _reserve(sender, lanes) == [first]
+        with pytest.raises(TransportError, match="none is free"):
+            _reserve(sender, _lanes(1))
+        sender.release(lanes)
+        sender.release(lanes)
+        assert _attach(sender, stream, 1) == [first]
+        sender.detach(stream)
+
+
+def test_a_sender_that_ends_closes_lanes_that_are_reserved_still() -> None:
+    first = free_ports(1)[0]
+    for _ in range(2):
+        with _sender(PortRange(first=first, last=first)) as sender:
+            assert settles(partial(_is_reserved, sender), FOR_EVER_S)
+
+
+def _is_reserved(sender: Sender) -> bool:
+    try:
+        return bool(_reserve(sender, _lanes(1)))
+    except TransportError:
+        return False  # libzmq frees a port in a thread of its own

@@ -25,6 +25,8 @@ from emlio.wire.control import (
     Ping,
     PlanReply,
     Refused,
+    Reserve,
+    Reserved,
     ShardRow,
     ShardsRequest,
     SizesRequest,
@@ -38,6 +40,7 @@ TALL, TALL_RECORDS = "tall", 100_000
 REVOKED_S = 2.0
 FLOOD_S = 3.0
 ORDERS = 300
+RESERVING, RESERVED = 30, 16
 SESSIONS = 300
 SESSION_BYTES = 100 << 10
 """Each takes about 40 kB: a connection of libzmq's with CURVE, and a session; threefold, for allocators waste some."""
@@ -198,6 +201,23 @@ def test_one_who_opens_stream_after_stream_has_the_lanes_of_one(siege: Siege, on
     # Two lanes are open, and two are being closed by libzmq in a thread of its own.
     assert most <= 4
     one.send(Goodbye(session=one.session))
+    siege.is_unharmed(connections=1)
+
+
+def test_one_who_reserves_lanes_in_session_after_session_leaves_none(siege: Siege, one: Insider) -> None:
+    for number in range(RESERVING):
+        one.send(hello_of(OPEN, job=f"job {number}"))
+        session = one.receive_a(Welcome).session
+        one.send(Reserve(session=0, lanes=RESERVED))
+        if number < RESERVING - 1:
+            one.send(Goodbye(session=session))
+    while (told := one.receive_a(Reserved)).session != session:
+        continue  # of a session before, bound as it ended
+    assert told.ports
+    siege.reads(siege.rank)
+    one.send(Reserve(session=0, lanes=RESERVED))
+    while one.receive_a(Refused).code != "protocol":
+        continue
     siege.is_unharmed(connections=1)
 
 

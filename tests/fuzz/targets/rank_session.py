@@ -49,7 +49,7 @@ def fuzz(data: bytes) -> None:
 def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction]:
     small = draws.byte()
     try:
-        match small % 9:
+        match small % 10:
             case 0:
                 return rank.greet(example_hello(), now_ns)
             case 1 | 2:
@@ -58,6 +58,8 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
                 return rank.open(epoch=0, origin=0, slot=small, owned=b"\x1f", lanes=2, now_ns=now_ns)
             case 5:
                 return rank.stop()
+            case 8:
+                return rank.reserve(1 + small % 64)
             case 6:
                 return rank.ask_sizes("train-000000", small % 3, 1 + small)
             case 7:
