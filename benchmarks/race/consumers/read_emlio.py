@@ -17,6 +17,7 @@ __all__ = ["open_source"]
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio.benchmarks.race.consumers.consume."""
+    usual: dict[str, Any] = {"raw": True, "to": "numpy"}
     with EmlioLoader(
         order["url"],
         batch_size=order["batch"],
@@ -24,7 +25,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         seed=order["seed"],
         rank=0,
         world_size=1,
-        **(_decoding() if order["decode"] else {"raw": True, "to": "numpy"}),
+        **(_decoding() if order["decode"] else usual),
     ) as loader:
         graph: Any = import_module("training_graph") if order["decode"] else None
 
