@@ -25,7 +25,10 @@ RECORDS = 120
 pytestmark = pytest.mark.e2e
 
 TRAINING = """
-import json, os, sys, threading
+import json, os, signal, sys, threading
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads: all of them block it then
+
 from emlio import EmlioLoader
 
 def say(what):
@@ -35,6 +38,8 @@ data, energy, epochs, rank, world = sys.argv[1], json.loads(sys.argv[2]), int(sy
 loader = EmlioLoader(data, batch_size=10, raw=True, to="numpy", energy=energy, rank=rank, world_size=world)
 for epoch in range(epochs):
     say(sum(1 for _ in loader))
+    if "MEETS" in os.environ and epoch == 0:
+        signal.sigwait({signal.SIGUSR1})
     if "WAITS" in os.environ:
         loader.energy()
         say("waits")
@@ -104,9 +109,16 @@ def test_ranks_that_start_together_have_one_recorder_and_one_folder(data: Path, 
         before = Path.cwd()
         os.chdir(tmp_path / "here")
         try:
-            ranks = [stack.enter_context(training(data, "true", rank=rank, world=3, CLOSES="1")) for rank in range(3)]
+            ranks = [
+                stack.enter_context(training(data, "true", rank=rank, world=3, MEETS="1", CLOSES="1"))
+                for rank in range(3)
+            ]
         finally:
             os.chdir(before)
+        for rank in ranks:
+            assert rank.line(0, SOON_S) == 4, "none ends before all have begun"
+        for rank in ranks:
+            rank.send_signal(signal.SIGUSR1)
         for rank in ranks:
             assert rank.finish(SOON_S) == 0, rank.log
     (job,) = (tmp_path / "here").iterdir()
