@@ -126,6 +126,16 @@ class _Process:
         """Send it a signal."""
         self._process.send_signal(number)
 
+    def pause(self, timeout_s: float = _KILL_S) -> None:
+        """Stop it until SIGCONT; from the return on it does nothing, not even in a thread on another core.
+
+        Raises:
+            TimeoutError: it has not stopped in time.
+        """
+        self._process.send_signal(signal.SIGSTOP)
+        if not settles(lambda: os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None, timeout_s):
+            raise TimeoutError(self._told(f"must stop within {timeout_s} s"))
+
     def finish(self, timeout_s: float = _END_S) -> int:
         """Wait for its end and return its exit status; negative for a signal.
 

@@ -135,7 +135,7 @@ def test_all_memory_of_a_killed_rank_is_given_back(large: Path) -> None:
 def test_a_rank_that_stood_still_for_longer_than_the_timeout_comes_back_by_itself(crowded: DaemonProcess) -> None:
     with rank(crowded, 0, "ends") as stopped:
         assert stopped.line(0) == "began"
-        stopped.send_signal(signal.SIGSTOP)
+        stopped.pause()
         crowded.wait_for_log("ended: nothing heard for", HEARTBEAT_S + LATE_S)
         assert settles(lambda: lanes_of(crowded) == 0, LATE_S)
         stopped.send_signal(signal.SIGCONT)
@@ -176,7 +176,7 @@ def test_one_that_wakes_up_after_its_rank_was_given_away_is_refused_and_the_othe
     with ExitStack() as stack:
         sleeper = stack.enter_context(rank(crowded, 0, "ends", "4s"))
         assert sleeper.line(0) == "began"
-        sleeper.send_signal(signal.SIGSTOP)
+        sleeper.pause()
         successor = stack.enter_context(rank(crowded, 0, "waits"))
         assert successor.line(0) == "began"
         sleeper.send_signal(signal.SIGCONT)

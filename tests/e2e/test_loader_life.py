@@ -71,13 +71,13 @@ for number, batch in enumerate(loader):
     )
     with RankProcess(endless, daemon.address("small")) as rank:
         assert rank.line(1) == 1
-        daemon.send_signal(signal.SIGSTOP)
+        daemon.pause()
         assert rank.calms_down()
         ended_by_hand(rank)
 
 
 def test_ctrl_c_while_the_daemon_is_waited_for_ends_at_once(daemon: DaemonProcess) -> None:
-    daemon.send_signal(signal.SIGSTOP)
+    daemon.pause()
     with RankProcess(BEGIN + "say('begins')\nmake()", daemon.address("small")) as rank:
         assert rank.line(0) == "begins"
         assert rank.calms_down()

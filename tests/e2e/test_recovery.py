@@ -106,7 +106,7 @@ class Store:
         return time.monotonic()
 
     def stop(self) -> float:
-        self.daemon.send_signal(signal.SIGSTOP)
+        self.daemon.pause()
         return time.monotonic()
 
     def go_on(self) -> float:

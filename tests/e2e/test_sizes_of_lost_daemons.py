@@ -1,6 +1,5 @@
 """Whoever asks how long records are gets an answer though the daemon that was asked is gone."""
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def engine(daemons: list[DaemonProcess]) -> Iterator[Engine]:
 
 def test_what_a_silent_daemon_was_asked_is_asked_of_the_other(daemons: list[DaemonProcess], engine: Engine) -> None:
     known = [engine.sizes(shard, 0, 3).result(ANSWER_S).sizes for shard in range(4)]
-    daemons[0].send_signal(signal.SIGSTOP)
+    daemons[0].pause()
     asked = [engine.sizes(shard, 0, 3) for shard in range(4)]
     for before, answer in zip(known, asked, strict=True):
         assert np.array_equal(answer.result(ANSWER_S).sizes, before)
@@ -45,7 +44,7 @@ def test_the_same_question_with_other_counts_gets_its_own_answers(engine: Engine
 
 def test_nobody_waits_once_the_engine_has_ended(daemons: list[DaemonProcess], engine: Engine) -> None:
     for daemon in daemons:
-        daemon.send_signal(signal.SIGSTOP)
+        daemon.pause()
     asked = engine.sizes(0, 0, 3)
     engine.close()
     assert not asked.result(0).sizes.size

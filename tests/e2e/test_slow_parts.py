@@ -150,7 +150,7 @@ def test_a_rank_that_wakes_up_after_it_was_given_up_takes_nothing_of_the_others_
         RankProcess(STOPPED, daemon.address("large")) as stopped,
     ):
         assert stopped.line(0) is True
-        stopped.send_signal(signal.SIGSTOP)
+        stopped.pause()
         daemon.wait_for_log("ended: nothing heard for")
         with load(daemon.address("large")) as one, load(daemon.address("large")) as two:
             batches = [iter(one), iter(two)]

@@ -144,7 +144,7 @@ def test_a_loader_closed_by_another_thread_while_a_batch_is_waited_for_says_so(t
         loader = _loader(daemon.address("records"))
         handed = iter(loader)
         next(handed)
-        daemon.send_signal(signal.SIGSTOP)
+        daemon.pause()
         closer = threading.Timer(0.3, loader.close)
         closer.start()
         with pytest.raises(ClosedError):
