@@ -30,10 +30,10 @@ from emlio.wire.limits import MAX_LANES
 __all__ = ["Streams"]
 
 _READY_BYTES = 8 << 20
-_READY_BYTES_PER_LANE = 8 << 20
-_MESSAGES_READY = 4
-"""What a stream reads ahead: some for its lanes together, some for each; 16 MiB with one lane. It has to outlast a pause of the
-reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
+_MESSAGES_READY = 2
+_LEAST_MESSAGES_READY = 4
+"""What a stream reads ahead: some for its lanes together, and some messages for each; 16 MiB with one lane. It has to outlast a
+pause of the reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
 
 _OPENING_BYTES = 128 << 10
 """What messages are filled to until each lane has had the bytes of a usual one. Smaller ones gain little: TCP sends its first
@@ -118,7 +118,9 @@ class Streams:
             feed=feed,
             pool=self._pool,
             ledger=self._ledger,
-            limit_bytes=max(_READY_BYTES + _READY_BYTES_PER_LANE * lanes, _MESSAGES_READY * message_bytes),
+            limit_bytes=max(
+                _READY_BYTES + _MESSAGES_READY * lanes * message_bytes, _LEAST_MESSAGES_READY * message_bytes
+            ),
             label=label,
             pace=(
                 PaceKeeper(self._clock, message_bytes=message_bytes, least_bytes=(lanes + 1) * message_bytes)

@@ -39,6 +39,9 @@ _CONTROL_THREAD, _LANE_THREAD = 1, 2
 
 _CURVE_KEY_BYTES = 32
 
+_MORE_FOLLOWS = int(zmq.SNDMORE) | int(zmq.DONTWAIT)
+"""Joined once: joining flags of an enumeration takes longer than handing over a message's header."""
+
 _HANDSHAKE_MS = 5_000
 """A connection that has not said who it is by then is closed: three round trips of 300 ms take a second."""
 
@@ -62,7 +65,7 @@ class Lane:
         `payload` is not copied: it must not change until nothing refers to it any more.
         """
         try:
-            self.socket.send(header, zmq.SNDMORE | zmq.DONTWAIT)
+            self.socket.send(header, _MORE_FOLLOWS)
         except zmq.Again:
             return False
         self.socket.send(payload, copy=False)  # type: ignore[call-overload]  # pyzmq types no arrays, though it takes any buffer

@@ -254,7 +254,7 @@ def arguments() -> argparse.Namespace:
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one")
     add("--seed", metavar="N", type=int, default=0, help="of the order of the data and of the network (default: 0)")
     add("--deterministic", action="store_true", help="the same run gives the same network, bit by bit; slower on a GPU")
-    add("--prefetch", metavar="SIZE", default="256MiB", help="what a rank may take off the wire ahead (256MiB)")
+    add("--prefetch", metavar="SIZE", default="128MiB", help="what a rank may take off the wire ahead (128MiB)")
     add("--checkpoint", metavar="FILE", type=Path, help="saved after each epoch and at SIGTERM; all ranks must see it")
     add("--checkpoint-every", metavar="STEPS", type=int, default=0, help="and after so many steps")
     add("--resume", action="store_true", help="go on from the checkpoint if it is there, also with other ranks")

@@ -12,20 +12,20 @@ from emlio.wire.limits import MAX_LANES
 __all__ = ["are_enough", "lanes_for", "lanes_to_reserve"]
 
 _TARGET_BYTES_PER_S = 1_250_000_000
-"""10 Gbit/s: what a storage node's link usually is. A slower link is filled by fewer, and more do not hurt it much."""
+"""10 Gbit/s: what a storage node's link usually is. A slower link is filled by fewer, which leaves some to spare while connections
+recover from a loss one by one. More than it takes would cost both ends processor time and memory."""
 
 _USABLE = 0.85
 """The part of a socket buffer that is payload in flight, as measured at 30 ms."""
 
-_RESERVE = 1.5
-"""Connections recover from a loss one by one; half as many again keep the link full meanwhile."""
-
 _SHORT_PATH_NS = 1_000_000
 """Below one millisecond a single connection reaches any link's rate, and the figure is mostly scheduling noise."""
 
-
 _MOST_TOO_MANY = 2
 """Where a daemon's buffers are larger than was thought: what so many lanes cost more is less than what their haste is worth."""
+
+_FEWEST_ENOUGH = 0.66
+"""Where they are smaller: with two thirds of the lanes a stream is nearly as fast."""
 
 
 def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: int, most: int = MAX_LANES) -> int:
@@ -34,7 +34,7 @@ def lanes_for(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_bytes: 
         return 1
     # Half of a receive buffer is the kernel's own bookkeeping.
     buffer = max(min(send_buffer_bytes, receive_buffer_bytes // 2) * _USABLE, 1.0)
-    needed = _TARGET_BYTES_PER_S * round_trip_ns / 1e9 * _RESERVE / buffer
+    needed = _TARGET_BYTES_PER_S * round_trip_ns / 1e9 / buffer
     return max(1, min(MAX_LANES, most, -int(-needed // 1)))
 
 
@@ -56,4 +56,4 @@ def are_enough(reserved: int, needed: int) -> bool:
         reserved: how many were asked for then.
         needed: how many would be now.
     """
-    return needed / _RESERVE <= reserved <= needed * _MOST_TOO_MANY
+    return needed * _FEWEST_ENOUGH <= reserved <= needed * _MOST_TOO_MANY

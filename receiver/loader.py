@@ -83,7 +83,7 @@ class EmlioLoader:
         to: str | None = None,
         device: str | None = None,
         in_order: bool = True,
-        prefetch: "str | int" = "256MiB",
+        prefetch: "str | int" = "128MiB",
         timeout: "str | float" = "60s",
         heartbeat: "str | float" = "3s",
         on_error: str = "raise",

@@ -147,12 +147,14 @@ class Lane:
         The memory lives as long as a view of it does.
         """
         try:
-            first = self.socket.recv(zmq.DONTWAIT)
+            frame = self.socket.recv(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
+        first = frame.bytes
         others: list[memoryview] = []
-        while self.socket.rcvmore:
-            others.append(self.socket.recv(copy=False).buffer)
+        while frame.more:
+            frame = self.socket.recv(copy=False)
+            others.append(frame.buffer)
         return first, others
 
     def close(self) -> None:

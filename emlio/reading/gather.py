@@ -21,9 +21,9 @@ from emlio.reading.files import OpenShards
 
 __all__ = ["Gatherer", "ShortReadError", "run_starts"]
 
-_LONG_RUN_BYTES = 256 << 10
-"""From this mean length of a run on, one pread a run costs less than pinning its pages one by one. Below, every pread would give
-the interpreter's lock away and wait to get it back."""
+_LONG_RUN_BYTES = 64 << 10
+"""From this mean length of a run on, one pread a run costs less than pinning its pages one by one, which also have to be mapped
+when they are first met. Below, every pread would give the interpreter's lock away and wait to get it back."""
 
 _IOV_MAX = 1024
 

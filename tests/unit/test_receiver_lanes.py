@@ -17,8 +17,8 @@ def test_a_short_path_takes_one_connection_whatever_the_buffers(round_trip_ns: i
     assert lanes_for(round_trip_ns, buffer, buffer) == 1
 
 
-def test_thirty_milliseconds_with_stock_buffers_take_about_sixteen() -> None:
-    assert 14 <= lanes_for(30 * _MS, _STOCK, 2 * _STOCK) <= 18
+def test_thirty_milliseconds_with_stock_buffers_take_about_eleven() -> None:
+    assert 10 <= lanes_for(30 * _MS, _STOCK, 2 * _STOCK) <= 12
 
 
 def test_a_long_path_with_small_buffers_is_bounded() -> None:
