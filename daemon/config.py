@@ -21,8 +21,8 @@ __all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange", "parse_path
 
 _MESSAGE_MOST = 4 << 20
 _MESSAGE_LEAST = 2 << 20
-"""Of messages sized by themselves. At 4 MiB the work per message is a tenth of the work per byte; more gains little. With many lanes 2 MiB
-still cost both ends a tenth less a byte than 1 MiB, and half of the memory that 4 MiB would take."""
+"""Of messages sized by themselves. At 4 MiB the work per message is a tenth of the work per byte; more gains little. With many
+lanes 2 MiB still cost both ends a tenth less a byte than 1 MiB, and half of the memory that 4 MiB would take."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")

@@ -12,8 +12,8 @@ from emlio.wire.limits import MAX_LANES
 __all__ = ["are_enough", "lanes_for", "lanes_to_reserve"]
 
 _TARGET_BYTES_PER_S = 1_250_000_000
-"""10 Gbit/s: what a storage node's link usually is. A slower link is filled by fewer, which leaves some to spare while connections
-recover from a loss one by one. More than it takes would cost both ends processor time and memory."""
+"""10 Gbit/s: what a storage node's link usually is. A slower link is filled by fewer, which leaves some to spare while
+connections recover from a loss one by one. More than it takes would cost both ends processor time and memory."""
 
 _USABLE = 0.85
 """The part of a socket buffer that is payload in flight, as measured at 30 ms."""
