@@ -104,7 +104,7 @@ class Streams:
         feed = Feed(
             plan=agreed.plan,
             rank=machine.hello.rank,
-            position=StreamPosition(epoch=order.epoch, origin=order.origin, slot=order.slot),
+            position=StreamPosition(epoch=order.epoch, origin=order.origin, slot=order.slot, end=order.end or None),
             owned=owned,
             local=agreed.local,
             shards=served.files,

@@ -47,6 +47,7 @@ class LoaderConfig:
         verify: which records are checked against their CRC32C.
         trust: this host's keys, and how data may be protected.
         pace: "race", or "energy": no further ahead than the user's own pace asks for.
+        epochs: how many there are in all, counted from epoch 0; None where nobody knows.
     """
 
     address: Address
@@ -67,6 +68,7 @@ class LoaderConfig:
     verify: str
     trust: Trust = field(default_factory=Trust)
     pace: Pace = "race"
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
         if not is_whole(self.batch_size) or self.batch_size < 1:
@@ -85,6 +87,13 @@ class LoaderConfig:
             raise ConfigError(f"verify must be one of {', '.join(VERIFY)}, got {self.verify!r}")
         if self.pace not in PACES:
             raise ConfigError(f"pace must be one of {', '.join(PACES)}, got {self.pace!r}")
+        if self.epochs is not None and (not is_whole(self.epochs) or self.epochs < 1):
+            raise ConfigError(f"epochs must be a whole number of at least 1, or None, got {self.epochs!r}")
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse an epoch after the last one."""
+        if self.epochs is not None and epoch >= self.epochs:
+            raise ConfigError(f"an epoch must be below the {self.epochs} that the loader was told of, got {epoch}")
 
     @property
     def saves_energy(self) -> bool:

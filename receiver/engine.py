@@ -18,6 +18,7 @@ from emlio.clock import Clock
 from emlio.energy.clocks import ClockFit
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import Plan
+from emlio.reading.course import StreamPosition
 from emlio.receiver.address import Address, Peer
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.crew import Crew
@@ -317,7 +318,8 @@ class Engine:
         self._intake.begin(reorder, generation)
         if self._local is not None:
             self._local.owned = self._crew.flow.owners == self._crew.local_number
-            self._local.open(agreement.plan, self._config.rank, epoch, origin)
+            position = StreamPosition(epoch=epoch, origin=origin, slot=0, end=self._config.epochs)
+            self._local.open(agreement.plan, self._config.rank, position)
         self._crew.go_to(reorder, epoch, origin)
 
     def _receive_data(self, daemon: Source, tap: Tap) -> None:

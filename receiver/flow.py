@@ -23,6 +23,7 @@ from emlio.receiver.source import Source, Sources
 from emlio.receiver.transport import receive_buffer_bytes
 from emlio.session.instructions import RankInstruction
 from emlio.session.states import RankState
+from emlio.session.stream_wanted import StreamWanted
 from emlio.units import format_duration
 
 __all__ = ["Flow", "few"]
@@ -176,19 +177,24 @@ class Flow:
         needed = lanes_for(round_trip_ns, welcome.send_buffer_bytes, buffer_bytes)
         lanes = source.lanes_to_order(needed, max(welcome.max_lanes, 1))
         owned = np.packbits(self.owners == source.number, bitorder="little").tobytes()
-        pace = self._config.pace
-        order = source.machine.open(
-            epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, now_ns=now_ns, pace=pace
+        wanted = StreamWanted(
+            epoch=epoch,
+            origin=origin,
+            slot=slot,
+            owned=owned,
+            lanes=lanes,
+            pace=self._config.pace,
+            end=self._config.epochs,
         )
-        self._carry_out(source, order)
+        self._carry_out(source, source.machine.open(wanted, now_ns))
 
     # ---- what does not come ---------------------------------------------------------------------------------------
 
     def watch(self, now_ns: int, *, hungry: bool) -> None:
         """Time has passed: notice messages that were lost without a trace, and a daemon that is waited for."""
         reorder = self._reorder
-        if reorder is None:
-            return
+        if reorder is None or reorder.next_epoch == self._config.epochs:
+            return  # nothing is waited for, or nothing any more
         key = (reorder.next_epoch, reorder.next_step)
         if key != self._key:
             self._key, self._waits_since_ns = key, now_ns

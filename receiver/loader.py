@@ -84,6 +84,7 @@ class EmlioLoader:
         device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "128MiB",
+        epochs: int | None = None,
         timeout: "str | float" = "60s",
         heartbeat: "str | float" = "3s",
         on_error: str = "raise",
@@ -124,8 +125,8 @@ class EmlioLoader:
             to: "torch" or "numpy"; torch where it is installed.
             device: "cpu", or "cuda" or "cuda:1": there the pipeline runs, or thither batches are copied beside other work.
             in_order: False hands out whichever batch is whole, which hides a slow daemon but gives up the order.
-            prefetch: what may be taken off the wire before it is asked for; bounds this process's memory, see
-                docs/architecture.md.
+            prefetch: what may be taken off the wire before it is asked for; bounds this process's memory.
+            epochs: how many there are in all, from epoch 0 on; nothing is sent that lies behind the last. None: as if for ever.
             timeout: how long a daemon may say nothing, or a batch stay incomplete, before that is an error.
             heartbeat: how long a daemon may say nothing before it is called again, and its part asked of those with copies.
             on_error: what becomes of a record that fails its check: "raise", "skip" (the batch is shorter) or "replace" (by
@@ -185,6 +186,7 @@ class EmlioLoader:
             on_error=on_error,
             verify=verify,
             pace=pace,
+            epochs=epochs,
         )
         self._show_progress = progress
         self._tally = Tally(skips=on_error == "skip")
@@ -263,6 +265,7 @@ class EmlioLoader:
         """The next iteration is of this epoch. Naming the one that comes anyway changes nothing, so a resume goes on."""
         if not is_whole(epoch) or epoch < 0:
             raise ConfigError(f"an epoch must be a whole number of at least 0, got {epoch!r}")
+        self._config.check_epoch(epoch)
         self._check_usable()
         if self._handed is not None:
             self._leave_iteration()
@@ -308,6 +311,7 @@ class EmlioLoader:
             check_world(self.rank, self.world_size)
         if self._handed is not None:
             self._leave_iteration()
+        self._config.check_epoch(self.epoch)
         bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
         resumes = self.remaining < len(self)
         notes = self._energy.begin(self.epoch, resumes=resumes) if self._energy is not None else None

@@ -104,13 +104,13 @@ class LocalShards:
         self._closed = False
         self._thread = Thread(target=self._run, name="emlio-local", daemon=True)
 
-    def open(self, plan: Plan, rank: int, epoch: int, origin: int) -> None:
+    def open(self, plan: Plan, rank: int, position: StreamPosition) -> None:
         """Drop what was read, and read from this position on."""
         numbers = np.array([self._numbers.get(entry.name, -1) for entry in plan.catalog.shards], np.int64)
         feed = Feed(
             plan=plan,
             rank=rank,
-            position=StreamPosition(epoch=epoch, origin=origin, slot=0),
+            position=position,
             owned=self.owned,
             local=numbers,
             shards=self._shards,
@@ -173,7 +173,7 @@ class LocalShards:
             with self._changed:
                 if generation == self._generation:
                     if message is None:
-                        # Failed, or an order that never changes and holds nothing for this rank: no more will come.
+                        # Failed, or that was the last epoch, or an order that never changes and holds nothing for this rank.
                         self._feed, self._error = None, error
                     else:
                         self._ready.append(message)

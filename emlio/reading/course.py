@@ -29,11 +29,19 @@ _CHUNK = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """Where in the endless sequence of epochs a stream begins."""
+    """Where in the endless sequence of epochs a stream begins, and where it ends.
+
+    Attributes:
+        epoch: the first.
+        origin: samples of it, over all ranks, that are not wanted any more.
+        slot: the rank's sample of what is left of it.
+        end: the first epoch that is not wanted; None where all are.
+    """
 
     epoch: int
     origin: int
     slot: int
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +116,7 @@ class Course:
     opening: Opening = NO_OPENING
 
     def messages(self, position: StreamPosition) -> Iterator[MessagePlan]:
-        """All from a position on; without end, or none at all.
+        """All from a position on; without end where it names none, or none at all.
 
         Raises:
             DatasetError: a record is too long for a message.
@@ -118,7 +126,7 @@ class Course:
         records = int(np.diff(self.plan.catalog.bases)[self.owned].sum())
         # An order that never changes and an epoch without a record for this rank mean that none will ever come.
         fixed = self.plan.spec.shuffle.mode is ShuffleMode.NONE
-        while True:
+        while position.end is None or epoch < position.end:
             found = bool(origin or slot)
             for slots, shard, record in walk(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, _CHUNK):
                 found = True

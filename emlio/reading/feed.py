@@ -24,7 +24,7 @@ _AHEAD = 3
 
 
 class Feed:
-    """The messages of one stream from a position on, without end."""
+    """The messages of one stream from a position on."""
 
     def __init__(
         self,

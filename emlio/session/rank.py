@@ -16,6 +16,7 @@ from emlio.session.pings import Pings
 from emlio.session.reservation import ReservedLanes
 from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
+from emlio.session.stream_wanted import StreamWanted
 from emlio.units import format_duration
 from emlio.wire.control import (
     CatalogPart,
@@ -25,9 +26,7 @@ from emlio.wire.control import (
     Fault,
     Goodbye,
     Hello,
-    Open,
     Opened,
-    Pace,
     PlanOffer,
     PlanReply,
     Pong,
@@ -126,18 +125,13 @@ class RankSession:
         self._offer, self._catalog = offer, catalog
         return [self._ask(offer, now_ns)]
 
-    def open(
-        self, *, epoch: int, origin: int, slot: int, owned: bytes, lanes: int, now_ns: int, pace: Pace = "race"
-    ) -> list[RankInstruction]:
-        """Ask for the stream from a position on; replaces the one before."""
+    def open(self, wanted: StreamWanted, now_ns: int) -> list[RankInstruction]:
+        """Ask for this stream; replaces the one before."""
         self._move("open", LocalProtocolError)
         self.stream += 1
         self.report = PeerReport()
-        session, stream = self.session, self.stream
-        order = Open(
-            session=session, stream=stream, epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, pace=pace
-        )
-        return [*self._lanes.ordered(stream), self._ask(order, now_ns)]
+        order = wanted.order(self.session, self.stream)
+        return [*self._lanes.ordered(self.stream), self._ask(order, now_ns)]
 
     def stop(self) -> list[RankInstruction]:
         """Ask for nothing any more; the conversation goes on. Does nothing where there is no stream."""

@@ -31,6 +31,7 @@ from emlio.session.instructions import (
     StreamOpened,
 )
 from emlio.session.rank import RankSession
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link
 from emlio.wire.control import (
@@ -165,7 +166,9 @@ class SessionPair:
     def open(self, *, epoch: int = 0, origin: int = 0, slot: int = 0) -> None:
         """Ask for a stream from a position on."""
         now_ns = self._clock.monotonic_ns()
-        self._at_rank(self.rank.open(epoch=epoch, origin=origin, slot=slot, owned=b"\x07", lanes=2, now_ns=now_ns))
+        self._at_rank(
+            self.rank.open(StreamWanted(epoch=epoch, origin=origin, slot=slot, owned=b"\x07", lanes=2), now_ns=now_ns)
+        )
 
     def ask_sizes(self, shard: str, first: int, count: int) -> None:
         """Ask how long records are."""

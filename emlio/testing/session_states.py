@@ -9,6 +9,7 @@ import msgspec
 from emlio.session.daemon import DaemonSession
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
 from emlio.wire.control import Open, Opened, PlanReply, ShardsReply, Welcome
 from emlio.wire.protection import CLEAR
@@ -62,7 +63,7 @@ def rank_in(state: RankState, protection: str = CLEAR, *, reserve: int = 0) -> R
     rank.receive(PlanReply(need_catalog=False), 0)
     if state is RankState.READY:
         return rank
-    rank.open(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1, now_ns=0)
+    rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1), now_ns=0)
     if state is RankState.OPENING:
         return rank
     rank.receive(Opened(stream=1, ports=[6001]), 0)

@@ -226,7 +226,7 @@ class PlanReply(_Message, frozen=True, kw_only=True):
 
 
 class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
-    """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, for ever.
+    """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, up to epoch `end`; for ever where that is 0.
 
     It replaces the session's stream, if there is one: opening again is how everything is recovered. The pace says whether to
     read as far ahead as there is room, or no further than I need.
@@ -240,6 +240,7 @@ class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
     owned: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARDS // 8 + 1)]
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
     pace: Pace = "race"
+    end: Count = 0
 
 
 class Reserve(_Message, frozen=True, kw_only=True):

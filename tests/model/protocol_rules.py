@@ -24,6 +24,7 @@ from emlio.receiver.reorder import LaneOrder, Reorder
 from emlio.receiver.window import Window
 from emlio.session.instructions import StreamOpened
 from emlio.session.rank import RankSession
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
 from emlio.tfrecord import check_frames, frame
 from emlio.wire.control import Opened, PlanReply, ShardsReply, Welcome
@@ -221,7 +222,7 @@ class Rules:
         rank.offer(example_offer(1), rows, 0)
         rank.receive(PlanReply(need_catalog=False), 0)
         for _ in range(ordered):
-            rank.open(epoch=0, origin=0, slot=0, owned=b"\1", lanes=1, now_ns=0)
+            rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\1", lanes=1), now_ns=0)
         if stopped:
             rank.stop()
         return any(isinstance(told, StreamOpened) for told in rank.receive(Opened(stream=answered, ports=[6001]), 0))

@@ -60,3 +60,24 @@ def test_the_first_messages_are_smaller_until_they_add_up_to_the_opening(tmp_pat
         sizes = [next(messages).size_bytes for _ in range(12)]
         # 40 records are an epoch, and no message has records of two; the next epochs have no opening of their own.
         assert sizes == [2000, 2000, 2000, 8000, 8000, 8000, 8000, 2000, 8000, 8000, 8000, 8000]
+
+
+def test_a_stream_ends_before_the_epoch_that_is_not_wanted(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "numbers", records=40, shards=2, payload=1000 - FRAME_BYTES)
+    with open_dataset("numbers", tmp_path / "numbers") as dataset:
+        course = Course(
+            plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse("global"))),
+            rank=0,
+            owned=np.ones(2, np.bool_),
+            local=np.arange(2),
+            dataset=dataset,
+            message_bytes=8000,
+        )
+        messages = list(course.messages(StreamPosition(epoch=1, origin=0, slot=20, end=3)))
+        assert [(m.epoch, m.slot) for m in messages] == [
+            (1, 20),
+            (1, 28),
+            (1, 36),
+            *((2, at) for at in range(0, 40, 8)),
+        ]
+        assert list(course.messages(StreamPosition(epoch=3, origin=0, slot=0, end=3))) == []

@@ -15,6 +15,7 @@ from emlio.session.instructions import (
     StreamOpened,
 )
 from emlio.session.states import DaemonState, RankState
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
 from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows
@@ -145,7 +146,9 @@ def test_a_daemon_that_was_never_there_is_an_error_that_names_address_and_remedy
 def test_a_question_without_an_answer_ends_at_its_deadline_although_the_daemon_still_answers_pings() -> None:
     talk = _Talk(SessionSettings(timeout_ns=3 * _S))
     pair = talk.to_ready()
-    pair.rank.open(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1, now_ns=talk.clock.monotonic_ns())  # is lost
+    pair.rank.open(
+        StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=talk.clock.monotonic_ns()
+    )  # is lost
     talk.run(2_900 * _MS)
     assert not pair.failed
     assert pair.rank.silence_ns(talk.clock.monotonic_ns()) < 1_500 * _MS

@@ -21,6 +21,7 @@ from emlio.session.instructions import (
 from emlio.session.rank import RankSession
 from emlio.session.reservation import RESERVED_NS
 from emlio.session.states import DaemonState, RankState
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
 from emlio.testing.session_pair import SessionPair, SessionSettings, example_hello, example_offer, example_rows
@@ -46,7 +47,9 @@ def _holding(state: RankState = RankState.READY) -> RankSession:
 
 
 def _order(rank: RankSession, now_ns: int = 0) -> list[RankInstruction]:
-    return rank.open(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=rank.reserved_lanes or 5, now_ns=now_ns)
+    return rank.open(
+        StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=rank.reserved_lanes or 5), now_ns=now_ns
+    )
 
 
 def _kept(state: DaemonState = DaemonState.AGREED) -> DaemonSession:

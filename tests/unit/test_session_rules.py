@@ -27,6 +27,7 @@ from emlio.session.instructions import (
 )
 from emlio.session.rank import PeerReport, RankSession
 from emlio.session.states import DaemonState, RankState
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
 from emlio.testing.session_states import daemon_in, example_open, example_welcome, rank_in
 from emlio.wire.control import (
@@ -174,7 +175,7 @@ def _ask(rank: RankSession, call: str) -> None:
     elif call == "offer":
         rank.offer(example_offer(7), _ROWS, 0)
     else:
-        rank.open(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1, now_ns=0)
+        rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=0)
 
 
 def test_the_shell_may_agree_only_to_what_it_judges() -> None:
@@ -288,7 +289,7 @@ def test_a_fault_becomes_the_error_it_is(fault: Fault, kind: type[EmlioError]) -
 
 def test_a_fault_of_a_stream_that_was_replaced_is_ignored() -> None:
     rank = rank_in(RankState.STREAMING)
-    rank.open(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1, now_ns=0)
+    rank.open(StreamWanted(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1), now_ns=0)
     assert rank.receive(Fault(stream=1, code="dataset", text="t"), 0) == []
     assert rank.state is RankState.OPENING
 
@@ -350,7 +351,7 @@ def test_a_question_asked_of_a_daemon_that_is_silent_already_gives_it_no_more_ti
     rank = rank_in(RankState.STREAMING)
     for second in range(1, 7):
         assert not any(isinstance(instruction, Failed) for instruction in rank.tick(second * _S))
-    rank.open(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1, now_ns=6 * _S)
+    rank.open(StreamWanted(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1), now_ns=6 * _S)
     told = [(second, told) for second in range(7, 12) for told in rank.tick(second * _S) if isinstance(told, Failed)]
     assert [second for second, _ in told] == [10]
 
@@ -376,7 +377,7 @@ def test_a_stream_that_is_taken_back_can_be_opened_again_and_a_late_answer_to_it
     assert rank.state is RankState.READY
     assert rank.stop() == []
     assert rank.receive(Opened(stream=1, ports=[6001]), 0) == []
-    rank.open(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1, now_ns=0)
+    rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=0)
     assert rank.receive(Opened(stream=1, ports=[6001]), 0) == []
     assert rank.receive(Opened(stream=2, ports=[6002]), 0)[-1] == StreamOpened(stream=2, ports=(6002,))
 

@@ -25,6 +25,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         seed=order["seed"],
         rank=0,
         world_size=1,
+        epochs=order["epochs"],
         **(_decoding() if order["decode"] else usual),
     ) as loader:
         graph: Any = import_module("training_graph") if order["decode"] else None

@@ -3,6 +3,7 @@
 Covers: its dataset under PyTorch's DataLoader. Does not cover: decoding, other stores than S3.
 """
 
+import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,6 +15,8 @@ from typing import Any
 __all__ = ["convert", "open_source", "prepared"]
 
 _ACCESS, _SECRET = "race", "race-secret"
+_NEW_MOUNTS = 0x20000
+_RECURSIVE, _PRIVATE = 0x4000, 0x40000
 _streaming: Any = import_module("streaming")
 _data: Any = import_module("torch.utils.data")
 
@@ -35,9 +38,25 @@ def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         "AWS_SECRET_ACCESS_KEY": _SECRET,
         "AWS_REGION": "us-east-1",
     }
+    _have_shared_memory_alone()
     tempfile.tempdir = str(Path(order["folder"]) / "locks")
     os.makedirs(tempfile.tempdir, exist_ok=True)
     yield order
+
+
+def _have_shared_memory_alone() -> None:
+    """Its workers agree through shared memory of fixed names, which one that was cut leaves behind and the next one believes.
+
+    So it gets a /dev/shm of its own that ends with it. Without root there is only its own way to remove what others left.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    own = (
+        libc.unshare(_NEW_MOUNTS) == 0
+        and libc.mount(b"none", b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None) == 0
+        and libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(0), None) == 0
+    )
+    if not own:
+        _streaming.base.util.clean_stale_shared_memory()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from emlio.errors import EmlioError, LocalProtocolError
 from emlio.session.instructions import Failed, RankInstruction, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
+from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.session_pair import example_hello, example_offer, example_rows
 from emlio.testing.session_states import rank_in
 from emlio.wire.control import ControlMessage, decode_control, encode_control
@@ -55,7 +56,7 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
             case 1 | 2:
                 return rank.offer(example_offer(rank.session), draws.choice((_ROWS, *[_ROWS[:3]] * 14, ())), now_ns)
             case 3 | 4:
-                return rank.open(epoch=0, origin=0, slot=small, owned=b"\x1f", lanes=2, now_ns=now_ns)
+                return rank.open(StreamWanted(epoch=0, origin=0, slot=small, owned=b"\x1f", lanes=2), now_ns=now_ns)
             case 5:
                 return rank.stop()
             case 8:
