@@ -15,6 +15,7 @@ from emlio.errors import DatasetError, EmlioError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading.course import StreamPosition
 from emlio.receiver.intake import Message
 from emlio.receiver.local import LocalShards
 from emlio.shards.dataset import open_dataset
@@ -100,6 +101,13 @@ def _plan(folder: Path, shuffle: str = "global", batch_size: int = 8, world_size
         return Plan(Catalog(shards=dataset.entries), spec)
 
 
+def _from(epoch: int, origin: int) -> StreamPosition:
+    return StreamPosition(epoch=epoch, origin=origin, slot=0)
+
+
+_START = _from(0, 0)
+
+
 def _records(message: Message) -> list[bytes]:
     """A message's records, each checked."""
     run = check_frames(message.payload, message.sizes, verify=True)
@@ -112,7 +120,7 @@ def test_the_records_of_a_rank_come_in_the_plans_order_epoch_after_epoch(tmp_pat
     made = make_dataset(tmp_path, records=50, shards=3)
     plan = _plan(tmp_path, shuffle, world_size=2)
     with _reading(tmp_path) as reader:
-        reader.shards.open(plan, 1, 4, 0)
+        reader.shards.open(plan, 1, _from(4, 0))
         for epoch in range(4, 8):
             ids = plan.epoch(epoch).ids(1, 0, plan.epoch(epoch).slots(1))
             came: list[bytes] = []
@@ -130,7 +138,7 @@ def test_only_the_shards_that_are_read_here_are_read(tmp_path: Path) -> None:
     plan = _plan(tmp_path, "none")
     with _reading(tmp_path) as reader:
         reader.shards.owned = np.array([False, True, False])
-        reader.shards.open(plan, 0, 0, 0)
+        reader.shards.open(plan, 0, _START)
         message = reader.take()
         assert (message.header.slot, message.header.count) == (10, 10)
         assert [int.from_bytes(record[:8], "little") for record in _records(message)] == list(range(10, 20))
@@ -140,10 +148,10 @@ def test_with_no_shard_to_read_here_nothing_comes(tmp_path: Path) -> None:
     make_dataset(tmp_path, records=30, shards=3)
     with _reading(tmp_path) as reader:
         reader.shards.owned = np.zeros(3, np.bool_)
-        reader.shards.open(_plan(tmp_path), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path), 0, _START)
         assert reader.shards.first() is None
         reader.shards.owned = np.ones(3, np.bool_)
-        reader.shards.open(_plan(tmp_path), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path), 0, _START)
         assert sum(reader.take().header.count for _ in range(2)) == 60
 
 
@@ -152,10 +160,10 @@ def test_an_order_without_a_record_for_this_rank_is_no_end_of_the_thread(tmp_pat
     plan = _plan(tmp_path, "none", batch_size=10, world_size=2)
     with _reading(tmp_path) as reader:
         reader.shards.owned = np.array([True, False])
-        reader.shards.open(plan, 1, 0, 0)
+        reader.shards.open(plan, 1, _START)
         assert select.select([reader.waker.fileno()], [], [], _FOR_EVER_S)[0]
         assert reader.shards.first() is None
-        reader.shards.open(plan, 0, 0, 0)
+        reader.shards.open(plan, 0, _START)
         assert reader.take().header.count == 10
 
 
@@ -174,7 +182,7 @@ def test_reading_ahead_is_bounded_while_nobody_takes_and_goes_on_for_who_does(
     made = make_dataset(tmp_path, records=records, shards=1, payload=size_bytes)
     clock = _CountingClock()
     with _reading(tmp_path, clock) as reader:
-        reader.shards.open(_plan(tmp_path, "none"), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path, "none"), 0, _START)
         assert clock.rests_after(messages)
         assert clock.messages == messages
         for number in range(3 * messages):
@@ -189,7 +197,7 @@ def test_a_position_drops_what_was_read_and_the_next_message_is_the_first_from_t
     with _reading(tmp_path) as reader:
         for number in range(60):  # without a wait in between, so that the thread is met wherever it is
             epoch, origin = number % 7, number * 7 % 60
-            reader.shards.open(plan, 0, epoch, origin)
+            reader.shards.open(plan, 0, _from(epoch, origin))
             if number % 3 == 0:
                 continue
             message = reader.take()
@@ -203,7 +211,7 @@ def test_a_new_position_frees_the_room_of_what_was_dropped(tmp_path: Path) -> No
     clock = _CountingClock()
     with _reading(tmp_path, clock) as reader:
         for messages in (16, 32, 48):
-            reader.shards.open(_plan(tmp_path), 0, 0, 0)
+            reader.shards.open(_plan(tmp_path), 0, _START)
             assert clock.rests_after(messages)
             assert clock.messages == messages
 
@@ -212,7 +220,7 @@ def test_bytes_that_were_taken_stay_as_they_are_while_reading_goes_on(tmp_path: 
     made = make_dataset(tmp_path, records=40, shards=2, payload=100_000)
     plan = _plan(tmp_path)
     with _reading(tmp_path) as reader:
-        reader.shards.open(plan, 0, 0, 0)
+        reader.shards.open(plan, 0, _START)
         kept = [reader.take() for _ in range(4)]
         for _ in range(60):
             reader.take()
@@ -227,7 +235,7 @@ def test_an_error_comes_after_the_messages_before_it_and_again_for_who_asks_agai
         changed = tmp_path / "train-00001-of-00002.tfrecord"
         plan = _plan(tmp_path, "none")
         os.utime(changed, ns=(1, 1))
-        reader.shards.open(plan, 0, 0, 0)
+        reader.shards.open(plan, 0, _START)
         assert clock.rests_after(4)  # it has failed before the first message is taken
         assert [_records(reader.take()) for _ in range(3)] == [[record] for record in made[:3]]
         for _ in range(2):
@@ -243,10 +251,10 @@ def test_a_new_position_forgets_an_error_that_nobody_was_told(tmp_path: Path) ->
         before = changed.stat()
         plan = _plan(tmp_path, "none")
         os.utime(changed, ns=(1, 1))
-        reader.shards.open(plan, 0, 0, 0)
+        reader.shards.open(plan, 0, _START)
         assert clock.rests_after(4)
         os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
-        reader.shards.open(plan, 0, 0, 0)
+        reader.shards.open(plan, 0, _START)
         assert [_records(reader.take()) for _ in range(6)] == [[record] for record in made]
 
 
@@ -267,7 +275,7 @@ def test_a_shard_that_changes_while_it_is_read_is_an_error_that_names_it(
     make_dataset(tmp_path / "numbers", records=20, shards=1, payload=size_bytes)
     (path,) = (tmp_path / "numbers").glob("*.tfrecord")
     with _reading(tmp_path / "numbers") as reader:
-        reader.shards.open(_plan(tmp_path / "numbers"), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path / "numbers"), 0, _START)
         for _ in range(3):
             reader.take()
         change(path)
@@ -291,7 +299,7 @@ def _take_for_ever(reader: _Reader) -> None:
 def test_a_disk_that_fails_is_an_error_that_names_the_directory(tmp_path: Path) -> None:
     make_dataset(tmp_path, records=20, shards=1)
     with _reading(tmp_path, _CountingClock(OSError(5, "Input/output error"), after=1)) as reader:
-        reader.shards.open(_plan(tmp_path), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path), 0, _START)
         assert len(_records(reader.take())) == 20
         with pytest.raises(DatasetError, match=f"{tmp_path} must be readable: .*Input/output error"):
             reader.wait()
@@ -302,7 +310,7 @@ def test_a_defect_in_the_thread_reaches_who_waits_for_messages(
 ) -> None:
     make_dataset(tmp_path, records=20, shards=1)
     with _reading(tmp_path, _CountingClock(ZeroDivisionError("a defect"))) as reader:
-        reader.shards.open(_plan(tmp_path), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path), 0, _START)
         with pytest.raises(EmlioError, match=r"internal error while reading .*a defect"):
             reader.wait()
     assert "a defect" in caplog.text
@@ -314,7 +322,7 @@ def test_closing_ends_it_wherever_the_thread_is_and_may_be_repeated(tmp_path: Pa
     for taken in (None, 0, 1, 5, 20):  # None: it was never opened
         with _reading(tmp_path) as reader:
             if taken is not None:
-                reader.shards.open(plan, 0, 0, 0)
+                reader.shards.open(plan, 0, _START)
                 for _ in range(taken):
                     reader.take()
             reader.shards.close()
@@ -325,7 +333,7 @@ def test_closing_ends_it_wherever_the_thread_is_and_may_be_repeated(tmp_path: Pa
 def test_bytes_that_were_taken_outlive_the_end(tmp_path: Path) -> None:
     made = make_dataset(tmp_path, records=4, shards=1, payload=_MIB - FRAME_BYTES)
     with _reading(tmp_path) as reader:
-        reader.shards.open(_plan(tmp_path, "none"), 0, 0, 0)
+        reader.shards.open(_plan(tmp_path, "none"), 0, _START)
         message = reader.take()
     assert _records(message) == made[:1]
 
