@@ -4,6 +4,7 @@ Covers: starting and ending both, what they say, the time limit; a run that fail
 there are (emlio.benchmarks.race.race), what the figures mean (emlio.benchmarks.race.standing).
 """
 
+import logging
 import tempfile
 import time
 from contextlib import suppress
@@ -17,6 +18,7 @@ from emlio.benchmarks.link.choice import open_link
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
+from emlio.benchmarks.race.failure import in_short
 from emlio.benchmarks.race.host_time import children, trees_cpu_ns
 from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
@@ -26,6 +28,7 @@ from emlio.errors import TransportError
 
 __all__ = ["Job", "run_once", "warm"]
 
+_LOG: Final = logging.getLogger("emlio.benchmarks.race")
 _START_S: Final = 120.0
 """For imports and whatever a system does before its first epoch begins, on top of the contest's limit."""
 _END_S: Final = 45.0
@@ -100,7 +103,8 @@ def run_once(job: Job, joules: Joules | None) -> Run:
             with open_link(job.spec, job.kind) as link:
                 _carry_out(job, link, Path(folder), heard)
         except TransportError as error:
-            heard.failure = str(error)
+            _LOG.warning("%s: %s", job.name, error)
+            heard.failure = in_short(str(error))
     epochs = heard.epochs
     energy = joules.used(epochs[0].begun_ns, epochs[-1].ended_ns) if joules is not None and epochs else None
     return Run(
