@@ -93,6 +93,7 @@ def open_loader(
     trust: RankTrust | None = None,
     *,
     pace: Pace = "race",
+    prefetch: str = "128MiB",
 ) -> EmlioLoader:
     """The loader under test: every record checked, handed out as memory views or as decoded fields."""
     decoded = data.kind == "example"
@@ -111,6 +112,7 @@ def open_loader(
         daemon_key=trust.daemon_key if trust is not None else None,
         encryption=trust.encryption if trust is not None else "auto",
         pace=pace,
+        prefetch=prefetch,
     )
 
 

@@ -37,6 +37,8 @@ _QUICK_BATCHES: Final = 12
 _OWN_PROCESS: Final = 0
 _REST_S: Final = 0.3
 """After the loader's end, for the daemon to drop what it had read."""
+_PREFETCH: Final = "256MiB"
+"""Of both paces, so that figures of different days can be compared whatever a loader's default is."""
 
 FIGURES: Final = ("last epoch", "daemon CPU", "rank CPU", "daemon switches", "rank switches")
 
@@ -115,7 +117,9 @@ def _edge(daemon_pid: int) -> _Edge:
 def consume(orders: bytes) -> None:
     """The rank's side: some epochs, with a sleep for each batch."""
     order = msgspec.json.decode(orders, type=_Order)
-    with open_loader(order.address, order.data, order.batch_records, "global", pace=order.pace) as loader:
+    with open_loader(
+        order.address, order.data, order.batch_records, "global", pace=order.pace, prefetch=_PREFETCH
+    ) as loader:
         edges, waits_ns = [_edge(order.daemon_pid)], [0]
         for _ in range(order.epochs):
             for batch in loader:
