@@ -14,8 +14,8 @@ from emlio.benchmarks.link.ping import ping_ns
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.link.throughput import measure_load
 from emlio.benchmarks.link_figures import LinkSample, link_figures
+from emlio.benchmarks.link_settings import LinkSettings
 from emlio.benchmarks.results import Results
-from emlio.benchmarks.settings import LinkSettings
 from emlio.progress import Progress
 
 __all__ = ["run_link"]
@@ -42,12 +42,12 @@ def run_link(settings: LinkSettings) -> Results:
         for _ in range(rounds):
             for rtt_ns in rtts_ns:
                 with open_link(LinkSpec(rtt_ns=rtt_ns, tuned=settings.tuned), kind) as link:
-                    idle = ping_ns(link, pings)
+                    idle, own_ns = ping_ns(link, pings), link.own_ns if link.kind is LinkKind.EMULATED else None
                     bar.add(1)
                     for count in streams:
                         load = measure_load(link, count, warm_up_s=warm_up_s, span_s=span_s, iperf=iperf)
-                        samples.append(LinkSample(rtt_ns=rtt_ns, pings_ns=idle, load=load))
-                        idle = ()
+                        samples.append(LinkSample(rtt_ns=rtt_ns, pings_ns=idle, own_ns=own_ns, load=load))
+                        idle, own_ns = (), None
                         bar.add(1)
     return Results(
         benchmark="link",

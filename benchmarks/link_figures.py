@@ -6,6 +6,7 @@ Covers: names of figures, bounds, text for people. Pure. Does not cover: measuri
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from emlio.benchmarks.link.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
 from emlio.benchmarks.link.spec import LinkSpec
@@ -17,7 +18,8 @@ from emlio.units import format_duration
 
 __all__ = ["LinkSample", "link_figures", "link_streams", "ping_name", "render_link", "stream_name"]
 
-_MS = 1e6
+_MS: Final = 1e6
+_OWN: Final = "the link's own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +29,19 @@ class LinkSample:
     Attributes:
         rtt_ns: that was asked for.
         pings_ns: of the idle link; may be none.
+        own_ns: what the link itself takes of a round trip; None where it does not say, or has said it in another sample.
         load: of the link alone.
     """
 
     rtt_ns: int
     pings_ns: tuple[int, ...]
+    own_ns: int | None = None
     load: Load
 
 
-def ping_name(rtt_ns: int) -> str:
-    """The figure of the pings, in ms."""
-    return f"round trip of {_asked(rtt_ns)}"
+def ping_name(rtt_ns: int, what: str = "") -> str:
+    """The figure of the pings, in ms; with `what`, of a part of them."""
+    return f"round trip of {_asked(rtt_ns)}" + (f": {what}" if what else "")
 
 
 def stream_name(rtt_ns: int, streams: int, what: str = "") -> str:
@@ -75,6 +79,9 @@ def link_figures(samples: Sequence[LinkSample], *, note: str, bounded: bool) -> 
                 note=note,
             )
         )
+        own = tuple(sample.own_ns / _MS for sample in chosen if sample.own_ns is not None)
+        if own:
+            figures.append(Figure(name=ping_name(rtt_ns, _OWN), unit="ms", values=own, note=note))
         for streams in dict.fromkeys(sample.load.streams for sample in chosen):
             loads = [sample.load for sample in chosen if sample.load.streams == streams]
             figures += _stream_figures(rtt_ns, streams, loads, note, bounded=bounded)
@@ -114,16 +121,16 @@ def render_link(results: Results) -> str:
     return "\n\n".join(
         (
             render(replace(results, figures=())),
-            _ping_table([(rtt, figures[ping_name(rtt)]) for rtt in rtts]),
+            _ping_table([(rtt, figures[ping_name(rtt)], figures.get(ping_name(rtt, _OWN))) for rtt in rtts]),
             _stream_table(figures, rtts, streams),
             results.figures[0].note,
         )
     )
 
 
-def _ping_table(chosen: Sequence[tuple[int, Figure]]) -> str:
-    table = [("round trip", "median", "5th..95th", "most", "unit", "pings", "must be", "")]
-    for rtt_ns, figure in chosen:
+def _ping_table(chosen: Sequence[tuple[int, Figure, Figure | None]]) -> str:
+    table = [("round trip", "median", "5th..95th", "most", "link's own", "unit", "pings", "must be", "")]
+    for rtt_ns, figure, own in chosen:
         found = summarise_pings([round(value * _MS) for value in figure.values])
         bounds = " and ".join(
             f"{sign} {bound:.4g}"
@@ -136,6 +143,7 @@ def _ping_table(chosen: Sequence[tuple[int, Figure]]) -> str:
                 _ms(found.median),
                 f"{_ms(found.low)}..{_ms(found.high)}",
                 _ms(found.most),
+                f"{spread(own.values).median:.3g}" if own is not None else "?",
                 figure.unit,
                 str(found.pings),
                 bounds,

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -155,7 +155,13 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
-def start_worker(role: str, job: Any) -> Child:
-    """Start a child that plays `role` of emlio.benchmarks.worker with these orders."""
+def start_worker(role: str, job: Any, within: Callable[[Sequence[str]], list[str]] = list) -> Child:
+    """Start a child that plays `role` of emlio.benchmarks.worker with these orders.
+
+    Args:
+        role: its name there.
+        job: the orders.
+        within: how a program is run where it is to run, such as at one end of a link.
+    """
     orders = msgspec.json.encode(job).decode()
-    return Child(role, [sys.executable, "-m", "emlio.benchmarks.worker", role, orders])
+    return Child(role, within([sys.executable, "-m", "emlio.benchmarks.worker", role, orders]))

@@ -32,6 +32,7 @@ ROLES = {
     "paper-receive": ("emlio.benchmarks.paper", "receive"),
     "paper-send": ("emlio.benchmarks.paper", "send"),
     "recovery-read": ("emlio.benchmarks.recovery_rank", "read_on"),
+    "scaling-read": ("emlio.benchmarks.scaling_rank", "read_on"),
     "sockets-receive": ("emlio.benchmarks.sockets", "receive"),
     "sockets-send": ("emlio.benchmarks.sockets", "send"),
 }

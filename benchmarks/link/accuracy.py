@@ -68,6 +68,8 @@ class LinkReport:
         measured: its round trip.
         loads: what streams carried.
         missed: in which ways it is not what was asked for, in words; none where it is.
+        own_ns: what the link itself takes of a round trip, counted as a part of what was asked for: it held packets back for that
+            much less.
     """
 
     kind: LinkKind
@@ -79,6 +81,7 @@ class LinkReport:
     measured: RoundTrip
     loads: tuple[Load, ...]
     missed: tuple[str, ...]
+    own_ns: int = 0
 
 
 def rtt_bounds_ns(rtt_ns: int) -> tuple[int, int]:
@@ -101,7 +104,9 @@ def summarise_pings(pings_ns: Sequence[int]) -> RoundTrip:
     )
 
 
-def judge(spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequence[Load] = ()) -> LinkReport:
+def judge(
+    spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequence[Load] = (), *, own_ns: int = 0
+) -> LinkReport:
     """Compare what was found with what was asked for.
 
     Args:
@@ -109,6 +114,7 @@ def judge(spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequen
         kind: how the link was made.
         pings_ns: of the idle link.
         loads: of the link alone.
+        own_ns: what the link said that it takes of a round trip itself.
     """
     found = summarise_pings(pings_ns)
     missed = [*_missed_rtt(spec, found), *(reason for load in loads for reason in _missed_load(spec, load))]
@@ -122,6 +128,7 @@ def judge(spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequen
         measured=found,
         loads=tuple(loads),
         missed=tuple(missed),
+        own_ns=own_ns,
     )
 
 

@@ -1,9 +1,11 @@
 """Which link there can be here.
 
-Covers: the order of preference, why one that was asked for cannot be. Does not cover: the links.
+Covers: the order of preference, why one that was asked for cannot be, several that share their training end. Does not cover: the
+links.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.emulated import EmulatedLink, why_not
@@ -12,7 +14,7 @@ from emlio.benchmarks.link.relay import RelayedLink
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.errors import ConfigError
 
-__all__ = ["choose_kind", "open_link"]
+__all__ = ["choose_kind", "open_link", "open_star"]
 
 
 def choose_kind(
@@ -53,3 +55,26 @@ def open_link(spec: LinkSpec, wanted: LinkKind | None = None) -> Link:
     """
     kind, _ = choose_kind(wanted)
     return RelayedLink(spec) if kind is LinkKind.RELAY else EmulatedLink(spec, kind)
+
+
+@contextmanager
+def open_star(specs: Sequence[LinkSpec], wanted: LinkKind | None = None) -> Generator[tuple[Link, ...], None, None]:
+    """Bring up links that share their training end while the block lasts: each has a storage end and a line of its own.
+
+    Args:
+        specs: what is wanted of each.
+        wanted: the only kind that will do; None for the best there is here.
+
+    Raises:
+        ConfigError: there can be relays only. They have no ends that could be shared.
+    """
+    kind, missing = choose_kind(wanted)
+    if kind is LinkKind.RELAY:
+        raise ConfigError(
+            f"links that share an end must be of namespaces, got {kind}: {'; '.join(missing) or 'asked for'}"
+        )
+    with ExitStack() as stack:
+        links: list[EmulatedLink] = []
+        for spec in specs:
+            links.append(stack.enter_context(EmulatedLink(spec, kind, beside=links)))
+        yield tuple(links)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from emlio.benchmarks.link.devices import enter_namespace
+from emlio.benchmarks.link.held import Held
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.link.talk import LinkCounts
 from emlio.errors import TransportError
@@ -108,12 +109,21 @@ class Link(Protocol):
         """Of the processes that are the link, for those who count their processor time apart."""
         ...
 
+    @property
+    def own_ns(self) -> int:
+        """What it takes of a round trip itself, and holds packets back for less; 0 where nobody found out."""
+        ...
+
     def offer(self, ports: Sequence[int]) -> None:
         """Let these ports of servers at the storage end be reached from the training end. All are, except through a relay."""
         ...
 
     def counts(self) -> LinkCounts:
         """What went over it so far."""
+        ...
+
+    def held(self) -> Held:
+        """What was on its way since this was asked before. The first to ask hears nothing, and from then on it is gauged."""
         ...
 
     def close(self) -> None:

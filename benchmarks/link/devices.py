@@ -3,8 +3,8 @@
 The namespaces have no names. They live as long as somebody holds a descriptor of them, or runs in them; so whatever ends their
 owner, the kernel takes them down, and no tool is needed to make them or to clean up.
 
-Covers: namespace, device, address, what the kernel dropped before it was read. Does not cover: moving packets
-(emlio.benchmarks.link.forwarder); other devices (emlio.benchmarks.link.netem_holder).
+Covers: namespace, device, addresses of links that share an end, what the kernel dropped before it was read. Does not cover:
+moving packets (emlio.benchmarks.link.forwarder); other devices (emlio.benchmarks.link.netem_holder).
 """
 
 import contextlib
@@ -20,24 +20,23 @@ from typing import Final
 from emlio.benchmarks.link.buffers import tune_buffers
 
 __all__ = [
+    "MOST_PLACES",
     "PREFIX_BITS",
-    "STORAGE_ADDRESS",
     "STORAGE_DEVICE",
-    "TRAINING_ADDRESS",
-    "TRAINING_DEVICE",
     "TUN_PATH",
     "End",
     "count_unread",
     "enter_namespace",
     "make_end",
     "make_namespace",
+    "storage_address",
+    "training_address",
+    "training_device",
 ]
 
-# Every link has namespaces of its own, so all can have the same addresses.
-STORAGE_ADDRESS: Final = "10.77.0.1"
-TRAINING_ADDRESS: Final = "10.77.0.2"
 STORAGE_DEVICE: Final = "emlio-storage"
-TRAINING_DEVICE: Final = "emlio-training"
+MOST_PLACES: Final = 10
+"""How many links may share their training end: each is told from the others by its place, one digit."""
 
 TUN_PATH: Final = "/dev/net/tun"
 PREFIX_BITS: Final = 24
@@ -66,6 +65,8 @@ _LOOPBACK: Final = "lo"
 _QUEUE_PACKETS: Final = 10_000
 """Packets the kernel keeps while the forwarder is not running; its default of 500 is soon full of acknowledgements."""
 _NO_IPV6: Final = ("all", "default")
+_COUNTERS: Final = "/proc/thread-self/net/dev"
+_COUNTERS_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +77,29 @@ class End:
         name: of the device.
         packets: descriptor that packets are read from and written to, an offload header before each; never blocks.
         namespace: descriptor of the network namespace.
+        counters: descriptor of what the kernel has counted for the devices there.
     """
 
     name: str
     packets: int
     namespace: int
+    counters: int
+
+
+# Links that share no end have namespaces of their own, so all can have the same addresses.
+def storage_address(place: int) -> str:
+    """Of the storage end of the link at this place."""
+    return f"10.77.{place}.1"
+
+
+def training_address(place: int) -> str:
+    """Of the training end of the link at this place, which only this link leads to."""
+    return f"10.77.{place}.2"
+
+
+def training_device(place: int) -> str:
+    """The name of its device there. A storage end has one device, `STORAGE_DEVICE`."""
+    return f"emlio-training{place or ''}"
 
 
 def enter_namespace(descriptor: int) -> None:
@@ -108,15 +127,20 @@ def make_namespace(*, tuned: bool) -> int:
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def make_end(name: str, address: str, *, tuned: bool = False) -> End:
-    """Move the calling thread into a new network namespace that has loopback and a device with this address.
+def make_end(name: str, address: str, *, tuned: bool = False, within: int | None = None) -> End:
+    """Move the calling thread into a network namespace that has loopback, and make a device with this address there.
 
     Args:
         name: of the device.
         address: its IPv4 address; others of the same `PREFIX_BITS` bits are reached through it.
-        tuned: whether TCP's buffers may become large in it.
+        tuned: whether TCP's buffers may become large in it, where it is a new one.
+        within: descriptor of the namespace, which the device then keeps; None for a new one.
     """
-    namespace = make_namespace(tuned=tuned)
+    if within is None:
+        namespace = make_namespace(tuned=tuned)
+    else:
+        enter_namespace(within)
+        namespace = within
     packets = os.open(TUN_PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(packets, _TUNSETIFF, _request(name, struct.pack("=H", _TUN_FLAGS)))
     fcntl.ioctl(packets, _TUNSETOFFLOAD, _TUN_OFFLOADS)
@@ -126,13 +150,14 @@ def make_end(name: str, address: str, *, tuned: bool = False) -> End:
         fcntl.ioctl(asked, _SIOCSIFNETMASK, _request(name, _address(mask.to_bytes(4, "big"))))
         fcntl.ioctl(asked, _SIOCSIFTXQLEN, _request(name, struct.pack("=i", _QUEUE_PACKETS)))
         fcntl.ioctl(asked, _SIOCSIFFLAGS, _request(name, struct.pack("=H", _IFF_UP)))
-    return End(name=name, packets=packets, namespace=namespace)
+    counters = os.open(_COUNTERS, os.O_RDONLY | os.O_CLOEXEC)
+    return End(name=name, packets=packets, namespace=namespace, counters=counters)
 
 
 def count_unread(end: End) -> int:
-    """Packets the kernel dropped because nobody read them in time; leaves the calling thread in the end's namespace."""
-    enter_namespace(end.namespace)
-    for line in Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines():
+    """Packets the kernel dropped because nobody read them in time."""
+    # An open file of this kind stays with the namespace it was opened in, wherever the thread is that reads it.
+    for line in os.pread(end.counters, _COUNTERS_BYTES, 0).decode("ascii").splitlines():
         name, _, columns = line.partition(":")
         if name.strip() == end.name:
             return int(columns.split()[11])

@@ -17,9 +17,10 @@ from typing import Final, Self
 import msgspec
 
 from emlio.benchmarks.link.contract import ENTER, LinkEnd, LinkKind
-from emlio.benchmarks.link.devices import STORAGE_ADDRESS, TRAINING_ADDRESS, TUN_PATH
+from emlio.benchmarks.link.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
+from emlio.benchmarks.link.held import Held
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LinkCounts, Started
+from emlio.benchmarks.link.talk import LinkCounts, LinkOrder, Started
 from emlio.benchmarks.processes import Child
 from emlio.errors import ConfigError, TransportError
 
@@ -43,20 +44,31 @@ class EmulatedLink:
         kind: who delays packets.
         storage: the end where a daemon belongs.
         training: the end where ranks belong.
+        own_ns: what the link itself takes of a round trip, as it found out when it was made; 0 where the kernel delays packets.
     """
 
-    def __init__(self, spec: LinkSpec, kind: LinkKind = LinkKind.EMULATED) -> None:
+    def __init__(
+        self, spec: LinkSpec, kind: LinkKind = LinkKind.EMULATED, *, beside: Sequence["EmulatedLink"] = ()
+    ) -> None:
         """Bring it up.
 
         Args:
             spec: what is wanted.
             kind: `EMULATED` or, where `why_no_netem` has nothing against it, `NETEM`.
+            beside: all links whose training end it shares, in the order they were made; none for an end of its own. Each has an
+                address of its own at the shared end, and a line of its own to its own storage end.
         """
+        if beside and spec.tuned is not beside[0].spec.tuned:
+            raise ConfigError(f"links of one training end must all be tuned or none, got one with tuned={spec.tuned}")
+        if len(beside) >= MOST_PLACES:
+            raise ConfigError(f"at most {MOST_PLACES} links may share a training end, this is number {len(beside) + 1}")
         if kind not in _PROCESSES:
             raise ConfigError(f"kind must be one of {', '.join(_PROCESSES)} for a link of namespaces, got {kind}")
-        self.spec = spec
+        self.spec: LinkSpec = spec
         self.kind = kind
-        orders = msgspec.json.encode(spec).decode()
+        place = len(beside)
+        shared = str(beside[0].training.namespace) if beside else None
+        orders = msgspec.json.encode(LinkOrder(spec=spec, place=place, training=shared)).decode()
         self._ending = ExitStack()
         self._child = self._ending.enter_context(Child("the link", [sys.executable, "-m", _PROCESSES[kind], orders]))
         try:
@@ -66,12 +78,15 @@ class EmulatedLink:
         except BaseException:
             self.close()
             raise
+        self.own_ns = started.own_ns
         descriptors = Path(f"/proc/{self._child.pid}/fd")
+        self.storage: LinkEnd
+        self.training: LinkEnd
         self.storage, self.training = (
             LinkEnd(address=address, listen=address, namespace=descriptors / str(namespace))
             for address, namespace in (
-                (STORAGE_ADDRESS, started.storage_namespace),
-                (TRAINING_ADDRESS, started.training_namespace),
+                (storage_address(place), started.storage_namespace),
+                (training_address(place), started.training_namespace),
             )
         )
 
@@ -94,6 +109,13 @@ class EmulatedLink:
             raise TransportError("a link must be up to be asked for its counts, this one has ended")
         os.kill(self._child.pid, signal.SIGUSR1)
         return self._child.hear(LinkCounts, _ANSWER_S)
+
+    def held(self) -> Held:
+        """See `Link`."""
+        if not self._child.running:
+            raise TransportError("a link must be up to be asked what it holds, this one has ended")
+        os.kill(self._child.pid, signal.SIGUSR2)
+        return self._child.hear(Held, _ANSWER_S)
 
     def close(self) -> None:
         """Take it down. Processes still in its namespaces live on without a network."""

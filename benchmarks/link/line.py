@@ -22,6 +22,7 @@ class Line(Generic[_Packet]):
         overflowed: packets dropped because the queue was full. Such a packet goes as a whole, with all its segments, as a burst
             does in a router whose buffer is full.
         latest_ns: how long after its due time a packet was handed out at worst.
+        held_bytes: of packets that wait or are on their way.
     """
 
     def __init__(
@@ -39,10 +40,10 @@ class Line(Generic[_Packet]):
         self.size_bytes = 0
         self.overflowed = 0
         self.latest_ns = 0
+        self.held_bytes = 0
         self._delay_ns = delay_ns
         self._rate = rate_bytes_per_s
         self._most_bytes = held_bytes
-        self._held_bytes = 0
         self._free_ns = 0
         self._jitter = jitter
         self._latest_due_ns = 0
@@ -57,7 +58,7 @@ class Line(Generic[_Packet]):
             now_ns: when it came.
         """
         size = len(packet)
-        if self._held_bytes + size > self._most_bytes:
+        if self.held_bytes + size > self._most_bytes:
             self.overflowed += 1
             return
         sent_ns = now_ns
@@ -65,7 +66,7 @@ class Line(Generic[_Packet]):
             # Rounded up, so that a line is never faster than it was told to be.
             sent_ns = max(now_ns, self._free_ns) - (-wire_bytes * 1_000_000_000 // self._rate)
             self._free_ns = sent_ns
-        self._held_bytes += size
+        self.held_bytes += size
         self.packets += 1
         self.size_bytes += wire_bytes
         due_ns = sent_ns + self._delay_ns
@@ -82,7 +83,7 @@ class Line(Generic[_Packet]):
         if not self._queue or self._queue[0][0] > now_ns:
             return None
         due_ns, packet = self._queue.popleft()
-        self._held_bytes -= len(packet)
+        self.held_bytes -= len(packet)
         if now_ns - due_ns > self.latest_ns:
             self.latest_ns = now_ns - due_ns
         return packet

@@ -34,4 +34,4 @@ def measure_link(
     """
     idle = ping_ns(link, pings)
     loads = [measure_load(link, count, warm_up_s=warm_up_s, span_s=span_s, iperf=iperf) for count in streams]
-    return judge(link.spec, link.kind, idle, loads)
+    return judge(link.spec, link.kind, idle, loads, own_ns=link.own_ns)

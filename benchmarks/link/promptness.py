@@ -1,6 +1,6 @@
 """A process that hands things over on time, and hears when it is told something.
 
-Covers: priority, timers, memory that stays; signals as a descriptor. Does not cover: what is handed over
+Covers: priority, timers, waiting for a moment, memory that stays; signals as a descriptor. Does not cover: what is handed over
 (emlio.benchmarks.link.forwarder, .netem_holder, .relaying).
 """
 
@@ -8,16 +8,22 @@ import contextlib
 import ctypes
 import gc
 import os
+import select
 import signal
+import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
-__all__ = ["SAID_FD", "be_prompt", "hear_signals"]
+__all__ = ["SAID_FD", "be_prompt", "hear_signals", "ready_until", "watch_ns"]
 
 SAID_FD: Final = 1
 """Standard output, which a link's process says things on. As the write end of a pipe it becomes readable, as far as select knows,
 when nobody can read from it any more."""
 
+_WATCHED_NS: Final = 250_000
+"""About as late as an idle virtual machine's timers are."""
+_WATCHED_PART: Final = 20
 _PRIORITY: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 _M_TRIM_THRESHOLD: Final = -1
@@ -41,12 +47,35 @@ def be_prompt() -> None:
 
 
 def hear_signals() -> int:
-    """From now on SIGTERM and SIGUSR1 do nothing but make this descriptor readable, each with its number as a byte."""
+    """From now on SIGTERM, SIGUSR1 and SIGUSR2 do nothing but make this descriptor readable, each with its number as a byte."""
     signals, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(told)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, _leave_it_to_the_descriptor)
     return signals
+
+
+def watch_ns(left_ns: int) -> int:
+    """How long before a moment that is so far away to be awake, since timers are late: a twentieth of a processor at most."""
+    return min(left_ns // _WATCHED_PART, _WATCHED_NS)
+
+
+def ready_until(watched: Sequence[int], due_ns: int | None) -> list[int]:
+    """Those of some descriptors that are ready to be read, as soon as one is; none once the moment has come.
+
+    Args:
+        watched: the descriptors.
+        due_ns: the moment, by CLOCK_MONOTONIC; None for never.
+    """
+    if due_ns is None:
+        return select.select(watched, [], [])[0]
+    left_ns = due_ns - time.monotonic_ns()
+    if left_ns <= 0:
+        return select.select(watched, [], [], 0)[0]
+    ready = select.select(watched, [], [], (left_ns - watch_ns(left_ns)) / 1e9)[0]
+    while not ready and time.monotonic_ns() < due_ns:
+        ready = select.select(watched, [], [], 0)[0]
+    return ready
 
 
 def _leave_it_to_the_descriptor(number: int, frame: FrameType | None) -> None:

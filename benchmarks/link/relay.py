@@ -19,6 +19,7 @@ from typing import Final, Self
 import msgspec
 
 from emlio.benchmarks.link.contract import LinkEnd, LinkKind
+from emlio.benchmarks.link.held import Held, add_held
 from emlio.benchmarks.link.relaying import RelayOrder
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started, add_counts
@@ -58,6 +59,7 @@ class RelayedLink:
         kind: a relay.
         storage: where servers listen, under another address than the one they are reached at.
         training: where clients are.
+        own_ns: 0: nobody finds out what a relay itself takes.
     """
 
     def __init__(self, spec: LinkSpec) -> None:
@@ -70,13 +72,14 @@ class RelayedLink:
             raise ConfigError(f"loss must be 0 over a relay, which carries a stream and no segments, got {spec.loss}")
         self.spec = spec
         self.kind = LinkKind.RELAY
+        self.own_ns = 0
         front, back, near = relay_addresses(os.getpid(), next(_numbers))
         self.storage = LinkEnd(address=front, listen=back, namespace=None)
         self.training = LinkEnd(address=near, listen=near, namespace=None)
         self._ending = ExitStack()
         self._relays: list[Child] = []
         self._offered: set[int] = set()
-        self._closed = False
+        self._closed = self._gauged = False
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -95,6 +98,8 @@ class RelayedLink:
         started = relay.hear(Started, _ANSWER_S)
         if started.problem is not None:
             raise TransportError(f"a relay must be able to listen: {started.problem}")
+        if self._gauged:
+            _held_by(relay)
         self._relays.append(relay)
         self._offered.update(new)
 
@@ -110,6 +115,12 @@ class RelayedLink:
                 add_counts(to_storage, said.to_storage),
             )
         return LinkCounts(to_training=to_training, to_storage=to_storage)
+
+    def held(self) -> Held:
+        """See `Link`."""
+        self._check_open()
+        self._gauged = True
+        return add_held(map(_held_by, self._relays))
 
     def close(self) -> None:
         """Take it down, and with it every connection through it."""
@@ -127,3 +138,9 @@ class RelayedLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _held_by(relay: Child) -> Held:
+    """Since it was asked before; from the first time on it gauges."""
+    os.kill(relay.pid, signal.SIGUSR2)
+    return relay.hear(Held, _ANSWER_S)

@@ -1,7 +1,8 @@
 """The process that is a relay: python -m emlio.benchmarks.link.relaying ORDERS.
 
 It listens for clients, connects each to the server of the same port, and holds back what they say to each other. It ends when it
-is told to (SIGTERM) or nobody listens to it any more. SIGUSR1 asks it what it has counted.
+is told to (SIGTERM) or nobody listens to it any more. SIGUSR1 asks it what it has counted, SIGUSR2 what it has held since it was
+asked that before.
 
 A client's handshake costs it nothing here, since the relay is near; so the relay makes its first bytes wait for as long as the
 handshake would have taken. What one connection may have on its way is half of what TCP would let it send in a round trip.
@@ -11,7 +12,6 @@ Covers: listening, waiting, both lines. Does not cover: one connection (emlio.be
 """
 
 import os
-import select
 import signal
 import socket
 import sys
@@ -22,9 +22,10 @@ from typing import Final
 import msgspec
 
 from emlio.benchmarks.link.buffers import TUNED_BYTES, most_to_send
+from emlio.benchmarks.link.held import Held, HeldGauge
 from emlio.benchmarks.link.jitter import JitterDraw
 from emlio.benchmarks.link.line import Line
-from emlio.benchmarks.link.promptness import SAID_FD, be_prompt, hear_signals
+from emlio.benchmarks.link.promptness import SAID_FD, be_prompt, hear_signals, ready_until
 from emlio.benchmarks.link.relayed_connection import Connection, Parcel, Wires
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started
@@ -58,6 +59,7 @@ class _Relay:
         spec = order.spec
         self._target = order.target
         self._selector = EpollSelector()
+        self._gauges: tuple[HeldGauge, ...] = ()
         self._wires = Wires(
             selector=self._selector,
             to_storage=_line(spec, "to-storage"),
@@ -83,18 +85,36 @@ class _Relay:
         watched = [self._selector.fileno(), signals, SAID_FD]
         while True:
             due_ns = self._give()
-            wait_s = max(due_ns - time.monotonic_ns(), 0) / 1e9 if due_ns is not None else None
-            ready = select.select(watched, [], [], wait_s)[0]
+            self._note()
+            ready = ready_until(watched, due_ns)
             if SAID_FD in ready:
                 return
             if signals in ready:
-                if signal.SIGTERM in os.read(signals, 64):
+                told = os.read(signals, 64)
+                if signal.SIGTERM in told:
                     return
-                say(
-                    LinkCounts(to_training=_counts(self._wires.to_training), to_storage=_counts(self._wires.to_storage))
-                )
+                for number in told:
+                    say(self._counts() if number == signal.SIGUSR1 else self._held())
             if self._selector.fileno() in ready:
                 self._serve()
+            self._note()
+
+    def _counts(self) -> LinkCounts:
+        return LinkCounts(to_training=_counts(self._wires.to_training), to_storage=_counts(self._wires.to_storage))
+
+    def _held(self) -> Held:
+        """Since it was asked before; from the first time on it is gauged."""
+        now_ns = time.monotonic_ns()
+        if not self._gauges:
+            self._gauges = (HeldGauge(now_ns), HeldGauge(now_ns))
+            self._note()
+        to_training, to_storage = (gauge.take(now_ns) for gauge in self._gauges)
+        return Held(to_training=to_training, to_storage=to_storage)
+
+    def _note(self) -> None:
+        """What both lines hold now, where that is gauged."""
+        for gauge, line in zip(self._gauges, (self._wires.to_training, self._wires.to_storage), strict=False):
+            gauge.note(line.held_bytes, time.monotonic_ns())
 
     def _give(self) -> int | None:
         """Hand out what has arrived; when the next does."""

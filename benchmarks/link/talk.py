@@ -1,11 +1,28 @@
-"""What a link's process says to the one that started it.
+"""What a link's process is told by the one that started it, and what it says to it.
 
 Covers: the values, sums of them. Does not cover: what is counted (emlio.benchmarks.link.forwarder, .netem_holder, .relaying).
 """
 
 from dataclasses import dataclass
 
-__all__ = ["LineCounts", "LinkCounts", "Started", "add_counts"]
+from emlio.benchmarks.link.spec import LinkSpec
+
+__all__ = ["LineCounts", "LinkCounts", "LinkOrder", "Started", "add_counts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOrder:
+    """What a process that makes namespaces is told.
+
+    Attributes:
+        spec: of the link.
+        place: which of the links that share their training end it is.
+        training: file of the namespace of the training end, made by the link at place 0; None where this one makes it.
+    """
+
+    spec: LinkSpec
+    place: int = 0
+    training: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +32,13 @@ class Started:
     Attributes:
         storage_namespace: number of its descriptor of the storage side's namespace; -1 where there is none.
         training_namespace: the same of the training side's.
+        own_ns: what the link itself takes of a round trip, which it holds packets back for less.
         problem: why there is no link, or None.
     """
 
     storage_namespace: int = -1
     training_namespace: int = -1
+    own_ns: int = 0
     problem: str | None = None
 
 

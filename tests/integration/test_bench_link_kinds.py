@@ -17,6 +17,7 @@ from emlio.benchmarks.cli import main
 from emlio.benchmarks.link.accuracy import judge
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.emulated import EmulatedLink, why_not
+from emlio.benchmarks.link.held import STRETCH_NS, Held
 from emlio.benchmarks.link.measuring import measure_link
 from emlio.benchmarks.link.ping import measure_rtt_ns, ping_ns
 from emlio.benchmarks.link.relay import RelayedLink
@@ -128,6 +129,7 @@ def test_a_pair_of_devices_carries_a_link_and_tc_is_told_what_each_has_to_do(
         assert sent_over(link, data) == data
         pings = ping_ns(link, 5)
         assert link.counts().to_training.packets == 10
+        assert link.held() == Held()  # the kernel does not tell
     told = log.read_text(encoding="ascii").splitlines()
     words = "netem limit 100000 delay 15000.000us loss random 1.000000%"
     assert told[:2] == [f"qdisc add dev emlio-{end} root {words}" for end in ("storage", "training")]
@@ -147,6 +149,21 @@ def test_a_relay_hands_over_every_byte_and_the_ends_of_streams() -> None:
         assert sent_over(link, data) == data
         counts = link.counts()
     assert counts.to_storage.wire_bytes == counts.to_training.wire_bytes == len(data)
+
+
+def test_a_relay_tells_what_was_on_its_way() -> None:
+    data = os.urandom(2_000_000)
+    with RelayedLink(LinkSpec(rtt_ns=200 * MS)) as link:
+        assert sent_over(link, b"?") == b"?"
+        assert link.held() == Held()
+        assert sent_over(link, data) == data
+        held = link.held()
+        assert link.held().to_training != held.to_training
+    for stretches in (held.to_training, held.to_storage):
+        byte_s = sum(stretch.mean_bytes for stretch in stretches) * STRETCH_NS / 1e9
+        # Half a round trip each; the stretch in which the answer came was not over yet.
+        assert len(data) * 0.079 < byte_s < len(data) * 0.5
+        assert max(stretch.most_bytes for stretch in stretches) <= len(data)
 
 
 def test_a_first_answer_over_a_relay_takes_two_round_trips_as_over_a_network() -> None:

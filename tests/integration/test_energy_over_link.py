@@ -80,6 +80,8 @@ def test_the_offset_is_found_within_its_own_bound_and_the_energy_by_it(tmp_path:
     assert found["node"] == "store1"
     assert abs(found["offset_ns"]) <= found["error_ns"]
     assert found["jumps"] == 0
-    assert found["round_trip_ns"] >= rtt_ms * _MS
-    assert rtt_ms * _MS / 2 <= found["error_ns"] <= rtt_ms * _MS / 2 + _BUSY_NS
+    # What the link itself took when it was made is a part of the round trip, and the quickest ping may take less of it.
+    least_ns = rtt_ms * _MS - link.own_ns
+    assert found["round_trip_ns"] >= least_ns
+    assert least_ns / 2 <= found["error_ns"] <= rtt_ms * _MS / 2 + _BUSY_NS
     assert abs(found["used_uj"] - 10_000_000) <= 2 * 10 * found["used_error_ns"] / 1000 + 10

@@ -16,7 +16,14 @@ MS = 1_000_000
 
 
 def sample(
-    rtt_ns: int, streams: int, gbits: float, *, pings: tuple[int, ...] = (), dropped: int = 0, again: int | None = 0
+    rtt_ns: int,
+    streams: int,
+    gbits: float,
+    *,
+    pings: tuple[int, ...] = (),
+    own_ns: int | None = None,
+    dropped: int = 0,
+    again: int | None = 0,
 ) -> LinkSample:
     load = Load(
         streams=streams,
@@ -26,7 +33,7 @@ def sample(
         dropped_packets=dropped,
         tool="iperf3",
     )
-    return LinkSample(rtt_ns=rtt_ns, pings_ns=pings, load=load)
+    return LinkSample(rtt_ns=rtt_ns, pings_ns=pings, own_ns=own_ns, load=load)
 
 
 def a_run(samples: list[LinkSample], *, bounded: bool = True) -> Results:
@@ -48,7 +55,7 @@ def a_run(samples: list[LinkSample], *, bounded: bool = True) -> Results:
 GOOD = [
     sample(0, 1, 9.0, pings=(80_000, 90_000, 100_000)),
     sample(0, 16, 9.0),
-    sample(30 * MS, 1, 0.9, pings=(30 * MS, 31 * MS, 50 * MS)),
+    sample(30 * MS, 1, 0.9, pings=(30 * MS, 31 * MS, 50 * MS), own_ns=430_000),
     sample(30 * MS, 16, 8.0, again=7),
 ]
 
@@ -57,8 +64,8 @@ def test_a_true_link_keeps_all_bounds_and_its_tables_say_what_was_found() -> Non
     results = a_run(GOOD)
     assert missed_bounds(results.figures) == ()
     lines = [" ".join(line.split()) for line in render_link(results).splitlines()]
-    assert "0 ms 0.09 0.08..0.1 0.1 ms 3 <= 0.3 ok" in lines
-    assert "30 ms 31 30..50 50 ms 3 >= 28.5 and <= 31.5 ok" in lines
+    assert "0 ms 0.09 0.08..0.1 0.1 ? ms 3 <= 0.3 ok" in lines
+    assert "30 ms 31 30..50 50 0.43 ms 3 >= 28.5 and <= 31.5 ok" in lines
     assert "30 ms, 1 stream 0.9 0.9..0.9 0 0 ok" in lines
     assert "30 ms, 16 streams 8 8..8 7 0 >= 6 ok" in lines
     assert lines[-1] == "kind: emulated."
