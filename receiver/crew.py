@@ -145,7 +145,7 @@ class Crew:
     def receive(self, source: Source) -> None:
         """Read what a daemon said, and notice that the connection ended."""
         news = source.link.news()  # asked first: what came before the end can still be read
-        if lanes := source.lanes_to_reserve():
+        if lanes := source.lanes_to_reserve(len(self.sources), self._config.world_size):
             self.carry_out(source, source.machine.reserve(lanes))
         while not source.link.closed and (data := source.link.receive()) is not None:
             try:

@@ -17,7 +17,7 @@ from emlio.errors import RemoteProtocolError
 from emlio.receiver.agreement import Agreement
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.impatience import SAMPLE_EVERY_NS, Impatience
-from emlio.receiver.lanes import lanes_for
+from emlio.receiver.lanes import lanes_each, lanes_for
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Sources
 from emlio.receiver.transport import receive_buffer_bytes
@@ -174,7 +174,11 @@ class Flow:
         source.patience_ns = source.patience_ns or self._config.heartbeat_ns
         round_trip_ns = source.machine.round_trip_ns or 0
         buffer_bytes = receive_buffer_bytes()
-        needed = lanes_for(round_trip_ns, welcome.send_buffer_bytes, buffer_bytes)
+        needed = lanes_each(
+            lanes_for(round_trip_ns, welcome.send_buffer_bytes, buffer_bytes),
+            daemons=sum(self.needs(sender) for sender in self._sources),
+            ranks=self._config.world_size,
+        )
         lanes = source.lanes_to_order(needed, max(welcome.max_lanes, 1))
         owned = np.packbits(self.owners == source.number, bitorder="little").tobytes()
         wanted = StreamWanted(

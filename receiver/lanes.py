@@ -3,13 +3,13 @@
 One TCP connection carries at most a socket buffer per round trip. With stock buffers (4 MB) and 30 ms that is 1 Gbit/s, so a fast
 and long path takes several; a short one takes a single one, which costs least.
 
-Covers: the number from what was measured, and from the little that is known before a session. Does not cover: sharing a link
-between ranks, which the daemon decides.
+Covers: the number from what was measured, and from the little that is known before a session; the part of each of several
+daemons. Does not cover: sharing a daemon's link between ranks, which the daemon decides.
 """
 
 from emlio.wire.limits import MAX_LANES
 
-__all__ = ["are_enough", "lanes_for", "lanes_to_reserve"]
+__all__ = ["are_enough", "lanes_each", "lanes_for", "lanes_to_reserve"]
 
 _TARGET_BYTES_PER_S = 1_250_000_000
 """10 Gbit/s: what a storage node's link usually is. A slower link is filled by fewer, which leaves some to spare while
@@ -47,6 +47,24 @@ def lanes_to_reserve(round_trip_ns: int, send_buffer_bytes: int, receive_buffer_
         receive_buffer_bytes: of this host.
     """
     return lanes_for(round_trip_ns, send_buffer_bytes, receive_buffer_bytes) if round_trip_ns >= _SHORT_PATH_NS else 0
+
+
+def lanes_each(lanes: int, *, daemons: int, ranks: int) -> int:
+    """Of so many lanes those to ask each daemon for, where several send to a rank at once: it has to take what all of them carry.
+
+    A batch is whole when the slowest lane has brought its part. So lanes that a path does not need cost more than processor
+    time: where a line is slow they share it unevenly, and a rank then waits for one of them while the other lines are idle.
+
+    A daemon divides what it is asked for by the ranks. It gives two where it is asked for more than one, so that no rank has a
+    single lane; a rank with several daemons has as many in any case, and where its part comes to one it asks for no more.
+
+    Args:
+        lanes: that fill the path from a single daemon; 0 where none are wanted.
+        daemons: that send to this rank.
+        ranks: of the job.
+    """
+    part = -(-lanes // max(daemons, 1))
+    return 1 if daemons > 1 and 0 < part <= ranks else part
 
 
 def are_enough(reserved: int, needed: int) -> bool:

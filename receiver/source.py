@@ -12,7 +12,7 @@ from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
-from emlio.receiver.lanes import are_enough, lanes_to_reserve
+from emlio.receiver.lanes import are_enough, lanes_each, lanes_to_reserve
 from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.retry import Retry
 from emlio.receiver.transport import (
@@ -154,12 +154,18 @@ class Source:
         self.agreed = False
         self.close(0)
 
-    def lanes_to_reserve(self) -> int:
-        """How many would be worth having before the plan is agreed; 0 where none, or where they were asked for."""
+    def lanes_to_reserve(self, daemons: int, ranks: int) -> int:
+        """How many would be worth having before the plan is agreed; 0 where none, or where they were asked for.
+
+        Args:
+            daemons: how many there are, this one with them.
+            ranks: of the job.
+        """
         round_trip_ns = self.link.take_round_trip_ns()
         if round_trip_ns is None or self.machine.state is not RankState.GREETING:
             return 0
-        self._reserved_for = lanes_to_reserve(round_trip_ns, send_buffer_bytes(), receive_buffer_bytes())
+        lanes = lanes_to_reserve(round_trip_ns, send_buffer_bytes(), receive_buffer_bytes())
+        self._reserved_for = lanes_each(lanes, daemons=daemons, ranks=ranks)
         return self._reserved_for
 
     def lanes_to_order(self, needed: int, most: int) -> int:

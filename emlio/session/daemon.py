@@ -6,6 +6,8 @@ Covers: what may be asked when, collecting a catalog sent in parts, the heartbea
 
 from collections.abc import Sequence
 
+import msgspec
+
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.instructions import (
     DaemonInstruction,
@@ -42,7 +44,7 @@ from emlio.wire.control import (
     Stop,
     Welcome,
 )
-from emlio.wire.limits import ROWS_PER_PART
+from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
 
 __all__ = ["DaemonSession"]
 
@@ -69,7 +71,8 @@ class DaemonSession:
 
     def begin(self) -> list[DaemonInstruction]:
         """What to answer to the hello."""
-        return [Send(message=self._welcome)]
+        rows = list(self._rows) if len(self._rows) <= ROWS_IN_WELCOME else []
+        return [Send(message=msgspec.structs.replace(self._welcome, rows=rows))]
 
     def receive(self, message: ControlMessage, now_ns: int) -> list[DaemonInstruction]:
         """The rank said this. What breaks the rules ends the session, with the reason sent to the rank."""

@@ -109,7 +109,7 @@ class Hello(_Message, frozen=True, kw_only=True):
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """Daemon: the session, what is held here, this side's limits, and how data will be protected."""
+    """Daemon: the session, what is held here, this side's limits, how data will be protected; all shards if they are few."""
 
     session: Count
     daemon: Name
@@ -122,6 +122,7 @@ class Welcome(_Message, frozen=True, kw_only=True):
     send_buffer_bytes: Count
     max_lanes: Count
     protection: Name = "clear"
+    rows: Rows = []
 
 
 class ShardsRequest(_Message, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ __all__ = [
     "MAX_SHARDS",
     "READINGS_PER_ENERGY",
     "RECORDS_PER_SIZES",
+    "ROWS_IN_WELCOME",
     "ROWS_PER_PART",
     "VALUES_PER_ENERGY",
 ]
@@ -25,6 +26,9 @@ MAX_NAME_LENGTH = 255
 
 ROWS_PER_PART = 4096
 """Shards described in one control message: about 350 kB, so a list of any length travels in parts."""
+
+ROWS_IN_WELCOME = 1024
+"""Lists up to this length travel with the welcome, about 90 kB: to ask for one takes a round trip."""
 
 MAX_CONTROL_BYTES = 4 << 20
 """A part of a list with the longest names allowed fits; nothing legitimate is larger. Decoding takes at most ten times as much

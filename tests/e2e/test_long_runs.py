@@ -113,6 +113,10 @@ def holdings_after(
     return found
 
 
+def own_bytes(of: Held) -> int:
+    return of.own_bytes
+
+
 def assert_like(before: Held, after: Held, who: str) -> None:
     assert after.things == before.things, who
     assert after.own_bytes <= (1 + GROWTH) * before.own_bytes, who
@@ -123,12 +127,14 @@ def test_after_ten_epochs_both_sides_hold_what_they_held_after_two(large: tuple[
     way, directory = large
     # Memory comes and goes by whole messages: with small ones a twentieth of it is more than a few of them.
     with DaemonProcess({"large": directory}, "--message-size", "1MiB", folder=tmp_path) as daemon:
-        (rank, store), (rank_at_end, store_at_end) = holdings_after(
-            daemon, daemon.address("large"), way, "64MiB", (2, 10)
-        )
-        assert rank.own_bytes > 64 * MIB, "the window must be full, or a fuller one looks like a leak"
-        assert_like(rank, rank_at_end, "the rank")
-        assert_like(store, store_at_end, "the daemon")
+        found = holdings_after(daemon, daemon.address("large"), way, "64MiB", (2, 3, 9, 10))
+    ranks, stores = ([one[side] for one in found] for side in (0, 1))
+    assert min(rank.own_bytes for rank in ranks) > 64 * MIB, (
+        "the window must be full, or a fuller one looks like a leak"
+    )
+    # Twice at each end: a piece of a thread's heap that is there at one moment is no leak, which is there ever after.
+    for who, (*early, one, other) in (("the rank", ranks), ("the daemon", stores)):
+        assert_like(max(early, key=own_bytes), min(one, other, key=own_bytes), who)
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def spellings(raw: bytes, z85: bytes) -> tuple[bytes, ...]:
 def names(tapped: Tapped) -> list[bytes]:
     """What says whose data it is and where it goes, and words of the conversation."""
     host = socket.gethostname()
-    found = [DATASET, SHARD, f"{host}-{tapped.daemon}", "world_size", "shardsrequest", "goodbye"]
+    found = [DATASET, SHARD, f"{host}-{tapped.daemon}", "world_size", "planoffer", "goodbye"]
     return [name.encode() for name in (*found, host) if len(name) >= TOLD_APART]
 
 

@@ -30,8 +30,9 @@ _DEEP = 10_000
 def _control() -> Iterator[tuple[str, bytes]]:
     for entry in _GOLDEN["control"]:
         whole = bytes.fromhex(entry["bytes"])
-        yield entry["kind"].lower(), b"\1" + whole[_ENVELOPE:]
-        yield f"{entry['kind'].lower()}-whole", b"\0" + whole
+        name = "-".join([entry["kind"].lower(), *(["to-an-end"] if "end" in entry["fields"] else [])])
+        yield name, b"\1" + whole[_ENVELOPE:]
+        yield f"{name}-whole", b"\0" + whole
     refused = next(bytes.fromhex(entry["bytes"]) for entry in _GOLDEN["control"] if entry["kind"] == "Refused")
     yield "refused-of-another-version", b"\3" + refused[_ENVELOPE:]
     rows = b"\1\x82\xa4type\xabshardsreply\xa4rows"

@@ -6,7 +6,7 @@ give. Does not cover: the rules (tests/unit/test_session_reservation), what a da
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -164,6 +164,27 @@ def test_each_later_stream_has_lanes_of_its_own_and_another_secret(house: House,
     assert len(far.ahead) == 1
     secrets = [secret for _, _, secret in far.streams if secret]
     assert len(set(secrets)) == len(secrets) == (0 if protection == "curve" else len(far.streams))
+
+
+def test_several_daemons_have_together_as_many_lanes_as_one_would_have(
+    house: House, far: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("source.lanes_to_reserve", "flow.lanes_for"):
+        monkeypatch.setattr(f"emlio.receiver.{place}", lambda *_: 6)
+    with ExitStack() as stack:
+        peers = []
+        for _ in range(LANES):
+            data = (DatasetSource(name="x", directory=house.folder),)
+            daemon = stack.enter_context(Daemon(DaemonConfig(data=data, bind=Endpoint(host="127.0.0.1", port=0))))
+            peers.append(daemon.endpoint.removeprefix("tcp://"))
+        options: dict[str, Any] = {"batch_size": 20, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
+        loader = stack.enter_context(
+            EmlioLoader(f"emlio://{','.join(peers)}/x", keys=str(house.folder / "none"), **options)
+        )
+        house.check(loader)
+        assert loader.stats().lanes == 6
+        assert loader.stats().reopened_streams == 0
+    assert {len(ports) for _, ports, _ in far.ahead} | {len(ports) for _, ports, _ in far.streams} == {2}
 
 
 def test_a_daemon_that_gives_another_number_of_lanes_serves_over_those(house: House, far: Noted) -> None:

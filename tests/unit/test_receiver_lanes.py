@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from emlio.receiver.lanes import are_enough, lanes_for, lanes_to_reserve
+from emlio.receiver.lanes import are_enough, lanes_each, lanes_for, lanes_to_reserve
 from emlio.wire.limits import MAX_LANES
 
 _MS = 1_000_000
@@ -73,3 +73,30 @@ def test_a_stream_does_not_begin_on_lanes_of_which_there_are_far_too_few_or_too_
     reserved: int, needed: int, enough: bool
 ) -> None:
     assert are_enough(reserved, needed) == enough
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 11, MAX_LANES])
+@pytest.mark.parametrize("daemons", [1, 2, 3, 4, 100])
+def test_daemons_of_one_rank_have_together_what_one_would_have_and_each_at_least_one(lanes: int, daemons: int) -> None:
+    each = lanes_each(lanes, daemons=daemons, ranks=1)
+    assert each >= 1
+    assert lanes <= daemons * each < lanes + daemons
+
+
+@pytest.mark.parametrize(
+    ("lanes", "daemons", "ranks", "asked"),
+    [(11, 1, 3, 11), (11, 1, 64, 11), (11, 2, 3, 6), (11, 2, 6, 1), (11, 4, 2, 3), (11, 4, 3, 1), (38, 4, 3, 10)],
+)
+def test_a_rank_with_several_daemons_asks_for_one_lane_where_its_part_is_no_more(
+    lanes: int, daemons: int, ranks: int, asked: int
+) -> None:
+    assert lanes_each(lanes, daemons=daemons, ranks=ranks) == asked
+
+
+@pytest.mark.parametrize("daemons", [1, 4])
+def test_where_no_lanes_are_wanted_none_are_of_any_daemon(daemons: int) -> None:
+    assert lanes_each(0, daemons=daemons, ranks=3) == 0
+
+
+def test_a_rank_that_knows_of_no_daemon_that_sends_counts_the_one_it_asks() -> None:
+    assert lanes_each(11, daemons=0, ranks=1) == 11

@@ -19,7 +19,7 @@ from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
 from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows
-from emlio.wire.limits import ROWS_PER_PART
+from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
 
 _S = 1_000_000_000
 _MS = 1_000_000
@@ -87,7 +87,7 @@ def test_the_round_trip_is_measured_from_the_first_answer_on() -> None:
     assert talk.pair.rank.round_trip_ns == 30 * _MS
 
 
-@pytest.mark.parametrize("rows", [1, ROWS_PER_PART, ROWS_PER_PART + 1, 2 * ROWS_PER_PART + 1])
+@pytest.mark.parametrize("rows", [1, ROWS_IN_WELCOME, ROWS_IN_WELCOME + 1, ROWS_PER_PART + 1, 2 * ROWS_PER_PART + 1])
 def test_a_long_list_of_shards_comes_and_goes_in_parts(rows: int) -> None:
     talk = _Talk(SessionSettings(rows=example_rows(rows), knows_catalog=False))
     pair = talk.to_ready()

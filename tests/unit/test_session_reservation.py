@@ -318,7 +318,7 @@ def test_the_lanes_are_there_a_round_trip_after_the_hello_and_become_the_first_s
     pair.reserve()
     pair.run_until(clock.monotonic_ns() + 31 * _MS)
     assert pair.held == (6101, 6102)
-    assert pair.rank.state is RankState.LISTING
+    assert pair.rank.state is RankState.LISTED
     clock, pair = _pair()
     _to_ready(clock, pair)
     for opened in (
