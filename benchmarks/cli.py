@@ -30,6 +30,7 @@ from emlio.benchmarks.examples import run_examples
 from emlio.benchmarks.link_accuracy import run_link
 from emlio.benchmarks.link_figures import render_link
 from emlio.benchmarks.link_plot import plot_link
+from emlio.benchmarks.link_settings import LinkSettings, ScalingSettings
 from emlio.benchmarks.memory import run_memory
 from emlio.benchmarks.pace import run_pace
 from emlio.benchmarks.pace_plot import plot_pace
@@ -43,6 +44,8 @@ from emlio.benchmarks.recovery import run_recovery
 from emlio.benchmarks.recovery_plot import plot_recovery
 from emlio.benchmarks.report import missed_bounds, render
 from emlio.benchmarks.results import Results, merge, read_results, write_results
+from emlio.benchmarks.scaling import run_scaling
+from emlio.benchmarks.scaling_plot import plot_scaling
 from emlio.benchmarks.settings import (
     AttacksSettings,
     CommonSettings,
@@ -51,7 +54,6 @@ from emlio.benchmarks.settings import (
     DeliverySettings,
     EnergySettings,
     ExamplesSettings,
-    LinkSettings,
     MemorySettings,
     PaceSettings,
     PaddingSettings,
@@ -180,6 +182,12 @@ COMMANDS: Final = {
         run=run_recovery,
         text="how long a rank waits when a daemon is killed, stands still, is replaced or stays away",
         plot=plot_recovery,
+    ),
+    "scaling": Command(
+        settings=ScalingSettings,
+        run=run_scaling,
+        text="what several daemons deliver together, each behind a slow line of its own, while one rank is slow",
+        plot=plot_scaling,
     ),
     "start": Command(
         settings=StartSettings, run=run_start, text="time from the loader's constructor to its first batch"

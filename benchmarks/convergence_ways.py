@@ -5,9 +5,7 @@ from outside. Does not cover: learning (emlio.benchmarks.convergence_training), 
 """
 
 import sys
-from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,8 +13,7 @@ from typing import Final
 import msgspec
 
 from emlio.benchmarks.convergence_training import Epoch, Trained, TrainingOrder
-from emlio.benchmarks.daemon_process import RunningDaemon, running_daemon
-from emlio.benchmarks.link.contract import LinkEnd
+from emlio.benchmarks.daemon_process import running_daemon
 from emlio.benchmarks.link.emulated import EmulatedLink
 from emlio.benchmarks.link.ping import measure_rtt_ns
 from emlio.benchmarks.link.spec import LinkSpec
@@ -93,7 +90,8 @@ def train_over_link(order: TrainingOrder, advance: Callable[[], None], rtt_ns: i
     """
     with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link:
         before_ns = measure_rtt_ns(link)
-        with _daemon_at(link.storage, Path(order.shards)) as daemon:
+        flags = ("--bind", f"tcp://{link.storage.address}:0", "--insecure")
+        with running_daemon(Path(order.shards), flags, within=link.storage.command) as daemon:
             order = msgspec.structs.replace(order, address=daemon.address)
             run = _hear(order, link.training.command(_training(order)), advance)
             carried = link.counts().to_training.wire_bytes
@@ -114,19 +112,3 @@ def _hear(order: TrainingOrder, command: list[str], advance: Callable[[], None])
         trained = training.hear(Trained, _SILENT_S)
         training.rest(_SILENT_S)
     return Run(epochs=tuple(epochs), trained=trained)
-
-
-@contextmanager
-def _daemon_at(end: LinkEnd, directory: Path) -> Generator[RunningDaemon, None, None]:
-    """A daemon at one end of a link, reached from the other."""
-    flags = ("--bind", f"tcp://{end.address}:0", "--insecure")
-
-    def start() -> RunningDaemon:
-        end.enter()
-        return ending.enter_context(running_daemon(directory, flags))
-
-    # A process is born in the namespace of the thread that starts it, and stays there when the thread is gone.
-    with ExitStack() as ending:
-        with ThreadPoolExecutor(1, "emlio-link-start") as thread:
-            daemon = thread.submit(start).result()
-        yield daemon

@@ -6,7 +6,7 @@ Covers: starting `emlio-daemon` as its own process and waiting until ranks may c
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from emlio.benchmarks.processes import Child
 from emlio.errors import TransportError
 
-__all__ = ["RunningDaemon", "running_daemon"]
+__all__ = ["RunningDaemon", "joint_address", "running_daemon"]
 
 _START_S = 60.0
 _LOOK_S = 0.005
@@ -41,21 +41,30 @@ class RunningDaemon:
 
 
 @contextmanager
-def running_daemon(directory: Path, flags: Sequence[str] = ()) -> Generator[RunningDaemon, None, None]:
+def running_daemon(
+    directory: Path, flags: Sequence[str] = (), *, within: Callable[[Sequence[str]], list[str]] = list
+) -> Generator[RunningDaemon, None, None]:
     """Serve one dataset on a free port of this machine while the block lasts.
 
     Args:
         directory: the dataset's.
         flags: more for `emlio-daemon`.
+        within: how a program is run where the daemon is to run, such as at one end of a link; it must keep its process id.
     """
     with tempfile.TemporaryDirectory(prefix="emlio-bench-") as folder:
         ready = Path(folder) / "ready.json"
         command = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={directory}"]
         command += ["--bind", "tcp://127.0.0.1:0", "--ready-file", str(ready), *flags]
-        with Child("emlio-daemon", command) as child:
+        with Child("emlio-daemon", within(command)) as child:
             endpoint = _wait(child, ready).endpoint
             address = endpoint.replace("tcp://", "emlio://") + "/" + _DATASET
             yield RunningDaemon(address=address, pid=child.pid)
+
+
+def joint_address(daemons: Sequence[RunningDaemon]) -> str:
+    """For a loader that reads from all of them."""
+    peers = [daemon.address.removeprefix("emlio://").removesuffix(f"/{_DATASET}") for daemon in daemons]
+    return f"emlio://{','.join(peers)}/{_DATASET}"
 
 
 def _wait(child: Child, ready: Path) -> _Ready:

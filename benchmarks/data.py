@@ -1,7 +1,7 @@
 """The data of a benchmark: made once, then kept in the page cache.
 
-Covers: making or finding a dataset, bringing its files into memory, giving it more shards by links. Does not cover: what the
-records hold (emlio.daemon.prepare.synth).
+Covers: making or finding a dataset, bringing its files into memory, giving it more shards by links, splitting it likewise. Does
+not cover: what the records hold (emlio.daemon.prepare.synth).
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from emlio.daemon.prepare.synth import SynthOptions, synthesise
 from emlio.errors import DatasetError
 from emlio.shards.dataset import open_dataset
 
-__all__ = ["data_root", "link_copies", "make_data", "shard_paths", "warm_cache"]
+__all__ = ["data_root", "link_copies", "make_data", "shard_paths", "split_shards", "warm_cache"]
 
 _SHARDS: Final = 16
 """Enough that an order of shards is one, few enough that each is read for a while."""
@@ -82,3 +82,26 @@ def link_copies(directory: Path, copies: int) -> Path:
             link.hardlink_to(shards[number % len(shards)].resolve())  # links to files elsewhere are not served
     shard_paths(linked)
     return linked
+
+
+def split_shards(directory: Path, parts: int) -> tuple[Path, ...]:
+    """Directories that each hold a part of the dataset's shards, by hard links: as daemons without copies would.
+
+    Args:
+        directory: the dataset's.
+        parts: how many; neighbours go to different ones.
+    """
+    shards = shard_paths(directory)
+    if not 1 <= parts <= len(shards):
+        raise DatasetError(f"{directory}: its {len(shards)} shards must have a shard for each part, got {parts} parts")
+    found: list[Path] = []
+    for part in range(parts):
+        folder = directory.with_name(f"{directory.name}-part{part}of{parts}")
+        folder.mkdir(exist_ok=True)
+        for shard in shards[part::parts]:
+            link = folder / shard.name
+            if not link.exists():
+                link.hardlink_to(shard.resolve())  # links to files elsewhere are not served
+        shard_paths(folder)
+        found.append(folder)
+    return tuple(found)

@@ -3,14 +3,29 @@
 Covers: kinds of values that several settings have. Does not cover: the settings (emlio.benchmarks.settings).
 """
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from emlio.benchmarks.link.contract import LinkKind
 from emlio.errors import ConfigError
 from emlio.units import parse_duration_ns
 
-__all__ = ["durations_ns", "link_kind", "path", "switch", "whole_number", "whole_numbers", "words_of"]
+__all__ = [
+    "bits_per_s",
+    "durations_ns",
+    "lanes",
+    "link_kind",
+    "path",
+    "switch",
+    "whole_number",
+    "whole_numbers",
+    "words_of",
+]
+
+
+_RATE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(k|m|g)?bit(?:/s)?")
+_BITS: Final = {None: 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
 def whole_number(value: Any) -> int:
@@ -26,12 +41,25 @@ def whole_numbers(value: Any) -> tuple[int, ...]:
     return tuple(whole_number(word) for word in str(value).split(","))
 
 
+def bits_per_s(value: Any) -> int:
+    """A rate, as networks are sold: "400Mbit", "2.5Gbit"."""
+    found = _RATE.fullmatch(str(value).strip().lower())
+    if found is None or not (bits := round(float(found[1]) * _BITS[found[2]])):
+        raise ConfigError(f"must be a rate above 0, like '400Mbit', got {value!r}")
+    return bits
+
+
 def durations_ns(value: Any) -> tuple[int, ...]:
     """Times that differ, with commas."""
     durations = tuple(parse_duration_ns(word) for word in str(value).split(","))
     if len(set(durations)) != len(durations):
         raise ConfigError(f"must be times that differ, got {value!r}")
     return durations
+
+
+def lanes(value: Any) -> int:
+    """Connections of a rank to a daemon; 0 for "auto"."""
+    return 0 if str(value) in ("0", "auto") else whole_number(value)
 
 
 def link_kind(value: Any) -> LinkKind | None:

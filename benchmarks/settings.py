@@ -1,14 +1,14 @@
 """What the benchmarks are told.
 
-Covers: one frozen value for each command, with its options' texts and defaults; flags are made of them. Does not cover: running.
+Covers: what all commands know; one frozen value for each, with its options' texts and defaults; flags are made of them. Does not
+cover: commands about links (emlio.benchmarks.link_settings), the race (emlio.benchmarks.race.race_settings), running.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.parsers import durations_ns, link_kind, path, switch, whole_number, whole_numbers, words_of
+from emlio.benchmarks.parsers import path, switch, whole_number, whole_numbers, words_of
 from emlio.benchmarks.scenario import parse_sizes
 from emlio.errors import ConfigError
 from emlio.planner.order import ShuffleMode
@@ -25,7 +25,6 @@ __all__ = [
     "DeliverySettings",
     "EnergySettings",
     "ExamplesSettings",
-    "LinkSettings",
     "MemorySettings",
     "PaceSettings",
     "PaddingSettings",
@@ -292,35 +291,6 @@ class PaceSettings(PlottedSettings):
         50_000_000, "how long the consumer takes for a batch (default 50ms)", parse=parse_duration_ns, metavar="TIME"
     )
     repeats: int = option(5, "runs of each pace, in turn (default 5)", parse=whole_number, metavar="N")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSettings(PlottedSettings):
-    """`emlio-bench link`."""
-
-    rtts: tuple[int, ...] = option(
-        (0, 1_000_000, 10_000_000, 30_000_000, 100_000_000),
-        "round trips that are asked for (default 0,1ms,10ms,30ms,100ms)",
-        parse=durations_ns,
-        metavar="TIME,...",
-    )
-    streams: tuple[int, ...] = option(
-        (1, 8, 16, 32), "TCP streams at once (default 1,8,16,32)", parse=whole_numbers, metavar="N,..."
-    )
-    pings: int = option(100, "pings of each link in each round (default 100)", parse=whole_number, metavar="N")
-    seconds: int = option(4, "whole seconds of a sample of streams (default 4)", parse=whole_number, metavar="N")
-    repeats: int = option(
-        3, "rounds, each with a fresh link of every round trip (default 3)", parse=whole_number, metavar="N"
-    )
-    tuned: bool = option(
-        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
-    )
-    kind: LinkKind | None = option(
-        None,
-        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
-        parse=link_kind,
-        metavar="KIND",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
