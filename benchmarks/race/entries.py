@@ -3,17 +3,12 @@
 Covers: all systems there are, making what they need, their settings, why one cannot. Does not cover: running them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emlio.benchmarks.race.environments import (
-    environment_python,
-    find_program,
-    installed_versions,
-    make_environment,
-    make_program,
-)
+from emlio.benchmarks.race.environments import installed_versions
+from emlio.benchmarks.race.making import make_missing
 from emlio.benchmarks.race.outcome import Entrant
 from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
@@ -29,9 +24,11 @@ from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
 from emlio.benchmarks.race.subjects.spdl import Spdl
 from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
-from emlio.errors import ConfigError
 
-__all__ = ["SUBJECTS", "Entry", "all_rivals", "entered"]
+__all__ = ["SUBJECTS", "USUAL_SUBJECTS", "Entry", "all_rivals", "entered"]
+
+_STREAMS = tuple(Remote(name=f"emlio-streams-{count}", lanes=count) for count in (1, 2))
+"""With the paper's concurrency of a daemon, for its figures 7 and 8: not among the usual ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +63,15 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[Rival, ...]:
         DaliFiles(form="tfrecord", cache=cache, mount=mount),
         Spdl(cache=cache, mount=mount),
         Grain(cache=cache, mount=mount),
+        *_STREAMS,
     )
 
 
 SUBJECTS = tuple(rival.name for rival in all_rivals(Path()))
-"""Their names."""
+"""The names of all."""
+
+USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in {rival.name for rival in _STREAMS})
+"""Of those who take part where nobody is named."""
 
 
 def entered(
@@ -94,9 +95,11 @@ def entered(
     """
     able: list[Entry] = []
     unable: list[Entrant] = []
+    rivals = tuple(rivals)
+    failed: Mapping[str, str] = make_missing(rivals, cache, tell) if make else {}
     for rival in rivals:
-        reason = _made(rival, cache, tell) if make else None
-        reason = reason or rival.why_not()
+        needed = [*rival.programs, *([rival.environment] if rival.environment is not None else [])]
+        reason = next((failed[name] for name in needed if name in failed), None) or rival.why_not()
         settings = {one.name: one for rtt_ns in rtts_ns for one in rival.settings(rtt_ns) if every or one.usual}
         versions = installed_versions(rival.environment, cache, rival.claim.packages)
         for one in settings.values():
@@ -116,18 +119,3 @@ def entered(
             else:
                 unable.append(entrant)
     return tuple(able), tuple(unable)
-
-
-def _made(rival: Rival, cache: Path, tell: Callable[[str], None]) -> str | None:
-    """Make what it needs; why that could not be done, or None."""
-    try:
-        if rival.environment is not None and environment_python(rival.environment, cache) is None:
-            tell(f"making the environment of {rival.name}, once")
-            make_environment(rival.environment, cache)
-        for program in rival.programs:
-            if find_program(program, cache) is None:
-                tell(f"making {program} for {rival.name}, once")
-            make_program(program, cache)
-    except ConfigError as error:
-        return str(error)
-    return None

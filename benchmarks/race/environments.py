@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -20,23 +20,30 @@ from typing import Final
 
 from emlio.benchmarks.processes import Child
 from emlio.errors import ConfigError, TransportError
-from emlio.progress import Progress
 
 __all__ = [
     "ENVIRONMENTS",
     "GO_PROGRAMS",
+    "INSTALL_S",
+    "LENDER",
+    "CarryOut",
     "Environment",
     "cache_folder",
+    "carry_out",
     "environment_python",
     "find_program",
     "installed_versions",
     "make_environment",
     "make_program",
+    "needs_lender",
     "why_no_environment",
 ]
 
 _REQUIREMENTS: Final = Path(__file__).resolve().parents[2] / "requirements" / "rivals"
-_INSTALL_S: Final = 3600.0
+INSTALL_S: Final = 3600.0
+"""How long one command may take."""
+
+CarryOut = Callable[[str, Sequence[str]], None]
 _MADE: Final = "made"
 _BORROWED: Final = "borrowed.pth"
 
@@ -100,15 +107,37 @@ def environment_python(name: str, cache: Path) -> Path | None:
     """Its interpreter, or None where it is not made or was made of other requirements."""
     folder = _folder(name, cache)
     made = folder / _MADE
-    if why_no_environment(name) is not None or (_needs_lender(name) and environment_python(LENDER, cache) is None):
+    if why_no_environment(name) is not None or (needs_lender(name) and environment_python(LENDER, cache) is None):
         return None
     if made.is_file() and made.read_text(encoding="utf-8") == _digest(name):
         return folder / "bin" / "python"
     return None
 
 
-def make_environment(name: str, cache: Path) -> Path:
+def carry_out(name: str, command: Sequence[str]) -> None:
+    """Run a command to its end.
+
+    Args:
+        name: how errors call it.
+        command: program and arguments.
+
+    Raises:
+        ConfigError: it failed.
+    """
+    try:
+        with Child(name, command) as child:
+            child.rest(INSTALL_S)
+    except TransportError as error:
+        raise ConfigError(str(error)) from error
+
+
+def make_environment(name: str, cache: Path, carry_out: CarryOut = carry_out) -> Path:
     """Make it, or find it made; its interpreter.
+
+    Args:
+        name: of ENVIRONMENTS.
+        cache: where they lie.
+        carry_out: runs each of its commands.
 
     Raises:
         ConfigError: it cannot be made here.
@@ -122,20 +151,19 @@ def make_environment(name: str, cache: Path) -> Path:
     folder = _folder(name, cache)
     shutil.rmtree(folder, ignore_errors=True)  # half made, or of other requirements
     borrowed = _borrowed(name)
-    if _needs_lender(name):
-        make_environment(LENDER, cache)
+    if needs_lender(name):
+        make_environment(LENDER, cache, carry_out)
         borrowed = _site_packages(_folder(LENDER, cache))
     steps: list[Sequence[str]] = [[sys.executable, "-m", "venv", str(folder)]]
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip.append("--no-compile")  # most of it is never imported
     if ENVIRONMENTS[name].borrowed and borrowed is None:
         steps.append([*pip, *ENVIRONMENTS[name].borrowed])
     steps.append([*pip, "--no-deps", "--requirement", str(_REQUIREMENTS / f"{name}.txt")])
-    with Progress(f"environment {name}", len(steps)) as bar:
-        for number, step in enumerate(steps):
-            _carry_out(f"making the environment {name}", step)
-            if number == 0 and borrowed is not None:
-                _site_packages(folder).joinpath(_BORROWED).write_text(f"{borrowed}\n", encoding="utf-8")
-            bar.add(1)
+    for number, step in enumerate(steps):
+        carry_out(f"making the environment {name}", step)
+        if number == 0 and borrowed is not None:
+            _site_packages(folder).joinpath(_BORROWED).write_text(f"{borrowed}\n", encoding="utf-8")
     (folder / _MADE).write_text(_digest(name), encoding="utf-8")
     return folder / "bin" / "python"
 
@@ -166,8 +194,13 @@ def find_program(name: str, cache: Path) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
 
 
-def make_program(name: str, cache: Path) -> str:
+def make_program(name: str, cache: Path, carry_out: CarryOut = carry_out) -> str:
     """A program of GO_PROGRAMS: found, or made by `go install`.
+
+    Args:
+        name: which.
+        cache: where they lie.
+        carry_out: runs the command.
 
     Raises:
         ConfigError: there is no Go, or it failed.
@@ -178,18 +211,8 @@ def make_program(name: str, cache: Path) -> str:
     go = shutil.which("go")
     if go is None:
         raise ConfigError(f"{name} must be installed, or Go (1.22 or newer) with which it is made in two minutes")
-    with Progress(f"{name} by go install", 1) as bar:
-        _carry_out(f"making {name}", ["env", f"GOBIN={cache / 'bin'}", "GOFLAGS=", go, "install", GO_PROGRAMS[name]])
-        bar.add(1)
+    carry_out(f"making {name}", ["env", f"GOBIN={cache / 'bin'}", "GOFLAGS=", go, "install", GO_PROGRAMS[name]])
     return str(cache / "bin" / name)
-
-
-def _carry_out(name: str, command: Sequence[str]) -> None:
-    try:
-        with Child(name, command) as child:
-            child.rest(_INSTALL_S)
-    except TransportError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _folder(name: str, cache: Path) -> Path:
@@ -207,7 +230,8 @@ def _borrowed(name: str) -> Path | None:
     return folders.pop() if len(folders) == 1 else None
 
 
-def _needs_lender(name: str) -> bool:
+def needs_lender(name: str) -> bool:
+    """Whether another environment must be there before this one."""
     return name != LENDER and bool(ENVIRONMENTS[name].borrowed) and _borrowed(name) is None
 
 

@@ -16,10 +16,13 @@ import msgspec
 
 from emlio.benchmarks.link.choice import open_link
 from emlio.benchmarks.link.contract import Link, LinkKind
+from emlio.benchmarks.link.held import Held
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.processes import Child
 from emlio.benchmarks.race.failure import in_short
+from emlio.benchmarks.race.halves import Halves, in_halves
 from emlio.benchmarks.race.host_time import children, trees_cpu_ns
+from emlio.benchmarks.race.in_flight import in_flight
 from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.outcome import Contest, Run
@@ -72,18 +75,21 @@ class _Heard:
 
     def __init__(self) -> None:
         self.epochs: list[Epoch] = []
+        self.steps: list[tuple[int, int]] = []
         self.finished: Finished | None = None
         self.storage_cpu_ns = 0
         self.to_training_bytes = 0
         self.to_storage_bytes = 0
         self.dropped_packets = 0
         self.elapsed_ns = 0
+        self.held = Held()
         self.failure: str | None = None
 
     def take(self, line: bytes) -> None:
         """A line of the consumer's."""
         said = msgspec.json.decode(line)
         if "epoch" in said:
+            self.steps += msgspec.convert(said.get("steps", []), list[tuple[int, int]])
             self.epochs.append(msgspec.convert(said, Epoch))
         else:
             self.finished = msgspec.convert(said, Finished)
@@ -106,7 +112,11 @@ def run_once(job: Job, joules: Joules | None) -> Run:
             _LOG.warning("%s: %s", job.name, error)
             heard.failure = in_short(str(error))
     epochs = heard.epochs
-    energy = joules.used(epochs[0].begun_ns, epochs[-1].ended_ns) if joules is not None and epochs else None
+    energy = (
+        joules.used(epochs[0].begun_ns, epochs[-1].ended_ns, steps=heard.steps)
+        if joules is not None and epochs
+        else None
+    )
     return Run(
         contest=job.contest.name,
         subject=job.rival.name,
@@ -121,6 +131,7 @@ def run_once(job: Job, joules: Joules | None) -> Run:
         dropped_packets=heard.dropped_packets,
         elapsed_ns=heard.elapsed_ns,
         energy=energy,
+        in_flight=in_flight(heard.held.to_training, epochs),
         failure=heard.failure,
     )
 
@@ -139,9 +150,11 @@ def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:
     others = children()
     client = folder / "client"
     client.mkdir()
-    with job.rival.serve(job.prepared, link) as url:
+    halves = in_halves(job.prepared) if job.contest.halves else None
+    with job.rival.serve(job.prepared if halves is None else halves.storage, link) as url:
         servers = children() - others - set(link.pids)
-        command = link.training.command(job.rival.command(_order(job, url, client)))
+        command = link.training.command(job.rival.command(_order(job, url, client, halves)))
+        link.held()  # from here on it is gauged
         counts, cpu_ns, begun_ns = link.counts(), trees_cpu_ns(servers), time.monotonic_ns()
         try:
             with Child(job.name, command) as consumer:
@@ -151,7 +164,7 @@ def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:
                     consumer.rest(_END_S)
         finally:
             heard.elapsed_ns = time.monotonic_ns() - begun_ns
-            after = link.counts()
+            after, heard.held = link.counts(), link.held()
             heard.to_training_bytes = after.to_training.wire_bytes - counts.to_training.wire_bytes
             heard.to_storage_bytes = after.to_storage.wire_bytes - counts.to_storage.wire_bytes
             heard.dropped_packets = sum(
@@ -163,7 +176,7 @@ def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:
             )
 
 
-def _order(job: Job, url: str, client: Path) -> RaceOrder:
+def _order(job: Job, url: str, client: Path, halves: Halves | None) -> RaceOrder:
     contest = job.contest
     return RaceOrder(
         url=url,
@@ -174,6 +187,7 @@ def _order(job: Job, url: str, client: Path) -> RaceOrder:
         step_ns=contest.step_ns,
         limit_ns=contest.limit_ns,
         decode=contest.decode,
+        here=str(halves.training) if halves is not None else "",
         folder=str(client),
         options=dict(job.setting.options),
     )

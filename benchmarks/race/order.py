@@ -1,7 +1,8 @@
 """What a consumer is told, and what it says.
 
 Consumers run in environments without this package: they read an order as JSON and say plain objects, one a line on standard
-output, an Epoch after each epoch and one Finished at the end (emlio.benchmarks.race.consumers.consume).
+output, an Epoch after each epoch and one Finished at the end (emlio.benchmarks.race.consumers.consume). Beside the fields of an
+epoch it says `steps`, from when to when each ran, which the race uses up and does not keep.
 
 Covers: both as values, what their figures mean, checking an epoch against the plan. Does not cover: consumers.
 """
@@ -28,6 +29,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
         step_ns: how long the consumer sleeps after each batch, as if a device computed.
         limit_ns: an epoch that has lasted longer is cut after the batch that came, and is the last.
         decode: whether pictures are decoded.
+        here: a folder of this host with the shards that the storage has not; empty where it has all.
         folder: an empty folder of the client's, for caches; what is left in it is counted.
         options: of the setting.
     """
@@ -40,6 +42,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int
     limit_ns: int
     decode: bool
+    here: str = ""
     folder: str
     options: dict[str, str]
 

@@ -14,10 +14,13 @@ from emlio.benchmarks.race.order import Epoch, Finished
 from emlio.benchmarks.race.rival import Family
 from emlio.errors import ConfigError
 
-__all__ = ["SCHEMA", "Contest", "Energy", "Entrant", "Race", "Run"]
+__all__ = ["SCHEMA", "Contest", "Energy", "Entrant", "InFlight", "Race", "Run"]
 
-SCHEMA: Final = 1
-"""Raised when a field changes its meaning."""
+SCHEMA: Final = 2
+"""Raised when a field is added or changes its meaning. Since 2 runs say what was on its way, links what they take themselves."""
+
+_READABLE: Final = (1, SCHEMA)
+"""What a race of schema 1 does not say is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,7 @@ class Contest:
         step_ns: how long the consumer computes after each batch; 0 for a consumer that only reads.
         decode: whether pictures are decoded.
         limit_ns: how long a first epoch may take; one that is longer is cut there.
+        halves: whether every second shard lies on the training host, and nowhere else.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Contest:
     step_ns: int = 0
     decode: bool = False
     limit_ns: int = 60_000_000_000
+    halves: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or self.batch < 1 or self.epochs < 1 or self.step_ns < 0 or self.limit_ns < 1:
@@ -87,10 +92,34 @@ class Energy:
     Attributes:
         joules: of both hosts, which share this machine.
         method: how they were found out: names of counters, or "estimate" with its error.
+        train_joules: what of it was used while the consumer's steps ran; None where nobody told it apart.
+        read_joules: the rest, while records were waited for. What decodes them works beside, where no consumer sees it, and is
+            not told apart.
     """
 
     joules: float
     method: str
+    train_joules: float | None = None
+    read_joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """What the link held on its way to training during the epochs of a run.
+
+    A packet is on its way for half of a round trip. TCP counts what it sends until it hears of it, about twice as much.
+
+    Attributes:
+        mean_bytes: over the time of all epochs.
+        peak_bytes: the most at any moment.
+    """
+
+    mean_bytes: int
+    peak_bytes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mean_bytes <= self.peak_bytes:
+            raise ConfigError(f"the mean in flight must be in [0, the peak], got {self.mean_bytes}, {self.peak_bytes}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +140,7 @@ class Run:
         dropped_packets: that the link dropped without having been asked to.
         elapsed_ns: from the start of the consumer's process to its end, imports counted.
         energy: None where there is nothing to say.
+        in_flight: None where nobody gauged it.
         failure: what went wrong, in words; None where nothing did.
     """
 
@@ -127,6 +157,7 @@ class Run:
     dropped_packets: int = 0
     elapsed_ns: int = 0
     energy: Energy | None = None
+    in_flight: InFlight | None = None
     failure: str | None = None
 
     @property
@@ -160,8 +191,8 @@ class Race:
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ConfigError(f"a race must have schema {SCHEMA}, got {self.schema}")
+        if self.schema not in _READABLE:
+            raise ConfigError(f"a race must have schema {' or '.join(map(str, _READABLE))}, got {self.schema}")
         names = [contest.name for contest in self.contests]
         entrants = [(entrant.subject, entrant.setting) for entrant in self.entrants]
         if len(set(names)) != len(names) or len(set(entrants)) != len(entrants):

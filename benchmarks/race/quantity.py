@@ -27,7 +27,7 @@ class Quantity(StrEnum):
     FIRST_BATCH = "first batch"
     RECORDS_RATE = "records rate"
     BIT_RATE = "bit rate"
-    LATER_BIT_RATE = "later bit rate"
+    FLOW_BIT_RATE = "flow bit rate"
     WAIT_SHARE = "wait share"
     TRAINING_CPU = "training cpu"
     STORAGE_CPU = "storage cpu"
@@ -35,6 +35,10 @@ class Quantity(StrEnum):
     WIRE_SHARE = "wire share"
     LEFT_BYTES = "left on disk"
     ENERGY = "energy"
+    TRAIN_ENERGY = "energy of steps"
+    READ_ENERGY = "energy of waiting"
+    IN_FLIGHT = "in flight"
+    PEAK_IN_FLIGHT = "peak in flight"
     BLOCKS = "blocks"
 
 
@@ -126,8 +130,15 @@ def _bit_rate(contest: Contest, run: Run) -> Seen | None:
     return _rate(run.epochs[:1], lambda epoch: 8 * epoch.payload_bytes)
 
 
-def _later_bit_rate(contest: Contest, run: Run) -> Seen | None:
-    return None if run.cut else _rate(run.epochs[1:], lambda epoch: 8 * epoch.payload_bytes)
+def _flow_bit_rate(contest: Contest, run: Run) -> Seen | None:
+    # Over all epochs: when a later one begins, a part of it is here already, so alone it would look faster than what brought it.
+    if run.cut or not run.epochs or not run.epochs[0].batches:
+        return None
+    first = run.epochs[0]
+    here_bytes = first.payload_bytes // first.batches
+    seconds = sum(map(_seconds, run.epochs)) - (first.first_batch_ns - first.begun_ns) / _S
+    carried = sum(epoch.payload_bytes for epoch in run.epochs) - here_bytes
+    return Seen(value=8 * carried / seconds) if seconds > 0 and carried > 0 else None
 
 
 def _rate(epochs: Sequence[Epoch], count: Callable[[Epoch], int]) -> Seen | None:
@@ -177,6 +188,26 @@ def _energy(contest: Contest, run: Run) -> Seen | None:
     return None if run.energy is None else Seen(value=run.energy.joules, beyond=_of_cut(run))
 
 
+def _train_energy(contest: Contest, run: Run) -> Seen | None:
+    return _of_stage(run, run.energy.train_joules if run.energy is not None else None)
+
+
+def _read_energy(contest: Contest, run: Run) -> Seen | None:
+    return _of_stage(run, run.energy.read_joules if run.energy is not None else None)
+
+
+def _of_stage(run: Run, joules: float | None) -> Seen | None:
+    return None if joules is None else Seen(value=joules, beyond=_of_cut(run))
+
+
+def _in_flight(contest: Contest, run: Run) -> Seen | None:
+    return None if run.in_flight is None else Seen(value=run.in_flight.mean_bytes)
+
+
+def _peak_in_flight(contest: Contest, run: Run) -> Seen | None:
+    return None if run.in_flight is None else Seen(value=run.in_flight.peak_bytes)
+
+
 def _blocks(contest: Contest, run: Run) -> Seen | None:
     batches = sum(epoch.batches for epoch in run.epochs)
     return Seen(value=sum(epoch.blocks * epoch.batches for epoch in run.epochs) / batches) if batches else None
@@ -192,7 +223,7 @@ MEANINGS: Final = {
     Quantity.FIRST_BATCH: _meaning("time to the first batch, from before the constructor", "s", _first_batch),
     Quantity.RECORDS_RATE: _meaning("records a second of the first epoch", "records/s", _records_rate, less=False),
     Quantity.BIT_RATE: _meaning("payload of the first epoch", "bit/s", _bit_rate, less=False),
-    Quantity.LATER_BIT_RATE: _meaning("payload of later epochs", "bit/s", _later_bit_rate, less=False),
+    Quantity.FLOW_BIT_RATE: _meaning("payload from the first batch to the end", "bit/s", _flow_bit_rate, less=False),
     Quantity.WAIT_SHARE: _meaning("share of the time the consumer was blocked", "", _wait_share),
     Quantity.TRAINING_CPU: _meaning("processor time at the training host, all epochs", "s", _training_cpu),
     Quantity.STORAGE_CPU: _meaning("processor time at the storage host, all epochs", "s", _storage_cpu),
@@ -200,6 +231,10 @@ MEANINGS: Final = {
     Quantity.WIRE_SHARE: _meaning("bytes on the wire, headers counted, over payload", "", _wire_share),
     Quantity.LEFT_BYTES: _meaning("bytes left on the training host's disk", "B", _left_bytes),
     Quantity.ENERGY: _meaning("energy of both hosts, all epochs", "J", _energy),
+    Quantity.TRAIN_ENERGY: _meaning("energy of both hosts while steps ran, all epochs", "J", _train_energy),
+    Quantity.READ_ENERGY: _meaning("energy of both hosts while records were waited for", "J", _read_energy),
+    Quantity.IN_FLIGHT: _meaning("bytes on their way to training, mean over epochs", "B", _in_flight, less=False),
+    Quantity.PEAK_IN_FLIGHT: _meaning("the most bytes on their way to training", "B", _peak_in_flight, less=False),
     Quantity.BLOCKS: _meaning("storage blocks of 640 records among those of a batch", "", _blocks, less=False),
 }
 """How each is read."""

@@ -37,6 +37,7 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
         environment: variables, in which XDG_CACHE_HOME may stand.
         tell: hears what goes on, a line at a time.
     """
+    begun_ns = time.monotonic_ns()
     cache = cache_folder(settings.cache, environment)
     kind, missing = choose_kind(settings.kind)
     for reason in missing:
@@ -67,9 +68,8 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
         )
     )
     with ExitStack() as stack:
-        joules = None if settings.no_energy else _recorder(stack, settings.out, tell)
+        joules = None if settings.no_energy else _recorder(stack, settings.out, settings.cpu_watts, tell)
         turns = Turns(folder, race, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
-        begun_ns = time.monotonic_ns()
         for number, contest in enumerate(contests):
             left_ns = settings.within - (time.monotonic_ns() - begun_ns)
             within_ns = max(left_ns, 0) // (len(contests) - number) if settings.within else None
@@ -79,9 +79,9 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
     return done
 
 
-def _recorder(stack: ExitStack, out: Path, tell: Callable[[str], None]) -> Joules | None:
+def _recorder(stack: ExitStack, out: Path, cpu_watts: str, tell: Callable[[str], None]) -> Joules | None:
     try:
-        return stack.enter_context(Joules(out / _RECORDED))
+        return stack.enter_context(Joules(out / _RECORDED, cpu_watts=cpu_watts))
     except EmlioError as error:
         tell(f"energy is not recorded: {error}")
         return None

@@ -96,7 +96,7 @@ def race_parts(race: Race, pictures: Sequence[Picture]) -> tuple[Part, ...]:
         Part(text=first_paragraph(race, checks)),
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
         Part(heading="Do not believe blindly", points=doubts),
-        Part(heading="Pictures", pictures=tuple(pictures)),
+        Part(heading="Pictures", text=_without_energy(race) if pictures else "", pictures=tuple(pictures)),
         Part(heading="What must hold", tables=(checks_table(checks),)),
         *_contest_parts(race, rows),
         _law_part(race, rows),
@@ -107,6 +107,16 @@ def race_parts(race: Race, pictures: Sequence[Picture]) -> tuple[Part, ...]:
         Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
     ]
     return tuple(part for part in parts if part.text or part.points or part.pictures or part.tables or part.folded)
+
+
+def _without_energy(race: Race) -> str:
+    """Why there are no bars of it; empty where there are some."""
+    used = [run.energy for run in race.runs if run.energy is not None]
+    if not used:
+        return "Energy was not recorded, so there are no bars of it."
+    if all(energy.read_joules is None for energy in used):
+        return "Energy was not told apart by stage, so there are no bars of that."
+    return ""
 
 
 def _contest_parts(race: Race, rows: Sequence[Standing]) -> list[Part]:

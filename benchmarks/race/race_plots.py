@@ -11,7 +11,7 @@ from html import escape
 from typing import Any, Final
 
 from emlio.benchmarks.plot import png_bytes, svg_text
-from emlio.benchmarks.race.extent import number, text
+from emlio.benchmarks.race.extent import Extent, number, text
 from emlio.benchmarks.race.outcome import Contest, Race
 from emlio.benchmarks.race.quantity import Quantity
 from emlio.benchmarks.race.race_bars import Bar, draw_bars, labelled, named
@@ -25,6 +25,7 @@ __all__ = ["Drawing", "draw_race", "drawings"]
 
 _BARS_RTT_NS: Final = 30_000_000
 """Of contests that differ in their round trip alone, the one nearest to this has bars."""
+_STAGES: Final = (("train", Quantity.TRAIN_ENERGY), ("read", Quantity.READ_ENERGY))
 _ID: Final = re.compile(r'\b(id="|xlink:href="#|url\(#)')
 _SIZE: Final = re.compile(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', re.DOTALL)
 _FONT: Final = re.compile(r"font: ([^;\"]*?)'DejaVu Sans'[^;\"]*")
@@ -110,7 +111,19 @@ def _of_group(prefix: str, group: Sequence[Contest], rows: Sequence[Standing]) -
             "CPU seconds, all epochs",
             beside=Quantity.STORAGE_CPU,
         ),
+        _bars(
+            prefix,
+            nearest,
+            chosen,
+            Quantity.IN_FLIGHT,
+            "Bytes in flight to training: mean / most",
+            "MB, during epochs",
+            beside=Quantity.PEAK_IN_FLIGHT,
+            joined=" / {}",
+            scale=1e-6,
+        ),
         _bars(prefix, nearest, chosen, Quantity.ENERGY, "Energy of both hosts", "joules, all epochs"),
+        _stages(prefix, nearest, next((row for row in rows if row.contest == nearest and row.is_ours), None)),
     ]
     return [one for one in found if one is not None]
 
@@ -120,6 +133,8 @@ def _where(contest: Contest) -> str:
     parts = [f"{contest.corpus.text} at {rtt}"]
     if contest.decode:
         parts.append("decoded")
+    if contest.halves:
+        parts.append("every second shard at home")
     if contest.step_ns:
         parts.append(f"steps of {format_duration(contest.step_ns)}")
     return ", ".join(parts)
@@ -135,15 +150,19 @@ def _bars(
     *,
     log: bool = False,
     beside: Quantity | None = None,
+    joined: str = " + {}",
+    scale: float = 1.0,
 ) -> Drawing | None:
     bars: list[Bar] = []
     for row in rows:
-        of = row.of(quantity)
+        of = _scaled(row, quantity, scale)
         if of is None:
             continue
         best = best_of(other for other in rows if other.entrant.subject == row.entrant.subject) is row
-        also = row.of(beside) if beside is not None else None
-        said = text(of, number, spread=False) + (f" + {text(also, number, spread=False)}" if also is not None else "")
+        also = _scaled(row, beside, scale) if beside is not None else None
+        said = text(of, number, spread=False) + (
+            joined.format(text(also, number, spread=False)) if also is not None else ""
+        )
         bars.append(
             Bar(
                 label=named(row),
@@ -166,6 +185,33 @@ def _bars(
             bars, title=_title(title, where, narrow=narrow), axis=axis, log=log, narrow=narrow
         ),
     )
+
+
+def _stages(prefix: str, contest: Contest, ours: Standing | None) -> Drawing | None:
+    """Of one system: whose a moment's energy is, is a definition, and the figures are no race."""
+    if ours is None:
+        return None
+    bars = [
+        Bar(label=label, subject=OURS, pale=False, extent=of, beside=None, said=f"{text(of, number, spread=False)} J")
+        for label, quantity in _STAGES
+        if (of := ours.of(quantity)) is not None
+    ]
+    if not bars:
+        return None
+    title, where, axis = f"Energy of both hosts by stage, {labelled(OURS)}", _where(contest), "joules, all epochs"
+    return Drawing(
+        name=f"{prefix}-energy-by-stage",
+        caption=f"{title}: {where}; {axis}. A moment belongs to one stage with all that was drawn in it: to train while a step "
+        "ran, else to read. What decodes works beside, and is not told apart.",
+        draw=lambda narrow: draw_bars(
+            bars, title=_title(title, where, narrow=narrow), axis=axis, log=False, narrow=narrow
+        ),
+    )
+
+
+def _scaled(row: Standing, quantity: Quantity, scale: float) -> Extent | None:
+    of = row.of(quantity)
+    return None if of is None else of.scaled(scale)
 
 
 def _curves(prefix: str, group: Sequence[Contest], rows: Sequence[Standing]) -> Drawing | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from emlio.benchmarks.link.contract import LinkKind
 from emlio.benchmarks.parsers import durations_ns, link_kind, path, switch, whole_number, words_of
-from emlio.benchmarks.race.entries import SUBJECTS
+from emlio.benchmarks.race.entries import SUBJECTS, USUAL_SUBJECTS
 from emlio.benchmarks.race.scenarios import SCENARIOS
 from emlio.errors import ConfigError
 from emlio.settings import option
@@ -43,7 +43,10 @@ class RaceSettings:
     )
     size: int = option(600_000_000, "about the payload of an epoch (default 600MB)", parse=parse_size, metavar="SIZE")
     subjects: tuple[str, ...] = option(
-        SUBJECTS, f"who takes part (default {','.join(SUBJECTS)})", parse=_subjects, metavar="NAME,..."
+        USUAL_SUBJECTS,
+        f"who takes part, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many connections)",
+        parse=_subjects,
+        metavar="NAME,...",
     )
     all_settings: bool = option(
         False,
@@ -58,14 +61,15 @@ class RaceSettings:
         3, "rounds at most, in each of which everybody runs once (default 3)", parse=whole_number, metavar="N"
     )
     within: int = option(
-        540_000_000_000,
-        "begin no more rounds that would end later than this after the first began; 0s for all of them (default 9m)",
+        660_000_000_000,
+        "begin no more rounds after the first that would end later than this after the start, environments and all; 0s for all "
+        "of them (default 11m)",
         parse=parse_duration_ns,
         metavar="TIME",
     )
     limit: int = option(
-        30_000_000_000,
-        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 30s)",
+        15_000_000_000,
+        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 15s)",
         parse=parse_duration_ns,
         metavar="TIME",
     )
@@ -102,6 +106,12 @@ class RaceSettings:
         parse=link_kind,
         metavar="KIND",
     )
+    cpu_watts: str = option(
+        "",
+        "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
+        parse=str,
+        metavar="IDLE:MAX",
+    )
     no_energy: bool = option(False, "do not record what the machine uses", parse=switch, switch=True)
     quick: bool = option(False, "60 MB and one round: shows that all works, measures little", parse=switch, switch=True)
 
@@ -126,4 +136,5 @@ class RaceSettings:
             ("mount", str(self.mount or "sshfs")),
             ("tuned", str(self.tuned)),
             ("limit", f"{self.limit / 1e9:g} s"),
+            *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
         )

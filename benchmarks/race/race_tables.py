@@ -70,13 +70,22 @@ def links_table(race: Race) -> TextTable:
                 report.kind.value + (", buffers raised" if report.tuned else ""),
                 format_duration(report.rtt_ns) if report.rtt_ns else "0 ms",
                 f"{format_duration(of.median)} ({format_duration(of.low)}..{format_duration(of.high)})",
+                format_duration(report.own_ns) if report.own_ns else "-",
                 loads or "-",
                 f"MISSED: {'; '.join(report.missed)}" if report.missed else "ok",
             )
         )
     return TextTable(
         title="The link, measured first",
-        header=("contest", "kind", "asked", "round trip (5th..95th)", "Gbit/s by streams", "as asked"),
+        header=(
+            "contest",
+            "kind",
+            "asked",
+            "round trip (5th..95th)",
+            "of it the link's own",
+            "Gbit/s by streams",
+            "as asked",
+        ),
         rows=tuple(rows),
         names=2,
     )
@@ -149,6 +158,8 @@ def complete_table(rows: Sequence[Standing]) -> TextTable:
             "wire / payload",
             "left on disk",
             "energy",
+            "in flight, mean",
+            "in flight, most",
             "blocks",
             "mixes as well",
             "exact",
@@ -163,6 +174,8 @@ def complete_table(rows: Sequence[Standing]) -> TextTable:
                 text(row.of(Quantity.WIRE_SHARE)),
                 text(row.of(Quantity.LEFT_BYTES), format_size),
                 _energy(row),
+                text(row.of(Quantity.IN_FLIGHT), format_size),
+                text(row.of(Quantity.PEAK_IN_FLIGHT), format_size),
                 text(row.of(Quantity.BLOCKS)),
                 {None: "-", True: "yes", False: "no"}[row.mixes_as_well],
                 row.exact or "-",

@@ -59,6 +59,7 @@ class Claim:
         needs: what must be installed, in words.
         packages: of Python, whose versions belong to the results.
         decodes: whether its consumer decodes pictures; it takes part in contests of pictures then.
+        halves: whether it reads shards of this host beside those of the storage's; likewise.
     """
 
     shuffles: str
@@ -67,6 +68,7 @@ class Claim:
     needs: str
     packages: tuple[str, ...] = ()
     decodes: bool = False
+    halves: bool = False
 
 
 class Rival(Protocol):

@@ -27,6 +27,7 @@ class Scenario:
         batch: records in a batch.
         step_ns: how long the consumer computes after each batch.
         decode: whether pictures are decoded.
+        halves: whether every second shard lies on the training host.
     """
 
     words: str
@@ -34,6 +35,7 @@ class Scenario:
     batch: int = 64
     step_ns: int = 0
     decode: bool = False
+    halves: bool = False
 
 
 SCENARIOS: Final = {
@@ -45,6 +47,11 @@ SCENARIOS: Final = {
     "small": Scenario(words="records of 3 kB, read as fast as can be", corpus="small", batch=256),
     "pictures": Scenario(
         words="JPEGs of 500 x 375, decoded and cropped by DALI on the processor", corpus="pictures", decode=True
+    ),
+    "sharded": Scenario(
+        words="every second shard lies on the training host, the others at the storage (figure 10)",
+        corpus="imagenet-like",
+        halves=True,
     ),
     "resnet": Scenario(
         words="a step of 50 ms after each batch, about what ResNet-50 asks for (figures 5 and 6)",
@@ -92,6 +99,7 @@ def contests_of(
             epochs=epochs,
             step_ns=SCENARIOS[name].step_ns,
             decode=SCENARIOS[name].decode,
+            halves=SCENARIOS[name].halves,
             limit_ns=limit_ns,
         )
         for name in names

@@ -24,6 +24,7 @@ from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.measure import Job, run_once
 from emlio.benchmarks.race.outcome import Contest, Race, Run
 from emlio.benchmarks.race.race_folder import RaceFolder
+from emlio.benchmarks.race.rival import Claim
 from emlio.benchmarks.race.timetable import Timetable
 from emlio.errors import EmlioError
 
@@ -82,7 +83,7 @@ class Turns:
         """
         begun_ns = time.monotonic_ns()
         spec = LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned)
-        able = [entry for entry in self._entries if entry.rival.claim.decodes or not contest.decode]
+        able = [entry for entry in self._entries if _can(entry.rival.claim, contest)]
         rounds_waiting = [
             (number, waiting) for number in range(rounds) if (waiting := self._places(contest, able, number))
         ]
@@ -170,6 +171,10 @@ class Turns:
         """A bound is one however often it is found; what failed twice fails."""
         runs = self._runs_of(contest, entry)
         return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
+
+
+def _can(claim: Claim, contest: Contest) -> bool:
+    return (claim.decodes or not contest.decode) and (claim.halves or not contest.halves)
 
 
 def _key(entry: Entry) -> tuple[str, str]:

@@ -54,7 +54,7 @@ def verdict(race: Race) -> tuple[Check, ...]:
 
 def is_plain(contest: Contest) -> bool:
     """Whether nothing but reading is measured, of records of about a photograph's size, over a link without a rate."""
-    only_reads = not contest.decode and not contest.step_ns and contest.rate_bytes_per_s is None
+    only_reads = not (contest.decode or contest.step_ns or contest.halves) and contest.rate_bytes_per_s is None
     return only_reads and contest.corpus.record_bytes == _RECORD_BYTES
 
 
@@ -100,15 +100,13 @@ def _link_share(rows: Sequence[Standing], contest: Contest, streams: int, least:
         return not_measured(
             name, words, f">= {100 * least:g} %", f"in {contest.name} there is no run of one of the two"
         )
-    # iperf3 leaves slow start out: beside it stand epochs over connections that are open.
-    share = same_round_ratio(ours, limit, Quantity.LATER_BIT_RATE, Quantity.BIT_RATE)
+    # iperf3 leaves slow start out: beside it stands what came after the first batch.
+    share = same_round_ratio(ours, limit, Quantity.FLOW_BIT_RATE, Quantity.BIT_RATE)
     whole = same_round_ratio(ours, limit, Quantity.BIT_RATE)
-    note = (
-        f"later epochs; the first one, from before the constructor: {text(whole.scaled(100))} %"
-        if whole is not None
-        else ""
-    )
-    why = f"ours carried {_gigabits(ours, Quantity.LATER_BIT_RATE)}, iperf3 {_gigabits(limit, Quantity.BIT_RATE)}"
+    note = "all epochs, from the first batch on"
+    if whole is not None:
+        note += f"; the first one, from before the constructor: {text(whole.scaled(100))} %"
+    why = f"ours carried {_gigabits(ours, Quantity.FLOW_BIT_RATE)}, iperf3 {_gigabits(limit, Quantity.BIT_RATE)}"
     in_percent = None if share is None else share.scaled(100)
     return at_least(100 * least, in_percent, name=name, words=words, contest=contest.name, unit="%", why=why, note=note)
 

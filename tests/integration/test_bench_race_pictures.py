@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.race.corpus import PICTURES, Corpus
 from emlio.benchmarks.race.file_forms import as_files
-from emlio.benchmarks.race.measure import Job, run_once
 from emlio.benchmarks.race.outcome import Contest
 from emlio.benchmarks.race.rival import Rival
 from emlio.benchmarks.race.subjects.dali_local import DaliLocal
 from emlio.benchmarks.race.subjects.ours import Local, Remote
+from tests.integration.race_job import run_over_relay
 
 CORPUS = Corpus(records=40, record_bytes=94_000, kind=PICTURES)
 CONTEST = Contest(name="pictures", words="decoded", corpus=CORPUS, rtt_ns=2_000_000, batch=16, decode=True)
@@ -27,18 +25,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="needs nvidia-dali")
 @pytest.mark.parametrize("rival", [Remote(), Local(), DaliLocal()], ids=lambda rival: rival.name)
 def test_each_picture_is_decoded_once(rival: Rival, forms: Path) -> None:
-    job = Job(
-        contest=CONTEST,
-        rival=rival,
-        setting=rival.settings(0)[0],
-        prepared=rival.prepare(CORPUS, forms),
-        spec=LinkSpec(rtt_ns=CONTEST.rtt_ns),
-        kind=LinkKind.RELAY,
-        round=0,
-        place=0,
-        seed=1,
-    )
-    run = run_once(job, None)
+    run = run_over_relay(rival, CONTEST, forms)
     assert run.failure is None
     assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True, True]
     assert [epoch.payload_bytes for epoch in run.epochs] == [CORPUS.payload_bytes] * 2

@@ -21,6 +21,7 @@ from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.entries import Entry
 from emlio.benchmarks.race.host_time import children
+from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.measure import Job, run_once
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
@@ -121,7 +122,25 @@ def test_a_run_is_metered_at_both_ends_and_leaves_nothing(tmp_path: Path) -> Non
     assert run.to_training_bytes >= 2 * CORPUS.payload_bytes
     assert 0 < run.to_storage_bytes < CORPUS.payload_bytes
     assert run.elapsed_ns > run.epochs[-1].ended_ns - run.epochs[0].begun_ns
+    assert run.in_flight is not None
+    assert 0 <= run.in_flight.mean_bytes < run.in_flight.peak_bytes < run.to_training_bytes
+    assert run.energy is None
     assert children() == before
+
+
+def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: Path) -> None:
+    before = children()
+    with Joules(tmp_path / "energy", cpu_watts="10:20") as joules:
+        run = run_once(job(Remote(), tmp_path, replace(CONTEST, step_ns=20_000_000)), joules)
+    assert run.failure is None
+    assert children() == before
+    energy = run.energy
+    if energy is None or energy.train_joules is None or energy.read_joules is None:
+        pytest.skip(f"this machine's energy can be neither read nor estimated: {energy}")
+    assert energy.joules == pytest.approx(energy.train_joules + energy.read_joules)
+    # 13 batches an epoch, each with its step; what a moment draws differs, so it is no exact share.
+    seconds = sum(epoch.ended_ns - epoch.begun_ns for epoch in run.epochs) / 1e9
+    assert energy.train_joules / energy.joules == pytest.approx(2 * 13 * 0.02 / seconds, abs=0.3)
 
 
 def test_an_epoch_that_takes_too_long_is_cut_and_the_last(tmp_path: Path) -> None:

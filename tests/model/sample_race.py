@@ -15,7 +15,7 @@ from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.link.throughput import Load
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import Epoch, Finished, ids_crc
-from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, Race, Run
+from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, InFlight, Race, Run
 from emlio.benchmarks.race.race_folder import RaceFolder
 from emlio.benchmarks.race.rival import Family
 
@@ -140,6 +140,7 @@ def make_run(
     blocks: float = 9.9,
     lost: int = 0,
     joules: float | None = None,
+    in_flight: InFlight | None = None,
     failure: str | None = None,
 ) -> Run:
     """One run; one that would take longer than the contest's limit is cut."""
@@ -178,8 +179,14 @@ def make_run(
         to_training_bytes=sum(epoch.payload_bytes for epoch in epochs) * 103 // 100,
         to_storage_bytes=3_000_000,
         elapsed_ns=round_ns(sum(lengths) + 1),
-        energy=None if joules is None else Energy(joules=joules, method="estimate ±30 %"),
+        energy=None if joules is None else _energy(joules, contest.step_ns * len(epochs) / S),
+        in_flight=in_flight,
     )
+
+
+def _energy(joules: float, step_s: float) -> Energy:
+    train = min(40 * step_s, joules)
+    return Energy(joules=joules, method="estimate ±30 %", train_joules=train, read_joules=joules - train)
 
 
 def round_ns(seconds: float) -> int:
@@ -292,6 +299,7 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
                         memory_bytes=memory * 1_000_000,
                         left_bytes=contest.corpus.payload_bytes if leaves else 0,
                         blocks=blocks,
+                        in_flight=_filled(600_000_000 / ((base_s + trips * rtt_s) * wander), contest.rtt_ns),
                         joules=(40 * (base_s + trips * rtt_s) + 20 * cpu_s) * wander,
                     )
                 )
@@ -301,6 +309,12 @@ def sample_race(rtts_ns: Sequence[int] = (30 * MS,), *, rounds: int = 3) -> Race
         make_run(contests[0], "mosaic", "8 workers", round=rounds, failure="the consumer ended with 1: no room")
     )
     return make_race(contests, entrants, runs)
+
+
+def _filled(bytes_per_s: float, rtt_ns: int) -> InFlight:
+    """What such a rate has on its way, and three times as much at its most."""
+    mean = int(bytes_per_s * rtt_ns / 2 / S)
+    return InFlight(mean_bytes=mean, peak_bytes=3 * mean)
 
 
 def keep_race(race: Race, folder: Path) -> None:

@@ -1,4 +1,5 @@
 import os
+import time
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 from emlio.benchmarks.race.consumers.consume import Reading, Tree, consume, records_of
@@ -71,7 +73,7 @@ def batches_of(numbers: list[int], batch: int) -> Iterator[list[bytes]]:
 
 def read(batches: Iterator[list[bytes]], *, number: int = 0, step_ns: int = 0, limit_ns: int = 1 << 62) -> Epoch:
     reading = Reading(number, 0)
-    return Epoch(**reading.said(cut=reading.read(batches, step_ns, limit_ns)))
+    return msgspec.convert(reading.said(cut=reading.read(batches, step_ns, limit_ns)), Epoch)
 
 
 def epoch_of(numbers: list[int], batch: int = 4) -> Epoch:
@@ -157,6 +159,19 @@ def test_waiting_and_steps_are_told_apart() -> None:
     epoch = read(batches_of([0, 1], 1), step_ns=step_ns)
     assert epoch.ended_ns - epoch.first_batch_ns >= 2 * step_ns
     assert epoch.wait_ns <= epoch.ended_ns - epoch.begun_ns - 2 * step_ns
+
+
+def test_when_each_step_ran_is_said_beside_an_epoch() -> None:
+    step_ns = 2_000_000
+    reading = Reading(0, time.monotonic_ns())
+    said = reading.said(cut=reading.read(batches_of([0, 1, 2], 1), step_ns, 1 << 62))
+    edges = [moment for step in said["steps"] for moment in step]
+    assert len(edges) == 6
+    assert edges == sorted(edges)
+    assert said["begun_ns"] <= edges[0]
+    assert edges[-1] <= said["ended_ns"]
+    assert all(end - start >= step_ns for start, end in said["steps"])
+    assert Reading(0, 0).said(cut=False)["steps"] == []
 
 
 def test_an_epoch_that_passes_its_limit_is_cut_after_the_batch_that_came() -> None:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,22 @@ def test_another_race_does_not_go_on(tmp_path: Path, other: Race) -> None:
     assert folder.read() == replace(RACE, runs=(run(0),))
 
 
+def test_a_race_of_the_schema_before_is_read_and_what_it_does_not_say_is_not_known(tmp_path: Path) -> None:
+    folder = RaceFolder(tmp_path)
+    folder.begin(replace(RACE, schema=1))
+    folder.add_link(CONTEST.name, link_report())
+    folder.add_run(run(0))
+    for name, field in (("runs.jsonl", "in_flight"), ("links.jsonl", "own_ns")):
+        said = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        del (said[1] if isinstance(said, list) else said)[field]
+        (tmp_path / name).write_text(json.dumps(said) + "\n", encoding="utf-8")
+    older = folder.read()
+    assert older is not None
+    assert older.schema == 1
+    assert older.runs[0].in_flight is None
+    assert older.links[0][1].own_ns == 0
+
+
 def test_a_line_that_a_kill_cut_is_left_out_and_written_over(tmp_path: Path) -> None:
     folder = RaceFolder(tmp_path)
     folder.begin(RACE)
@@ -144,13 +161,13 @@ def test_a_line_that_a_kill_cut_is_left_out_and_written_over(tmp_path: Path) -> 
 
 def test_something_else_is_no_race(tmp_path: Path) -> None:
     (tmp_path / "race.json").write_text('{"benchmark": "delivery"}', encoding="utf-8")
-    with pytest.raises(ConfigError, match="must be JSON of schema 1"):
+    with pytest.raises(ConfigError, match="must be JSON of schema 2"):
         RaceFolder(tmp_path).read()
 
 
 def test_a_race_of_another_schema_is_refused() -> None:
-    with pytest.raises(ConfigError, match="schema 1, got 2"):
-        replace(RACE, schema=2)
+    with pytest.raises(ConfigError, match="schema 1 or 2, got 3"):
+        replace(RACE, schema=3)
 
 
 def test_an_entrant_twice_is_refused() -> None:

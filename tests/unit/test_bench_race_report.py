@@ -11,7 +11,7 @@ import pytest
 from sample_race import CONTEST, MS, keep_race, make_contest, make_entrant, make_link, make_race, make_run, sample_race
 
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.race.outcome import Race
+from emlio.benchmarks.race.outcome import Energy, Race
 from emlio.benchmarks.race.race_document import TITLE, Picture
 from emlio.benchmarks.race.race_doubts import estimates, race_doubts
 from emlio.benchmarks.race.race_page import DATA_ID, race_page
@@ -232,8 +232,48 @@ def test_several_round_trips_give_curves_and_one_gives_bars(race: Race) -> None:
         "g0-first-epoch",
         "g0-first-batch",
         "g0-training-cpu",
+        "g0-in-flight",
         "g0-energy",
+        "g0-energy-by-stage",
     ]
+
+
+def test_bytes_in_flight_are_told_in_megabytes_the_mean_beside_the_most() -> None:
+    drawing = next(one for one in drawings(sample_race()) if one.name == "g0-in-flight")
+    # 600 MB in 0.89 s, half of 30 ms of it: 10 MB.
+    words = [words.get_text() for words in words_of(drawing.draw(False))]
+    assert any(re.fullmatch(r"(9\.\d+|10\.\d) / (2[89]|3[01])\.\d", word) for word in words)
+
+
+def test_a_race_in_which_nothing_was_gauged_has_no_picture_of_it(race: Race) -> None:
+    older = replace(race, runs=tuple(replace(run, in_flight=None) for run in race.runs), schema=1)
+    assert "in-flight" not in " ".join(one.name for one in drawings(older))
+
+
+def test_our_energy_is_told_by_stage() -> None:
+    contest = replace(make_contest(), step_ns=50 * MS)
+    race = make_race(
+        [contest], [make_entrant("emlio", family="ours")], [make_run(contest, "emlio", joules=80.0, later_s=2.0)]
+    )
+    drawing = next(one for one in drawings(race) if one.name == "g0-energy-by-stage")
+    words = [words.get_text() for words in words_of(drawing.draw(False))]
+    assert [word for word in words if word.endswith(" J")] == ["4.00 J", "76.0 J"]
+    assert {"train", "read"} <= set(words)
+
+
+def test_a_race_without_energy_says_so_in_a_line_and_has_no_picture_of_it(race: Race) -> None:
+    without = replace(race, runs=tuple(replace(run, energy=None) for run in race.runs))
+    assert "energy" not in " ".join(one.name for one in drawings(without))
+    assert "Energy was not recorded, so there are no bars of it." in render_race(without, draw_race(without))
+    older = replace(
+        race,
+        runs=tuple(
+            replace(run, energy=None if run.energy is None else Energy(joules=run.energy.joules, method="estimated"))
+            for run in race.runs
+        ),
+    )
+    assert "by stage, so there are no bars of that" in render_race(older, draw_race(older))
+    assert "no bars of" not in render_race(race, draw_race(race))
 
 
 def words_of(figure: Any) -> Iterator[Any]:
@@ -265,7 +305,7 @@ def test_no_word_of_a_picture_lies_outside_it(narrow: bool) -> None:
 def test_every_axis_has_its_unit() -> None:
     for drawing in drawings(sample_race((0, 30 * MS))):
         for axes in drawing.draw(False).axes:
-            assert re.search("second|joule|ms", axes.get_xlabel())
+            assert re.search("second|joule|MB|ms", axes.get_xlabel())
 
 
 def test_the_same_race_gives_the_same_pictures(pictures: tuple[Picture, ...], race: Race) -> None:
@@ -294,7 +334,7 @@ def test_a_report_is_written_beside_its_race_or_elsewhere(tmp_path: Path, capsys
 def test_every_picture_that_markdown_shows_is_a_file(tmp_path: Path) -> None:
     write_report(sample_race(), tmp_path)
     shown = re.findall(r"^!\[.*\]\((.*)\)$", (tmp_path / REPORT).read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(shown) == 4
+    assert len(shown) == 6
     assert all((tmp_path / name).stat().st_size for name in shown)
 
 

@@ -45,7 +45,8 @@ def test_a_row_has_the_medians_over_rounds() -> None:
     assert median(row, Quantity.FIRST_BATCH) == pytest.approx(0.3)
     assert median(row, Quantity.RECORDS_RATE) == 3000
     assert median(row, Quantity.BIT_RATE) == 2.4e9
-    assert median(row, Quantity.LATER_BIT_RATE) == 4.8e9
+    payload, batches = CONTEST.corpus.payload_bytes, -(-CONTEST.corpus.records // CONTEST.batch)
+    assert median(row, Quantity.FLOW_BIT_RATE) == pytest.approx(8 * (2 * payload - payload // batches) / (3.0 - 0.3))
     assert median(row, Quantity.TRAINING_CPU) == 2.0
     assert median(row, Quantity.PEAK_MEMORY) == 300_000_000
     assert median(row, Quantity.WAIT_SHARE) == pytest.approx(0.9)
@@ -74,7 +75,7 @@ def test_a_later_epoch_that_was_cut_does_not_touch_the_first() -> None:
     assert later is not None
     assert (first.median, first.sign) == (40.0, "")
     assert (later.median, later.sign) == (45.0, ">")
-    assert row.of(Quantity.LATER_BIT_RATE) is None
+    assert row.of(Quantity.FLOW_BIT_RATE) is None
 
 
 def test_a_run_that_failed_says_why_and_counts_for_nothing() -> None:

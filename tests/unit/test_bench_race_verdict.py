@@ -44,12 +44,14 @@ def check_of(
         (100, 32, 8.4, Outcome.MISSED),
     ],
 )
-def test_the_share_of_the_link_is_that_of_epochs_over_open_connections(
+def test_the_share_of_the_link_is_that_of_all_epochs_from_the_first_batch_on(
     rtt_ms: int, streams: int, gigabits: float, outcome: Outcome
 ) -> None:
     contest = make_contest(rtt_ns=rtt_ms * MS)
+    payload, batches = contest.corpus.payload_bytes, -(-contest.corpus.records // contest.batch)
+    whole_s = 8 * (2 * payload - payload // batches) / (gigabits * 1e9)
     runs = [
-        make_run(contest, "emlio", seconds=2.0, later_s=8 * contest.corpus.payload_bytes / (gigabits * 1e9)),
+        make_run(contest, "emlio", seconds=0.7, first_batch_s=0.2, later_s=whole_s - 0.5),
         make_limit(contest, streams, 10.0),
     ]
     check = check_of(f"share of the link at {rtt_ms} ms", runs, [contest])
@@ -58,6 +60,14 @@ def test_the_share_of_the_link_is_that_of_epochs_over_open_connections(
     assert check.figure.median == pytest.approx(10 * gigabits, rel=1e-3)
     assert ("Gbit/s" in check.why) == (outcome is Outcome.MISSED)
     assert "the first one" in check.note
+
+
+def test_a_later_epoch_of_which_much_was_here_already_does_not_flatter() -> None:
+    runs = [make_run(CONTEST, "emlio", seconds=1.6, later_s=0.4), make_limit(CONTEST, 16, 8.0)]
+    check = check_of("share of the link at 30 ms", runs)
+    assert check.outcome is Outcome.MISSED
+    assert check.figure is not None
+    assert check.figure.median < 70
 
 
 def test_a_limit_with_other_streams_or_records_of_another_size_is_not_compared() -> None:

@@ -157,6 +157,7 @@ class Reading:
         self._record_bytes = record_bytes
         self._first_ns = self._wait_ns = self._payload = self._batches = self._blocks = 0
         self._ids = array("Q")
+        self._steps: list[tuple[int, int]] = []
 
     def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int) -> bool:
         """Read to the epoch's end or past its limit; whether it was cut there.
@@ -169,11 +170,16 @@ class Reading:
         for batch in batches:
             self._take(batch)
             if step_ns:
-                time.sleep(step_ns / 1e9)
+                self._step(step_ns)
             self._ended_ns = self._asked_ns = time.monotonic_ns()
             if self._ended_ns - self._begun_ns > limit_ns:
                 return True
         return False
+
+    def _step(self, step_ns: int) -> None:
+        begun_ns = time.monotonic_ns()
+        time.sleep(step_ns / 1e9)
+        self._steps.append((begun_ns, time.monotonic_ns()))
 
     def _take(self, batch: Sequence[Any]) -> None:
         come_ns = time.monotonic_ns()
@@ -209,6 +215,7 @@ class Reading:
             "distinct": len(set(ids)),
             "cut": cut,
             "ids_crc": zlib.crc32(ids.tobytes()),
+            "steps": list(self._steps),
         }
 
 

@@ -33,11 +33,12 @@ def _files(folder: str, more: dict[str, Any]) -> tuple[Any, Any]:
     return records, labels
 
 
-def _examples(folder: str, features: dict[str, Any], more: dict[str, Any]) -> Any:
-    names = sorted(name for name in os.listdir(folder) if not name.endswith(".idx"))
+def _examples(folders: Sequence[str], features: dict[str, Any], more: dict[str, Any]) -> Any:
+    files = [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
+    shards = sorted((path for path in files if not path.endswith(".idx")), key=os.path.basename)
     return _readers.tfrecord(
-        path=[os.path.join(folder, name) for name in names],
-        index_path=[os.path.join(folder, f"{name}.idx") for name in names],
+        path=shards,
+        index_path=[f"{path}.idx" for path in shards],
         features=features,
         random_shuffle=True,
         pad_last_batch=True,
@@ -46,15 +47,17 @@ def _examples(folder: str, features: dict[str, Any], more: dict[str, Any]) -> An
     )
 
 
-def _outputs(folder: str, form: str, decode: bool, more: dict[str, Any]) -> tuple[Any, ...]:
+def _outputs(folders: Sequence[str], form: str, decode: bool, more: dict[str, Any]) -> tuple[Any, ...]:
     """The records; of pictures what is made of them, and their numbers or names."""
     text = _tfrecord.FixedLenFeature((), _tfrecord.string, "")
     if not decode:
-        return (_files(folder, more)[0] if form == "file" else _examples(folder, {"record": text}, more)["record"],)
+        return (
+            _files(folders[0], more)[0] if form == "file" else _examples(folders, {"record": text}, more)["record"],
+        )
     if form == "file":
-        encoded, numbers = _files(folder, more)
+        encoded, numbers = _files(folders[0], more)
     else:
-        read = _examples(folder, {_graph.IMAGE: text, _graph.NAME: text}, more)
+        read = _examples(folders, {_graph.IMAGE: text, _graph.NAME: text}, more)
         encoded, numbers = read[_graph.IMAGE], read[_graph.NAME]
     return _graph.train_on(encoded), numbers
 
@@ -76,8 +79,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         more = {"prefetch_queue_depth": int(options["ahead"]), "dont_use_mmap": True, "read_ahead": True}
     threads = _graph.THREADS if decode else _THREADS
     pipeline: Any = _dali.Pipeline(batch_size=batch, num_threads=threads, device_id=None, seed=order["seed"])
+    folders = [order["url"], *([order["here"]] if order["here"] else [])]
     with pipeline:
-        pipeline.set_outputs(*_outputs(order["url"], options["form"], decode, more))
+        pipeline.set_outputs(*_outputs(folders, options["form"], decode, more))
     pipeline.build()
     left_in_epoch = pipeline.reader_meta(_READER)["epoch_size"]
 

@@ -26,6 +26,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         rank=0,
         world_size=1,
         epochs=order["epochs"],
+        local=order["here"] or None,
         **(_decoding() if order["decode"] else usual),
     ) as loader:
         graph: Any = import_module("training_graph") if order["decode"] else None

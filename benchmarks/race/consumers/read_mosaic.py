@@ -71,6 +71,10 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         batch_size=batch,
         predownload=int(options["ahead_batches"]) * batch if "ahead_batches" in options else None,
     )
+    for stream in dataset.streams:
+        # Its S3 client has fetched the index by now. Workers that are forked would share its connection, and where the server
+        # keeps that open read one another's answers into their shards; without it each makes its own.
+        stream._downloader.clean_up()
     workers = int(options["workers"])
     loader = _data.DataLoader(
         dataset, batch_size=batch, num_workers=workers, persistent_workers="persistent" in options and workers > 0

@@ -8,20 +8,17 @@ emlio.benchmarks.race.subjects.pytorch_files.
 Covers: both forms of the data, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_dali).
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
-from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.file_forms import as_examples, as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.rival import Claim, Setting, setting
+from emlio.benchmarks.race.subjects.over_mount import OverMount
 
 __all__ = ["DaliFiles"]
 
@@ -36,22 +33,19 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaliFiles:
+class DaliFiles(OverMount):
     """See `Rival`.
 
     Attributes:
         form: "file" or "tfrecord", as DALI calls its readers.
-        cache: of programs.
-        mount: a folder of the storage's that the user mounted here; None for sshfs.
     """
 
     form: Literal["file", "tfrecord"]
-    cache: Path
-    mount: Path | None = None
-    family: Family = "files"
-    claim: Claim = _CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+
+    @property
+    def claim(self) -> Claim:
+        """See `Rival`. Only TFRecord files are shards, which can lie here and there."""
+        return replace(_CLAIM, halves=self.form == "tfrecord")
 
     @property
     def name(self) -> str:
@@ -82,18 +76,12 @@ class DaliFiles:
         """See `Rival`."""
         if find_spec("nvidia.dali") is None:
             return 'needs DALI: pip install "emlio[dali]"'
-        return None if self.mount is not None else why_no_mount(self.cache)
+        return OverMount.why_not(self)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`. On a user's mount it is made through the mount."""
-        make = as_files if self.form == "file" else as_examples
-        return make(corpus, self.mount if self.mount is not None else folder)
-
-    @contextmanager
-    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_files(prepared, link, self.cache, self.mount) as url:
-            yield url
+        make = as_files if self.form == "file" else as_examples
+        return make(corpus, self.place(folder))
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""

@@ -8,19 +8,16 @@ record a group, "Reading from AWS S3" reads such files from a mount.
 Covers: its files, their server, the mount's options. Does not cover: reading (emlio.benchmarks.race.consumers.read_grain).
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command, converted
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.rival import Claim, Setting, setting
+from emlio.benchmarks.race.subjects.over_mount import OverMount
 
 __all__ = ["Grain"]
 
@@ -36,21 +33,12 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grain:
-    """See `Rival`.
+class Grain(OverMount):
+    """See `Rival`."""
 
-    Attributes:
-        cache: of environments and programs.
-        mount: a folder of the storage's that the user mounted here; None for sshfs.
-    """
-
-    cache: Path
-    mount: Path | None = None
     name: str = "grain"
-    family: Family = "files"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
-    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
@@ -69,23 +57,12 @@ class Grain:
             ),
         )
 
-    def why_not(self) -> str | None:
-        """See `Rival`."""
-        if environment_python(_ENVIRONMENT, self.cache) is None:
-            return f"needs its environment, {_ENVIRONMENT}, which is not made"
-        return None if self.mount is not None else why_no_mount(self.cache)
-
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`. On a user's mount it is made through the mount."""
-        python = environment_python(_ENVIRONMENT, self.cache)
-        place = self.mount if self.mount is not None else folder
-        return converted(python, _READER, corpus, place, form="array-record", options={"records": corpus.records})
-
-    @contextmanager
-    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_files(prepared, link, self.cache, self.mount) as url:
-            yield url
+        python = environment_python(_ENVIRONMENT, self.cache)
+        return converted(
+            python, _READER, corpus, self.place(folder), form="array-record", options={"records": corpus.records}
+        )
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""

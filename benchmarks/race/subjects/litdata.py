@@ -7,23 +7,14 @@ whole chunk at once. Items are shuffled in blocks of 256 inside a chunk by defau
 Covers: its chunks, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_litdata), its raw files.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.contract import Link
-from emlio.benchmarks.race.consumer import consumer_command, converted
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.environments import environment_python
-from emlio.benchmarks.race.object_store import BUCKET, STORE, serving_bucket, why_no_store
-from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.rival import Claim, Setting, setting
+from emlio.benchmarks.race.subjects.over_store import OverStore
 
 __all__ = ["LitData"]
 
-_ENVIRONMENT: Final = "torch"
 _CLAIM: Final = Claim(
     shuffles="chunks, and records in blocks inside a chunk",
     exact=None,
@@ -35,19 +26,12 @@ _TRIED: Final = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LitData:
-    """See `Rival`.
+class LitData(OverStore):
+    """See `Rival`."""
 
-    Attributes:
-        cache: of environments and programs.
-    """
-
-    cache: Path
     name: str = "litdata"
-    family: Family = "objects"
+    environment: str = "torch"
     claim: Claim = _CLAIM
-    environment: str | None = _ENVIRONMENT
-    programs: tuple[str, ...] = (STORE,)
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
@@ -78,24 +62,3 @@ class LitData:
                 window="full",
             ),
         )
-
-    def why_not(self) -> str | None:
-        """See `Rival`."""
-        if environment_python(_ENVIRONMENT, self.cache) is None:
-            return f"needs its environment, {_ENVIRONMENT}, which is not made"
-        return why_no_store(self.cache)
-
-    def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
-        python = environment_python(_ENVIRONMENT, self.cache)
-        return converted(python, "read_litdata", corpus, folder, form="litdata", options={"bucket": BUCKET})
-
-    @contextmanager
-    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
-        with serving_bucket(prepared, link, self.cache) as url:
-            yield url
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
-        return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_litdata", order)

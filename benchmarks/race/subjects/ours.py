@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,9 @@ _CLAIM: Final = Claim(
     needs="nothing besides EMLIO",
     packages=("emlio",),
     decodes=True,
+    halves=True,
 )
+_LOCAL_CLAIM: Final = replace(_CLAIM, halves=False)
 _READER: Final = "read_emlio"
 _DATASET: Final = "race"
 _START_S: Final = 60.0
@@ -48,9 +50,14 @@ class _Ready(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """See `Rival`: a daemon at the storage's end, a rank at the training's."""
+    """See `Rival`: a daemon at the storage's end, a rank at the training's.
+
+    Attributes:
+        lanes: at most so many connections for data, the paper's concurrency of a daemon; 0 for as many as the loader wants.
+    """
 
     name: str = "emlio"
+    lanes: int = 0
     family: Family = "ours"
     claim: Claim = _CLAIM
     environment: str | None = None
@@ -58,6 +65,8 @@ class Remote:
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
+        if self.lanes:
+            return (setting("default", f"{self.lanes} stream(s) for data, all else automatic, global shuffle"),)
         return (
             setting("default", "everything automatic, global shuffle"),
             setting("shards", "everything automatic, whole shards shuffled", shuffle="shard"),
@@ -79,6 +88,7 @@ class Remote:
             daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={prepared}", "--insecure"]
             daemon += ["--bind", f"tcp://{link.storage.listen}:0", "--ready-file", str(ready)]
             daemon += ["--data-ports", "-".join(map(str, DATA_PORTS))]
+            daemon += ["--lanes", str(self.lanes)] if self.lanes else []
             with Child("emlio-daemon", link.storage.command(until_orphaned(daemon))) as child:
                 deadline = time.monotonic() + _START_S
                 while not ready.exists():  # it comes by a rename, for which there is no event
@@ -102,7 +112,7 @@ class Local:
 
     name: str = "emlio-local"
     family: Family = "ours"
-    claim: Claim = _CLAIM
+    claim: Claim = _LOCAL_CLAIM
     environment: str | None = None
     programs: tuple[str, ...] = ()
 

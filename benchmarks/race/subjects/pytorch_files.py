@@ -8,20 +8,17 @@ kept for the whole run, no flush at closing, SFTP without SSH; `--mount` for one
 Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_files).
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.file_forms import as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.rival import Claim, Setting, setting
+from emlio.benchmarks.race.subjects.over_mount import OverMount
 
 __all__ = ["PyTorchFiles"]
 
@@ -36,21 +33,12 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PyTorchFiles:
-    """See `Rival`.
+class PyTorchFiles(OverMount):
+    """See `Rival`."""
 
-    Attributes:
-        cache: of environments and programs.
-        mount: a folder of the storage's that the user mounted here; None for sshfs.
-    """
-
-    cache: Path
-    mount: Path | None = None
     name: str = "pytorch-files"
-    family: Family = "files"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
-    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
@@ -74,21 +62,9 @@ class PyTorchFiles:
             ),
         )
 
-    def why_not(self) -> str | None:
-        """See `Rival`."""
-        if environment_python(_ENVIRONMENT, self.cache) is None:
-            return f"needs its environment, {_ENVIRONMENT}, which is not made"
-        return None if self.mount is not None else why_no_mount(self.cache)
-
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`. On a user's mount it is made through the mount."""
-        return as_files(corpus, self.mount if self.mount is not None else folder)
-
-    @contextmanager
-    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_files(prepared, link, self.cache, self.mount) as url:
-            yield url
+        return as_files(corpus, self.place(folder))
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""

@@ -7,20 +7,17 @@ plans nothing: the order of files is drawn by whoever uses it, as its examples d
 Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_spdl).
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.file_forms import as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.rival import Claim, Setting, setting
+from emlio.benchmarks.race.subjects.over_mount import OverMount
 
 __all__ = ["Spdl"]
 
@@ -36,21 +33,12 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spdl:
-    """See `Rival`.
+class Spdl(OverMount):
+    """See `Rival`."""
 
-    Attributes:
-        cache: of environments and programs.
-        mount: a folder of the storage's that the user mounted here; None for sshfs.
-    """
-
-    cache: Path
-    mount: Path | None = None
     name: str = "spdl"
-    family: Family = "files"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
-    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `Rival`."""
@@ -79,21 +67,9 @@ class Spdl:
             setting("tuned", f"tuned mount, {more[-1]} tasks", usual=True, tasks=more[-1], mount="tuned"),
         )
 
-    def why_not(self) -> str | None:
-        """See `Rival`."""
-        if environment_python(_ENVIRONMENT, self.cache) is None:
-            return f"needs its environment, {_ENVIRONMENT}, which is not made"
-        return None if self.mount is not None else why_no_mount(self.cache)
-
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`. On a user's mount it is made through the mount."""
-        return as_files(corpus, self.mount if self.mount is not None else folder)
-
-    @contextmanager
-    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `Rival`."""
-        with serving_files(prepared, link, self.cache, self.mount) as url:
-            yield url
+        return as_files(corpus, self.place(folder))
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `Rival`."""

@@ -1,0 +1,37 @@
+"""What a subject had on its way over the link while its epochs ran.
+
+Covers: the mean and the most of the stretches that lie in epochs. Pure. Does not cover: gauging (emlio.benchmarks.link.held).
+"""
+
+from collections.abc import Sequence
+
+from emlio.benchmarks.link.held import STRETCH_NS, Stretch
+from emlio.benchmarks.race.order import Epoch
+from emlio.benchmarks.race.outcome import InFlight
+
+__all__ = ["in_flight"]
+
+
+def in_flight(stretches: Sequence[Stretch], epochs: Sequence[Epoch]) -> InFlight | None:
+    """Of one direction; None where nothing was gauged during any epoch.
+
+    Args:
+        stretches: of all the time.
+        epochs: between which nothing counts; a stretch that lies in one in part counts for that part.
+    """
+    inside = [
+        (stretch, span_ns)
+        for stretch in stretches
+        if (span_ns := sum(_common_ns(stretch.number * STRETCH_NS, epoch) for epoch in epochs)) > 0
+    ]
+    if not inside:
+        return None
+    return InFlight(
+        mean_bytes=sum(stretch.mean_bytes * span_ns for stretch, span_ns in inside)
+        // sum(span_ns for _, span_ns in inside),
+        peak_bytes=max(stretch.most_bytes for stretch, _ in inside),
+    )
+
+
+def _common_ns(begun_ns: int, epoch: Epoch) -> int:
+    return max(min(begun_ns + STRETCH_NS, epoch.ended_ns) - max(begun_ns, epoch.begun_ns), 0)

@@ -1,0 +1,118 @@
+"""All that the systems of a race need and is not there yet, made at the same time as far as that goes.
+
+Covers: what is missing, in which order, telling how far it is, why something could not be made. Does not cover: making one
+(emlio.benchmarks.race.environments).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from emlio.benchmarks.processes import Child
+from emlio.benchmarks.race.environments import (
+    INSTALL_S,
+    LENDER,
+    environment_python,
+    find_program,
+    make_environment,
+    make_program,
+    needs_lender,
+)
+from emlio.benchmarks.race.rival import Rival
+from emlio.errors import ConfigError, TransportError
+from emlio.units import format_duration
+
+__all__ = ["make_missing"]
+
+_AT_ONCE: Final = 3
+"""Unpacking takes one core and waits for the network in between; a program that is compiled takes what is left."""
+
+
+def make_missing(rivals: Iterable[Rival], cache: Path, tell: Callable[[str], None]) -> Mapping[str, str]:
+    """Make what is missing; what could not be made, and why, by the names of environments and programs.
+
+    Args:
+        rivals: whose environments and programs.
+        cache: where they lie.
+        tell: hears of each when it is made, and how many are left.
+    """
+    rivals = tuple(rivals)
+    hands = _Hands()
+    environments = {one.environment for one in rivals if one.environment is not None}
+    programs = {program for one in rivals for program in one.programs}
+    absent = sorted(name for name in environments if environment_python(name, cache) is None)
+    first = [LENDER] if any(needs_lender(name) for name in absent) else []
+    wanted: dict[str, Callable[[], object]] = {
+        name: partial(make_program, name, cache, hands.carry_out)
+        for name in sorted(programs)
+        if find_program(name, cache) is None
+    }
+    failed: dict[str, str] = {}
+    if first and environment_python(LENDER, cache) is None:
+        # Others take from it what it alone has.
+        failed |= _make({LENDER: partial(make_environment, LENDER, cache, hands.carry_out)} | wanted, hands, tell)
+        wanted = {}
+    others = [name for name in absent if name not in first]
+    wanted |= {name: partial(make_environment, name, cache, hands.carry_out) for name in others}
+    return failed | _make(wanted, hands, tell)
+
+
+class _Hands:
+    """Commands that run in several threads, and end when nobody waits for them any more."""
+
+    def __init__(self) -> None:
+        self._children: set[Child] = set()
+        self._dropped = False
+        self._lock = Lock()
+
+    def carry_out(self, name: str, command: Sequence[str]) -> None:
+        """See emlio.benchmarks.race.environments.carry_out."""
+        try:
+            with Child(name, command) as child:
+                with self._lock:
+                    if self._dropped:
+                        raise ConfigError(f"{name} must not begin, the race was interrupted")
+                    self._children.add(child)
+                try:
+                    child.rest(INSTALL_S)
+                finally:
+                    with self._lock:
+                        self._children.discard(child)
+        except TransportError as error:
+            raise ConfigError(str(error)) from error
+
+    def drop(self) -> None:
+        """End what runs, begin nothing more."""
+        with self._lock:
+            self._dropped = True
+            running = tuple(self._children)
+        for child in running:
+            child.end()
+
+
+def _make(wanted: Mapping[str, Callable[[], object]], hands: _Hands, tell: Callable[[str], None]) -> dict[str, str]:
+    failed: dict[str, str] = {}
+    if not wanted:
+        return failed
+    tell(f"making what other systems need, once: {', '.join(wanted)}")
+    begun_ns = time.monotonic_ns()
+    with ThreadPoolExecutor(_AT_ONCE, "emlio-bench-make") as pool:
+        running = {pool.submit(make): name for name, make in wanted.items()}
+        try:
+            for left, done in enumerate(as_completed(running), 1 - len(running)):
+                name, after = running[done], format_duration(time.monotonic_ns() - begun_ns)
+                try:
+                    done.result()
+                except ConfigError as error:
+                    failed[name] = str(error)
+                    tell(f"{name} could not be made: {error}")
+                else:
+                    tell(f"{name} is made after {after}, {-left} left")
+        except BaseException:
+            hands.drop()  # else the pool would wait for minutes
+            raise
+    return failed

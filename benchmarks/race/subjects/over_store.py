@@ -1,0 +1,57 @@
+"""What systems have in common that read objects of an S3 server.
+
+Covers: the store that is served, what it needs, making the objects. Does not cover: who reads them.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from emlio.benchmarks.link.contract import Link
+from emlio.benchmarks.race.consumer import consumer_command, converted
+from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.environments import environment_python
+from emlio.benchmarks.race.object_store import BUCKET, STORE, serving_bucket, why_no_store
+from emlio.benchmarks.race.order import RaceOrder
+from emlio.benchmarks.race.rival import Family
+
+__all__ = ["OverStore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverStore:
+    """A part of a `Rival`.
+
+    Attributes:
+        cache: of environments and programs.
+        name: see `Rival`; also of its form of the data, and of its module among the consumers.
+        environment: that the consumer runs in.
+    """
+
+    cache: Path
+    name: str
+    environment: str
+    family: Family = "objects"
+    programs: tuple[str, ...] = (STORE,)
+
+    def why_not(self) -> str | None:
+        """See `Rival`."""
+        if environment_python(self.environment, self.cache) is None:
+            return f"needs its environment, {self.environment}, which is not made"
+        return why_no_store(self.cache)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `Rival`."""
+        python = environment_python(self.environment, self.cache)
+        return converted(python, f"read_{self.name}", corpus, folder, form=self.name, options={"bucket": BUCKET})
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `Rival`."""
+        with serving_bucket(prepared, link, self.cache) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `Rival`."""
+        return consumer_command(environment_python(self.environment, self.cache), f"read_{self.name}", order)

@@ -1,0 +1,27 @@
+"""One run of a race over a link that needs no root."""
+
+from pathlib import Path
+
+from emlio.benchmarks.link.contract import LinkKind
+from emlio.benchmarks.link.spec import LinkSpec
+from emlio.benchmarks.race.measure import Job, run_once
+from emlio.benchmarks.race.outcome import Contest, Run
+from emlio.benchmarks.race.rival import Rival
+
+__all__ = ["run_over_relay"]
+
+
+def run_over_relay(rival: Rival, contest: Contest, forms: Path) -> Run:
+    """What a system does at its defaults."""
+    job = Job(
+        contest=contest,
+        rival=rival,
+        setting=rival.settings(contest.rtt_ns)[0],
+        prepared=rival.prepare(contest.corpus, forms),
+        spec=LinkSpec(rtt_ns=contest.rtt_ns),
+        kind=LinkKind.RELAY,
+        round=0,
+        place=0,
+        seed=1,
+    )
+    return run_once(job, None)
