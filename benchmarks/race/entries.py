@@ -11,6 +11,7 @@ from emlio.benchmarks.race.environments import installed_versions
 from emlio.benchmarks.race.making import make_missing
 from emlio.benchmarks.race.outcome import Entrant
 from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.subjects.bare_sockets import BareSockets
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
 from emlio.benchmarks.race.subjects.dali_local import DaliLocal
 from emlio.benchmarks.race.subjects.grain import Grain
@@ -49,6 +50,7 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[Rival, ...]:
     """
     return (
         Iperf3(),
+        BareSockets(),
         Remote(),
         Local(),
         DaliLocal(),

@@ -68,8 +68,8 @@ class RaceSettings:
         metavar="TIME",
     )
     limit: int = option(
-        15_000_000_000,
-        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 15s)",
+        20_000_000_000,
+        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 20s)",
         parse=parse_duration_ns,
         metavar="TIME",
     )

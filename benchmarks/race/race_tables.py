@@ -188,9 +188,9 @@ def complete_table(rows: Sequence[Standing]) -> TextTable:
 
 def limits_table(rows: Sequence[Standing]) -> TextTable:
     """What the link carried between the runs."""
-    ordered = sorted(rows, key=lambda row: streams_of(row.entrant.setting))
+    ordered = sorted(rows, key=lambda row: (row.entrant.subject, streams_of(row.entrant.setting)))
     return TextTable(
-        title="The limit: what TCP streams carried over the same link in the same rounds",
+        title="The limits: what TCP streams, and sockets that do nothing else, carried over the same link in the same rounds",
         header=("tool", "streams", "Gbit/s"),
         rows=tuple(
             (row.entrant.subject, row.entrant.setting, text(row.of(Quantity.BIT_RATE), _gigabits)) for row in ordered

@@ -16,6 +16,7 @@ from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
 from emlio.benchmarks.race.quantity import MEANINGS, Quantity, exactness, over_runs
 
 __all__ = [
+    "BARE",
     "DEFAULT",
     "MIXED",
     "OURS",
@@ -32,12 +33,15 @@ __all__ = [
 
 OURS: Final = "emlio"
 """The subject that the others are compared with, at its defaults."""
+BARE: Final = "zeromq"
+"""The limit of what is built on such sockets."""
 DEFAULT: Final = "default"
 RIVAL_FAMILIES: Final = ("files", "objects", "http", "service")
 """Those that do the same work in another way."""
 MIXED: Final = 0.95
 """A batch that comes from this part of the blocks a full shuffle takes it from is mixed as well."""
 
+_IPERF: Final = "iperf3"
 _BLOCK_RECORDS: Final = 640
 _LEAST_FULL_BLOCKS: Final = 1.5
 """Where all records are about one block, every order has it."""
@@ -162,11 +166,11 @@ def shown(rows: Sequence[Standing]) -> tuple[Standing, ...]:
 
 
 def limits(rows: Iterable[Standing], contest: Contest) -> dict[int, Standing]:
-    """What the link carried in a contest, by the number of streams."""
+    """What iperf3 carried in a contest, by the number of streams."""
     return {
         streams_of(row.entrant.setting): row
         for row in rows
-        if row.entrant.family == "limit" and row.contest == contest and row.of(Quantity.BIT_RATE) is not None
+        if row.entrant.subject == _IPERF and row.contest == contest and row.of(Quantity.BIT_RATE) is not None
     }
 
 

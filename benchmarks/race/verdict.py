@@ -19,7 +19,7 @@ from emlio.benchmarks.race.check import (
 from emlio.benchmarks.race.extent import Extent, Seen, extent, number, text
 from emlio.benchmarks.race.outcome import Contest, Race
 from emlio.benchmarks.race.quantity import Quantity
-from emlio.benchmarks.race.standing import DEFAULT, OURS, Standing, best_of, by_distance, limits, standings
+from emlio.benchmarks.race.standing import BARE, DEFAULT, OURS, Standing, best_of, by_distance, limits, standings
 from emlio.units import format_duration, format_size
 
 __all__ = ["OUR_LOCAL", "is_plain", "our_row", "verdict"]
@@ -107,6 +107,9 @@ def _link_share(rows: Sequence[Standing], contest: Contest, streams: int, least:
     if whole is not None:
         note += f"; the first one, from before the constructor: {text(whole.scaled(100))} %"
     why = f"ours carried {_gigabits(ours, Quantity.FLOW_BIT_RATE)}, iperf3 {_gigabits(limit, Quantity.BIT_RATE)}"
+    bare = next((row for row in rows if row.entrant.subject == BARE and row.contest == contest), None)
+    if bare is not None and bare.of(Quantity.BIT_RATE) is not None:
+        why += f", bare ZeroMQ sockets {_gigabits(bare, Quantity.BIT_RATE)}"
     in_percent = None if share is None else share.scaled(100)
     return at_least(100 * least, in_percent, name=name, words=words, contest=contest.name, unit="%", why=why, note=note)
 

@@ -19,6 +19,7 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import cache_folder
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.subjects.bare_sockets import BareSockets
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
 from emlio.benchmarks.race.subjects.grain import Grain
 from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
@@ -114,6 +115,17 @@ def test_iperf_says_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
     for epoch in epochs:
         assert epoch.payload_bytes > 1_000_000
         assert epoch.ended_ns - epoch.begun_ns > 500_000_000
+        assert epoch.records == 0
+
+
+def test_bare_sockets_say_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
+    rival = BareSockets()
+    short = dataclasses.replace(rival.settings(0)[0], options=(("seconds", "0.5"), ("left_out", "0.1")))
+    epochs, _ = run(rival, short, forms, tmp_path)
+    assert len(epochs) == EPOCHS
+    for epoch in epochs:
+        assert epoch.payload_bytes > 10_000_000
+        assert 500_000_000 <= epoch.ended_ns - epoch.begun_ns < 5_000_000_000
         assert epoch.records == 0
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ ENTRANTS = (
     make_entrant("dali-local", family="files"),
     make_entrant("iperf3", "16 streams", family="limit"),
     make_entrant("iperf3", "32 streams", family="limit"),
+    make_entrant("zeromq", "as many streams as ours", family="limit"),
 )
 
 
@@ -68,6 +70,16 @@ def test_a_later_epoch_of_which_much_was_here_already_does_not_flatter() -> None
     assert check.outcome is Outcome.MISSED
     assert check.figure is not None
     assert check.figure.median < 70
+
+
+def test_a_missed_share_tells_what_bare_sockets_carried_which_are_no_bound_themselves() -> None:
+    runs = [make_run(CONTEST, "emlio", seconds=1.6, later_s=0.4), make_limit(CONTEST, 16, 8.0)]
+    bare = dataclasses.replace(make_limit(CONTEST, 16, 7.5), subject="zeromq", setting="as many streams as ours")
+    alone = check_of("share of the link at 30 ms", runs)
+    beside = check_of("share of the link at 30 ms", [*runs, bare])
+    assert beside.figure == alone.figure
+    assert "bare" not in alone.why
+    assert beside.why.endswith("bare ZeroMQ sockets 7.50 Gbit/s")
 
 
 def test_a_limit_with_other_streams_or_records_of_another_size_is_not_compared() -> None:

@@ -1,0 +1,88 @@
+"""Takes what bare PUSH sockets send, throws it away and says it as epochs without records.
+
+Covers: asking for them, receiving, what is left out at the start. Does not cover: records, of which it knows nothing.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import zmq
+
+__all__ = ["measure"]
+
+_HIGH_WATER_MARK = 4
+_SILENT_MS = 30_000
+
+
+def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """See emlio.benchmarks.race.consumers.consume. Slow start is left out, as iperf3 does it."""
+    options = order["options"]
+    with zmq.Context() as context, context.socket(zmq.REQ) as asking:
+        asking.setsockopt(zmq.LINGER, 0)
+        asking.setsockopt(zmq.RCVTIMEO, _SILENT_MS)
+        asking.connect(order["url"])
+        for number in range(order["epochs"]):
+            with _pulled(context, _told(asking, b"begin")) as payloads:
+                _receive(payloads, float(options["left_out"]))
+                begun_ns = time.monotonic_ns()
+                payload_bytes = _receive(payloads, float(options["seconds"]))
+                ended_ns = time.monotonic_ns()
+            _told(asking, b"end")
+            say(
+                {
+                    "epoch": number,
+                    "begun_ns": begun_ns,
+                    "first_batch_ns": begun_ns,
+                    "ended_ns": ended_ns,
+                    "records": 0,
+                    "payload_bytes": payload_bytes,
+                    "wait_ns": ended_ns - begun_ns,
+                    "batches": 0,
+                    "blocks": 0.0,
+                    "distinct": 0,
+                    "cut": False,
+                    "ids_crc": 0,
+                }
+            )
+
+
+def _told(asking: "zmq.Socket[bytes]", word: bytes) -> list[str]:
+    """What emlio.benchmarks.race.push_sender answers to one of its words."""
+    asking.send(word)
+    endpoints: list[str] = json.loads(asking.recv())
+    return endpoints
+
+
+@contextmanager
+def _pulled(context: "zmq.Context[zmq.Socket[bytes]]", endpoints: list[str]) -> Iterator[Iterator[int]]:
+    """The sizes of the payloads that come from these sockets, without end."""
+    with ExitStack() as stack:
+        poller = zmq.Poller()
+        for endpoint in endpoints:
+            socket = stack.enter_context(context.socket(zmq.PULL))
+            socket.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(endpoint)
+            poller.register(socket, zmq.POLLIN)
+
+        def payloads() -> Iterator[int]:
+            while True:
+                ready = poller.poll(_SILENT_MS)
+                if not ready:
+                    raise SystemExit(f"bare sockets must go on sending, they sent nothing for {_SILENT_MS // 1000} s")
+                for one, _ in ready:
+                    one.recv(copy=False)
+                    yield len(one.recv(copy=False))
+
+        yield payloads()
+
+
+def _receive(payloads: Iterator[int], seconds: float) -> int:
+    """How many bytes come in that time."""
+    until, came = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        came += next(payloads)
+    return came

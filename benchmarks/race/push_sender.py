@@ -1,0 +1,71 @@
+"""The storage side of bare sockets: python -m emlio.benchmarks.race.push_sender DIRECTORY LISTEN ADDRESS PORT SOCKETS BYTES.
+
+A reader says BEGIN at PORT of LISTEN and is told where SOCKETS PUSH sockets wait, at ADDRESS as readers see it. They send the
+files in messages of so many BYTES, over and over, until it says END.
+
+Covers: that conversation, and what is sent. Does not cover: the receiving side (emlio.benchmarks.race.consumers.read_push).
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from emlio.benchmarks.bare import map_files, slices
+from emlio.benchmarks.data import shard_paths
+from emlio.benchmarks.race.served import DATA_PORTS
+
+__all__ = ["BEGIN", "END", "main"]
+
+BEGIN: Final = b"begin"
+END: Final = b"end"
+
+_HEADER: Final = bytes(64)
+_HIGH_WATER_MARK: Final = 4
+
+
+def main(directory: str, listen: str, address: str, port: str, sockets: str, message_bytes: str) -> None:
+    """Serve readers until this process is ended."""
+    views = map_files([str(path) for path in shard_paths(Path(directory))])
+    with zmq.Context() as context, context.socket(zmq.REP) as asked:
+        asked.bind(f"tcp://{listen}:{port}")
+        while True:
+            if asked.recv() != BEGIN:
+                asked.send_json([])
+                continue
+            with ExitStack() as stack:
+                pushed = [stack.enter_context(_bound(context, listen)) for _ in range(int(sockets))]
+                ports = [socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2] for socket in pushed]
+                asked.send_json([f"tcp://{address}:{own}" for own in ports])
+                _send(pushed, chain.from_iterable(slices(views, int(message_bytes)) for _ in repeat(None)), asked)
+
+
+def _bound(context: "zmq.Context[zmq.Socket[bytes]]", listen: str) -> "zmq.Socket[bytes]":
+    first, last = DATA_PORTS
+    socket = context.socket(zmq.PUSH)
+    socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.bind_to_random_port(f"tcp://{listen}", first, last + 1)
+    return socket
+
+
+def _send(pushed: list["zmq.Socket[bytes]"], pieces: Iterator[memoryview], asked: "zmq.Socket[bytes]") -> None:
+    """To whichever socket takes one, until something is said."""
+    poller = zmq.Poller()
+    poller.register(asked, zmq.POLLIN)
+    for socket in pushed:
+        poller.register(socket, zmq.POLLOUT)
+    while True:
+        for socket, _ in poller.poll():
+            if socket is asked:
+                return
+            socket.send(_HEADER, zmq.SNDMORE)
+            socket.send(next(pieces), copy=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
