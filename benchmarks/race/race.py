@@ -70,10 +70,8 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
     with ExitStack() as stack:
         joules = None if settings.no_energy else _recorder(stack, settings.out, settings.cpu_watts, tell)
         turns = Turns(folder, race, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
-        for number, contest in enumerate(contests):
-            left_ns = settings.within - (time.monotonic_ns() - begun_ns)
-            within_ns = max(left_ns, 0) // (len(contests) - number) if settings.within else None
-            turns.hold(contest, cache / _FORMS, settings.round_count, within_ns)
+        left_ns = max(settings.within - (time.monotonic_ns() - begun_ns), 0)
+        turns.hold(contests, cache / _FORMS, settings.round_count, left_ns if settings.within else None)
     done = folder.read()
     assert done is not None
     return done

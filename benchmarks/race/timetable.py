@@ -13,7 +13,7 @@ __all__ = ["Timetable"]
 
 
 class Timetable:
-    """Of one contest. Used by one thread."""
+    """Of one race. Used by one thread."""
 
     def __init__(self, runs: int, *, clock_ns: Callable[[], int]) -> None:
         """Nothing has run.

@@ -1,14 +1,15 @@
 """Who runs when.
 
-These machines are shared and their speed wanders: systems take turns, all once, then all again, beginning with another one each
-time. Ratios are taken within a round.
+These machines are shared and their speed wanders: systems take turns, all once in each contest, then all again, beginning with
+another one each time. Ratios are taken within a round.
 
-Covers: the rounds of a contest, the link measured before them, everybody's form of the data, going on after an interruption, what
+Covers: the rounds of a race, the link measured before them, everybody's form of the data, going on after an interruption, what
 is not run again. Does not cover: one run (emlio.benchmarks.race.measure), who takes part (emlio.benchmarks.race.entries).
 """
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -72,92 +73,103 @@ class Turns:
         self._runs = list(race.runs)
         self._measured = {name for name, _ in race.links}
 
-    def hold(self, contest: Contest, forms: Path, rounds: int, within_ns: int | None = None) -> None:
-        """All rounds of a contest, but for runs that were made before.
+    def hold(self, contests: Sequence[Contest], forms: Path, rounds: int, within_ns: int | None = None) -> None:
+        """All rounds of these contests, but for runs that were made before.
 
         Args:
-            contest: which.
+            contests: which; distances that are compared with one another take turns, too.
             forms: where everybody's data lie.
             rounds: at most.
             within_ns: a round after the first is begun only if it will probably be over by then; None for all of them.
         """
         begun_ns = time.monotonic_ns()
-        spec = LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned)
-        able = [entry for entry in self._entries if _can(entry.rival.claim, contest)]
-        rounds_waiting = [
-            (number, waiting) for number in range(rounds) if (waiting := self._places(contest, able, number))
+        grounds = [
+            _Ground(
+                contest=contest,
+                spec=LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned),
+                able=tuple(entry for entry in self._entries if _can(entry.rival.claim, contest)),
+            )
+            for contest in contests
         ]
-        if not rounds_waiting:
-            return
-        if contest.name not in self._measured:
-            self._measure(contest, spec)
-        prepared = self._prepare(contest, forms, able)
-        timetable = Timetable(sum(len(waiting) for _, waiting in rounds_waiting), clock_ns=time.monotonic_ns)
-        for number, waiting in rounds_waiting:
+        runs = {ground: sum(len(self._places(ground, number)) for number in range(rounds)) for ground in grounds}
+        grounds = [ground for ground in grounds if runs[ground]]
+        for ground in grounds:
+            if ground.contest.name not in self._measured:
+                self._measure(ground)
+            self._prepare(ground, forms)
+        timetable = Timetable(sum(runs.values()), clock_ns=time.monotonic_ns)
+        for number in range(rounds):
             passed_ns = time.monotonic_ns() - begun_ns
-            if within_ns is not None and number and passed_ns + self._round_ns(contest, waiting) > within_ns:
-                self._tell(f"{contest.name}: no round {number + 1}, which would end too late")
+            round_ns = sum(self._round_ns(ground, number) for ground in grounds)
+            if within_ns is not None and number and round_ns and passed_ns + round_ns > within_ns:
+                self._tell(f"no round {number + 1}, which would end too late")
                 return
-            for place, entry in waiting:
-                if entry.rival.name not in prepared or not self._is_worth_while(contest, entry):
-                    timetable.leave_out()
-                    continue
-                job = Job(
-                    contest=contest,
-                    rival=entry.rival,
-                    setting=entry.setting,
-                    prepared=prepared[entry.rival.name],
-                    spec=spec,
-                    kind=self._kind,
-                    round=number,
-                    place=place,
-                    seed=number + 1,
-                )
-                run = run_once(job, self._joules)
-                self._runs.append(run)
-                self._folder.add_run(run)
-                timetable.add(_key(entry), run.elapsed_ns)
-                self._tell(timetable.line(contest, run))
+            for ground in grounds:
+                self._hold_round(ground, number, timetable)
 
-    def _places(self, contest: Contest, able: Sequence[Entry], number: int) -> list[tuple[int, Entry]]:
+    def _hold_round(self, ground: "_Ground", number: int, timetable: Timetable) -> None:
+        contest = ground.contest
+        for place, entry in self._places(ground, number):
+            if entry.rival.name not in ground.prepared or not self._is_worth_while(contest, entry):
+                timetable.leave_out()
+                continue
+            job = Job(
+                contest=contest,
+                rival=entry.rival,
+                setting=entry.setting,
+                prepared=ground.prepared[entry.rival.name],
+                spec=ground.spec,
+                kind=self._kind,
+                round=number,
+                place=place,
+                seed=number + 1,
+            )
+            run = run_once(job, self._joules)
+            self._runs.append(run)
+            self._folder.add_run(run)
+            timetable.add(_key(entry), run.elapsed_ns)
+            self._tell(timetable.line(contest, run))
+
+    def _places(self, ground: "_Ground", number: int) -> list[tuple[int, Entry]]:
         """Who has yet to run in a round, and where in it."""
         return [
             (place, entry)
-            for place, entry in enumerate(_rotated(able, number))
-            if not self._is_done(contest, entry, number)
+            for place, entry in enumerate(_rotated(ground.able, number))
+            if not self._is_done(ground.contest, entry, number)
         ]
 
-    def _round_ns(self, contest: Contest, waiting: Sequence[tuple[int, Entry]]) -> int:
-        """About how long these will take: as long as before."""
+    def _round_ns(self, ground: "_Ground", number: int) -> int:
+        """About how long a round will take: as long as before."""
         total_ns = 0
-        for _, entry in waiting:
-            taken = [run.elapsed_ns for run in self._runs_of(contest, entry)]
-            if taken and self._is_worth_while(contest, entry):
+        for _, entry in self._places(ground, number):
+            taken = [run.elapsed_ns for run in self._runs_of(ground.contest, entry)]
+            if taken and self._is_worth_while(ground.contest, entry):
                 total_ns += _BETWEEN_NS + max(taken)
         return total_ns
 
-    def _measure(self, contest: Contest, spec: LinkSpec) -> None:
-        self._tell(f"{contest.name}: measuring the link")
-        with open_link(spec, self._kind) as link:
+    def _measure(self, ground: "_Ground") -> None:
+        name = ground.contest.name
+        self._tell(f"{name}: measuring the link")
+        with open_link(ground.spec, self._kind) as link:
             report = self._look_at(link)
-        self._folder.add_link(contest.name, report)
+        self._folder.add_link(name, report)
+        self._measured.add(name)
         for reason in report.missed:
-            self._tell(f"{contest.name}: the link is not what was asked for: {reason}")
+            self._tell(f"{name}: the link is not what was asked for: {reason}")
 
-    def _prepare(self, contest: Contest, forms: Path, entries: Sequence[Entry]) -> dict[str, Path]:
+    def _prepare(self, ground: "_Ground", forms: Path) -> None:
         """Everybody's own form of the records, made once and kept."""
-        prepared: dict[str, Path] = {}
-        for rival in {entry.rival.name: entry.rival for entry in entries}.values():
+        contest = ground.contest
+        for rival in {entry.rival.name: entry.rival for entry in ground.able}.values():
             try:
-                prepared[rival.name] = rival.prepare(contest.corpus, forms)
+                ground.prepared[rival.name] = rival.prepare(contest.corpus, forms)
             except EmlioError as error:
                 self._tell(f"{contest.name}: {rival.name} cannot run: {error}")
-                for entry in entries:
+                for entry in ground.able:
                     if entry.rival.name == rival.name and not self._runs_of(contest, entry):
                         failed = _failed(contest, entry, str(error))
                         self._runs.append(failed)
                         self._folder.add_run(failed)
-        return prepared
 
     def _runs_of(self, contest: Contest, entry: Entry) -> list[Run]:
         return [run for run in self._runs if run.contest == contest.name and (run.subject, run.setting) == _key(entry)]
@@ -171,6 +183,16 @@ class Turns:
         """A bound is one however often it is found; what failed twice fails."""
         runs = self._runs_of(contest, entry)
         return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ground:
+    """A contest with those who can take part, and where each has its form of the data, once it is made."""
+
+    contest: Contest
+    spec: LinkSpec
+    able: tuple[Entry, ...]
+    prepared: dict[str, Path] = field(default_factory=dict)
 
 
 def _can(claim: Claim, contest: Contest) -> bool:

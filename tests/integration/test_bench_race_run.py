@@ -195,6 +195,7 @@ def hold(
     *rivals: Actor,
     told: Callable[[str], None] = lambda _: None,
     within_ns: int | None = None,
+    contests: Sequence[Contest] = (CONTEST,),
 ) -> Sequence[Run]:
     entries = [
         Entry(
@@ -218,7 +219,7 @@ def hold(
             environment=WORLD,
             settings=(),
             begun="2026-01-01T00:00:00+00:00",
-            contests=(CONTEST,),
+            contests=tuple(contests),
             entrants=tuple(entry.entrant for entry in entries),
         )
     )
@@ -232,10 +233,10 @@ def hold(
         tell=told,
         look_at=partial(measure_link, pings=3, streams=(), iperf=None),
     )
-    turns.hold(CONTEST, folder / "forms", rounds, within_ns)
+    turns.hold(contests, folder / "forms", rounds, within_ns)
     done = race_folder.read()
     assert done is not None
-    assert [name for name, _ in done.links] == ["read"]
+    assert [name for name, _ in done.links] == [contest.name for contest in contests]
     return done.runs
 
 
@@ -253,10 +254,17 @@ def test_systems_take_turns_and_another_one_begins_each_round(tmp_path: Path) ->
     assert sum(line.startswith("[") for line in told) == 4
 
 
+def test_contests_take_turns_too_so_that_they_can_be_compared(tmp_path: Path) -> None:
+    actor = Actor(script=SAYS % "False")
+    near, far = (replace(CONTEST, name=name, rtt_ns=rtt_ns) for name, rtt_ns in (("near", 0), ("far", 2_000_000)))
+    runs = hold(tmp_path, 2, actor, contests=(near, far))
+    assert [(run.contest, run.round) for run in runs] == [("near", 0), ("far", 0), ("near", 1), ("far", 1)]
+
+
 def test_a_round_that_would_end_too_late_is_not_begun(tmp_path: Path) -> None:
     actor, told = Actor(script=SAYS % "False"), list[str]()
     assert len(hold(tmp_path, 3, actor, told=told.append, within_ns=1)) == 1
-    assert told[-1] == "read: no round 2, which would end too late"
+    assert told[-1] == "no round 2, which would end too late"
     assert len(hold(tmp_path, 3, actor, within_ns=3_600_000_000_000)) == 3
 
 
