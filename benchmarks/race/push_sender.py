@@ -8,7 +8,7 @@ Covers: that conversation, and what is sent. Does not cover: the receiving side 
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
@@ -63,8 +63,9 @@ def _send(pushed: list["zmq.Socket[bytes]"], pieces: Iterator[memoryview], asked
         for socket, _ in poller.poll():
             if socket is asked:
                 return
-            socket.send(_HEADER, zmq.SNDMORE)
-            socket.send(next(pieces), copy=False)
+            with suppress(zmq.Again):  # the reader is gone, which it says in a moment
+                socket.send(_HEADER, zmq.SNDMORE | zmq.DONTWAIT)
+                socket.send(next(pieces), copy=False)
 
 
 if __name__ == "__main__":
