@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from emlio.benchmarks.link.contract import LinkKind
 from emlio.benchmarks.parsers import bits_per_s, durations_ns, lanes, link_kind, switch, whole_number, whole_numbers
+from emlio.benchmarks.scaling_rank import USUAL_WINDOW_BYTES
 from emlio.benchmarks.settings import CommonSettings, PlottedSettings
 from emlio.errors import ConfigError
 from emlio.settings import option
-from emlio.units import parse_duration_ns
+from emlio.units import parse_duration_ns, parse_size
 
 __all__ = ["LinkSettings", "ScalingSettings"]
 
@@ -79,6 +80,12 @@ class ScalingSettings(PlottedSettings):
         "each daemon's --lanes: connections for a rank, auto for as many as the rank derives from the round trip (default auto)",
         parse=lanes,
         metavar="auto|N",
+    )
+    window: int = option(
+        USUAL_WINDOW_BYTES,
+        "what the quick ranks may take off the wire ahead, the loader's prefetch (default 128MiB, as a loader has)",
+        parse=parse_size,
+        metavar="SIZE",
     )
     batch: int = option(32, "records of 100 kB in a batch (default 32)", parse=whole_number, metavar="N")
     seconds: int = option(5, "whole seconds of a sample (default 5)", parse=whole_number, metavar="N")

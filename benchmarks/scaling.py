@@ -108,6 +108,7 @@ def run_scaling(settings: ScalingSettings) -> Results:
             ("ranks", str(settings.ranks)),
             ("slow_percent", str(settings.slow)),
             ("lanes", _lanes(settings)),
+            ("window_bytes", str(settings.window)),
             ("batch", str(settings.batch)),
             ("seconds", str(span_s)),
         ),
@@ -132,6 +133,7 @@ def _measure(
             ranks=settings.ranks,
             batch_records=settings.batch,
             record_bytes=_RECORD_BYTES,
+            window_bytes=settings.window,
         )
         shares = _read(order, work, links[0], warm_up_s, span_s)
         counts = [link.counts().to_training for link in links]
@@ -184,8 +186,8 @@ def _note(settings: ScalingSettings, data: DataSpec, span_s: int, kind: LinkKind
         f"Lines of {settings.rate / 1e6:g} Mbit/s in each direction, headers included; packets wait for them at most "
         f"{format_duration(settings.queue)}; kind: {kind}{unlike}.\n"
         f"What {settings.ranks} ranks took off the wire in {span_s} s in which all read: batches of {settings.batch} records of "
-        f"{format_size(data.record_bytes)} in global order, lanes: {_lanes(settings)}.\nThe slow rank sleeps with each batch "
-        f"({works} daemons), so that it can use {settings.slow} % of its fair share of the\nlines, and has a window of "
-        f"{format_size(SLOW_WINDOW_BYTES)}, which is full by then. One that sleeps does so for "
-        f"{format_duration(_SLEEP_NS)} with each batch. Ratios are within a round."
+        f"{format_size(data.record_bytes)} in global order, lanes: {_lanes(settings)}, windows of\n"
+        f"{format_size(settings.window)}. The slow rank sleeps with each batch ({works} daemons), so that it can use "
+        f"{settings.slow} % of its\nfair share of the lines, and has one of {format_size(SLOW_WINDOW_BYTES)}, which is full by "
+        f"then. One that sleeps does so for {format_duration(_SLEEP_NS)} with each batch. Ratios are within a round."
     )

@@ -23,7 +23,7 @@ from emlio.errors import ConfigError
 __all__ = ["SLOW_WINDOW_BYTES", "USUAL_WINDOW_BYTES", "Mark", "RankOrder", "Share", "read_on", "share_between"]
 
 USUAL_WINDOW_BYTES: Final = 128 << 20
-"""A loader's default, which the others have."""
+"""A loader's default, which the others have if nothing else is wanted."""
 
 SLOW_WINDOW_BYTES: Final = 32 << 20
 """Of a rank that works. Its window must be full when a sample begins: from then on it takes no more off the wire than it uses."""
@@ -39,6 +39,7 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
         ranks: how many there are.
         batch_records: in a batch.
         record_bytes: of each record.
+        window_bytes: what it may take off the wire ahead of its loop.
         work_ns: how long it does nothing but keep a batch.
     """
 
@@ -48,6 +49,7 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     batch_records: int
     record_bytes: int
+    window_bytes: int = USUAL_WINDOW_BYTES
     work_ns: int = 0
 
 
@@ -145,7 +147,7 @@ def read_on(orders: bytes) -> None:
         rank=order.rank,
         world_size=order.ranks,
         timeout=f"{ANSWER_S:g}s",
-        prefetch=SLOW_WINDOW_BYTES if order.work_ns else USUAL_WINDOW_BYTES,
+        prefetch=SLOW_WINDOW_BYTES if order.work_ns else order.window_bytes,
     ) as loader:
         reading = _Reading(order, loader)
         signal.signal(signal.SIGTERM, reading.end_soon)
