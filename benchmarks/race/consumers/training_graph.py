@@ -9,7 +9,9 @@ from typing import Any
 __all__ = ["IMAGE", "NAME", "THREADS", "ids_of", "train_on"]
 
 IMAGE, NAME = "image/encoded", "image/filename"
-THREADS = 2
+THREADS = 1
+"""The storage and the link need processors too: where they had to wait for those that decode, an epoch would tell how much the
+link costs and not how far it is."""
 
 
 def train_on(encoded: Any) -> Any:
