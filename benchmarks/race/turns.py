@@ -192,7 +192,7 @@ class _Ground:
     contest: Contest
     spec: LinkSpec
     able: tuple[Entry, ...]
-    prepared: dict[str, Path] = field(default_factory=dict)
+    prepared: dict[str, Path] = field(default_factory=dict[str, Path])
 
 
 def _can(claim: Claim, contest: Contest) -> bool:

@@ -5,7 +5,7 @@ Covers: asking for them, receiving, what is left out at the start. Does not cove
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ def _told(asking: "zmq.Socket[bytes]", word: bytes) -> list[str]:
 
 
 @contextmanager
-def _pulled(context: "zmq.Context[zmq.Socket[bytes]]", endpoints: list[str]) -> Iterator[Iterator[int]]:
+def _pulled(context: "zmq.Context[zmq.Socket[bytes]]", endpoints: list[str]) -> Generator[Iterator[int], None, None]:
     """The sizes of the payloads that come from these sockets, without end."""
     with ExitStack() as stack:
         poller = zmq.Poller()
