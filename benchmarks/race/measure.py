@@ -24,6 +24,7 @@ from emlio.benchmarks.race.halves import Halves, in_halves
 from emlio.benchmarks.race.host_time import children, trees_cpu_ns
 from emlio.benchmarks.race.in_flight import in_flight
 from emlio.benchmarks.race.joules import Joules
+from emlio.benchmarks.race.mounts import unmount_below
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.outcome import Contest, Run
 from emlio.benchmarks.race.rival import Rival, Setting
@@ -111,6 +112,8 @@ def run_once(job: Job, joules: Joules | None) -> Run:
         except TransportError as error:
             _LOG.warning("%s: %s", job.name, error)
             heard.failure = in_short(str(error))
+        finally:
+            unmount_below(Path(folder))
     epochs = heard.epochs
     energy = (
         joules.used(epochs[0].begun_ns, epochs[-1].ended_ns, steps=heard.steps)
