@@ -47,7 +47,10 @@ PermitRootLogin prohibit-password
 MaxStartups 200
 LogLevel ERROR
 Subsystem sftp internal-sftp
+ClientAliveInterval 10
+ClientAliveCountMax 3
 """
+"""The last two end a session whose client was cut and whose link is gone: it would wait for both for hours."""
 
 
 def why_no_mount(cache: Path) -> str | None:
