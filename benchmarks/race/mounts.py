@@ -3,6 +3,7 @@
 Covers: finding and undoing what is mounted below a folder. Does not cover: mounting (emlio.benchmarks.race.consumers.mounted).
 """
 
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +24,13 @@ def mounts_below(folder: Path, table: str | None = None) -> tuple[Path, ...]:
         table: what /proc/self/mountinfo says; None to look.
     """
     lines = (_TABLE.read_text(encoding="utf-8") if table is None else table).splitlines()
-    points = [
-        Path(line.split(" ")[4].encode().decode("unicode_escape")) for line in lines
-    ]  # a blank stands there as \040
+    points = [Path(_plain(line.split(" ")[4])) for line in lines]
     return tuple(point for point in reversed(points) if point.is_relative_to(folder) and point != folder)
+
+
+def _plain(word: str) -> str:
+    """A path as it is; a blank stands in the table as a backslash and 040."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
 
 
 def unmount_below(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The storage side of bare sockets: python -m emlio.benchmarks.race.push_sender DIRECTORY LISTEN ADDRESS PORT SOCKETS BYTES.
 
 A reader says BEGIN at PORT of LISTEN and is told where SOCKETS PUSH sockets wait, at ADDRESS as readers see it. They send the
-files in messages of so many BYTES, over and over, until it says END.
+files in messages of so many BYTES, over and over, until it says something else.
 
 Covers: that conversation, and what is sent. Does not cover: the receiving side (emlio.benchmarks.race.consumers.read_push).
 """
@@ -19,10 +19,9 @@ from emlio.benchmarks.bare import map_files, slices
 from emlio.benchmarks.data import shard_paths
 from emlio.benchmarks.race.served import DATA_PORTS
 
-__all__ = ["BEGIN", "END", "main"]
+__all__ = ["BEGIN", "main"]
 
 BEGIN: Final = b"begin"
-END: Final = b"end"
 
 _HEADER: Final = bytes(64)
 _HIGH_WATER_MARK: Final = 4
