@@ -14,11 +14,15 @@ from emlio.benchmarks.scenario import DataSpec
 from emlio.daemon.prepare.synth import SynthOptions, synthesise
 from emlio.errors import DatasetError
 from emlio.shards.dataset import open_dataset
+from emlio.tfrecord import FRAME_BYTES
 
-__all__ = ["data_root", "link_copies", "make_data", "shard_paths", "split_shards", "warm_cache"]
+__all__ = ["data_root", "link_copies", "make_data", "shard_paths", "split_evenly", "split_shards", "warm_cache"]
 
-_SHARDS: Final = 16
-"""Enough that an order of shards is one, few enough that each is read for a while."""
+_LEAST_SHARD_BYTES: Final = 1 << 20
+"""Smaller ones are not made: then there are fewer."""
+
+_EVEN: Final = 0.01
+"""How much more than its share the largest part of a dataset may hold where parts are to be even."""
 
 _READ_BYTES = 8 << 20
 
@@ -40,7 +44,7 @@ def make_data(spec: DataSpec, root: Path, *, progress: bool) -> Path:
         kind="example" if spec.kind == "example" else "opaque",
         records=spec.records,
         record_bytes=spec.record_bytes,
-        shard_bytes=max(spec.payload_bytes // _SHARDS, 1 << 20),
+        shard_bytes=max(-(-(spec.payload_bytes + spec.records * FRAME_BYTES) // spec.shards), _LEAST_SHARD_BYTES),
         seed=1,
     )
     try:
@@ -105,3 +109,18 @@ def split_shards(directory: Path, parts: int) -> tuple[Path, ...]:
         shard_paths(folder)
         found.append(folder)
     return tuple(found)
+
+
+def split_evenly(directory: Path, parts: int) -> tuple[Path, ...]:
+    """The same, of parts that hold as much as each other.
+
+    In a random order each part is asked for in proportion to what it holds: behind equal lines all wait for the largest one.
+    """
+    found = split_shards(directory, parts)
+    sizes = [sum(path.stat().st_size for path in shard_paths(part)) for part in found]
+    if max(sizes) * parts > (1 + _EVEN) * sum(sizes):
+        raise DatasetError(
+            f"{directory}: its {parts} parts must hold as much as each other to {_EVEN:.0%}, they have {min(sizes):,} to "
+            f"{max(sizes):,} bytes; choose shards that can be dealt evenly"
+        )
+    return found

@@ -7,6 +7,7 @@ Covers: the rounds, one sample. Does not cover: figures (emlio.benchmarks.scalin
 (emlio.benchmarks.scaling_rank), the picture (emlio.benchmarks.scaling_plot).
 """
 
+import math
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ from typing import Final
 import msgspec
 
 from emlio.benchmarks.daemon_process import RunningDaemon, joint_address, running_daemon
-from emlio.benchmarks.data import data_root, make_data, split_shards, warm_cache
+from emlio.benchmarks.data import data_root, make_data, split_evenly, warm_cache
 from emlio.benchmarks.environment import read_environment
 from emlio.benchmarks.link.choice import choose_kind, open_star
 from emlio.benchmarks.link.contract import Link, LinkKind
@@ -35,12 +36,13 @@ from emlio.benchmarks.scenario import DataSpec
 from emlio.progress import Progress
 from emlio.units import format_duration, format_size
 
-__all__ = ["kinds", "line_spec", "run_scaling", "work_ns"]
+__all__ = ["kinds", "line_spec", "run_scaling", "shards_for", "work_ns"]
 
 _RECORD_BYTES: Final = 100_000
 _RECORDS: Final = 12_000
 _QUICK_RECORDS: Final = 1_600
 _QUICK_COUNT: Final = 2
+_LEAST_SHARDS: Final = 16
 _SLEEP_NS: Final = 2_000_000_000
 _WARM_UP_S: Final = 10
 """Until the slow rank's window is full, and the queues of its lanes behind it, also at a third of one line: what fills them is on
@@ -78,19 +80,30 @@ def line_spec(settings: ScalingSettings, rtt_ns: int) -> LinkSpec:
     )
 
 
+def shards_for(daemons: Sequence[int]) -> int:
+    """So many that each of these numbers of daemons can have equally many of them."""
+    together = math.lcm(*daemons)
+    return together * -(-_LEAST_SHARDS // together)
+
+
 def run_scaling(settings: ScalingSettings) -> Results:
     """Measure as many rounds as asked."""
     kind, missing = choose_kind(None)
     daemons = settings.daemons[:_QUICK_COUNT] if settings.quick else settings.daemons
     rounds = 1 if settings.quick else settings.repeats
     warm_up_s, span_s = (_QUICK_WARM_UP_S, 1) if settings.quick else (_WARM_UP_S, settings.seconds)
-    data = DataSpec(kind="opaque", record_bytes=_RECORD_BYTES, records=_QUICK_RECORDS if settings.quick else _RECORDS)
+    data = DataSpec(
+        kind="opaque",
+        record_bytes=_RECORD_BYTES,
+        records=_QUICK_RECORDS if settings.quick else _RECORDS,
+        shards=shards_for(daemons),
+    )
     samples: list[ScalingSample] = []
     total = rounds * len(settings.rtts) * len(kinds(daemons, 0))
     with data_root(settings.data) as root, Progress("samples", total) as bar:
         directory = make_data(data, root, progress=sys.stderr.isatty())
         warm_cache(directory)
-        parts = {count: split_shards(directory, count) for count in daemons}
+        parts = {count: split_evenly(directory, count) for count in daemons}
         for number in range(rounds):
             for rtt_ns in settings.rtts:
                 for count, way in kinds(daemons, number):

@@ -34,11 +34,14 @@ class DataSpec:
         kind: "opaque" or "example", as `emlio synth` knows them.
         record_bytes: of each record's payload; all are equal, so that payload is records times this.
         records: how many.
+        shards: in how many files they lie. By default enough that an order of shards is one, few enough that each is read for
+            a while.
     """
 
     kind: str
     record_bytes: int
     records: int
+    shards: int = 16
 
     def __post_init__(self) -> None:
         if self.kind not in ("opaque", "example"):
@@ -48,6 +51,8 @@ class DataSpec:
                 "a dataset must have at least one record of at least 16 bytes, "
                 f"got {self.records} of {self.record_bytes} bytes"
             )
+        if self.shards < 1:
+            raise ConfigError(f"a dataset must have at least one shard, got {self.shards}")
 
     @property
     def payload_bytes(self) -> int:
@@ -57,7 +62,7 @@ class DataSpec:
     @property
     def folder(self) -> str:
         """The name of its directory: other data, another name."""
-        return f"{self.kind}-{self.record_bytes}-x{self.records}"
+        return f"{self.kind}-{self.record_bytes}-x{self.records}-in{self.shards}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.data import make_data, shard_paths, split_shards
+from emlio.benchmarks.data import make_data, shard_paths, split_evenly, split_shards
 from emlio.benchmarks.link.emulated import why_not
 from emlio.benchmarks.plot import blank_figure, png_bytes
 from emlio.benchmarks.results import read_results
+from emlio.benchmarks.scaling import shards_for
 from emlio.benchmarks.scaling_figures import aggregate_name, ratio_name
 from emlio.benchmarks.scenario import DataSpec
 from emlio.errors import DatasetError
+from emlio.shards.dataset import open_dataset
 
 RTT_NS = 1_000_000
 
@@ -33,6 +35,29 @@ def test_a_split_dataset_has_each_shard_in_one_part(tmp_path: Path) -> None:
         assert max(map(len, held)) - min(map(len, held)) <= 1
     with pytest.raises(DatasetError, match="a shard for each part"):
         split_shards(directory, len(whole) + 1)
+
+
+@pytest.mark.parametrize("shards", [1, 6, 16])
+def test_a_dataset_lies_in_as_many_shards_as_asked_for(tmp_path: Path, shards: int) -> None:
+    spec = DataSpec(kind="opaque", record_bytes=100_000, records=192, shards=shards)
+    assert len(shard_paths(make_data(spec, tmp_path, progress=False))) == shards
+
+
+def test_parts_that_must_be_even_are_or_are_refused(tmp_path: Path) -> None:
+    spec = DataSpec(kind="opaque", record_bytes=100_000, records=192, shards=12)
+    directory = make_data(spec, tmp_path, progress=False)
+    for count in (1, 2, 3, 4):
+        for part in split_evenly(directory, count):
+            with open_dataset("part", part) as dataset:
+                assert dataset.records == 192 // count
+    with pytest.raises(DatasetError, match="must hold as much as each other to 1%, they have 3,"):
+        split_evenly(directory, 5)
+
+
+@pytest.mark.parametrize(("daemons", "shards"), [((1, 2, 4), 16), ((1, 3), 18), ((1, 5, 7), 35), ((1,), 16)])
+def test_each_number_of_daemons_can_have_equally_many_shards(daemons: tuple[int, ...], shards: int) -> None:
+    assert shards_for(daemons) == shards
+    assert all(shards % count == 0 for count in daemons)
 
 
 @pytest.mark.usefixtures("fonts")

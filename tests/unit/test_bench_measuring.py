@@ -157,6 +157,8 @@ def test_impossible_windows_and_data_are_refused() -> None:
         DataSpec(kind="images", record_bytes=100, records=1)
     with pytest.raises(ConfigError, match="at least one record"):
         DataSpec(kind="opaque", record_bytes=100, records=0)
+    with pytest.raises(ConfigError, match="at least one shard, got 0"):
+        DataSpec(kind="opaque", record_bytes=100, records=1, shards=0)
 
 
 def test_data_is_made_once_and_links_make_an_epoch_longer(tmp_path: Path) -> None:
