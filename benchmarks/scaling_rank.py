@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
@@ -20,7 +20,16 @@ from emlio.benchmarks.pair import ANSWER_S
 from emlio.benchmarks.processes import say
 from emlio.errors import ConfigError
 
-__all__ = ["SLOW_WINDOW_BYTES", "USUAL_WINDOW_BYTES", "Mark", "RankOrder", "Share", "read_on", "share_between"]
+__all__ = [
+    "SLOW_WINDOW_BYTES",
+    "USUAL_WINDOW_BYTES",
+    "Mark",
+    "RankOrder",
+    "Reading",
+    "Share",
+    "read_on",
+    "share_between",
+]
 
 USUAL_WINDOW_BYTES: Final = 128 << 20
 """A loader's default, which the others have if nothing else is wanted."""
@@ -105,12 +114,17 @@ def _total_at(marks: Sequence[Mark], at_ns: int) -> Share:
     )
 
 
-class _Reading:
-    """The batches so far."""
+class Reading:
+    """The batches so far.
 
-    def __init__(self, order: RankOrder, loader: EmlioLoader) -> None:
+    Attributes:
+        marks: one for each.
+    """
+
+    def __init__(self, order: RankOrder, received_bytes: Callable[[], int]) -> None:
+        """See the class; `received_bytes` says what was taken off the wire so far."""
         self._order = order
-        self._loader = loader
+        self._received_bytes = received_bytes
         self._told_to_end = False
         self._used_bytes = 0
         self.marks: list[Mark] = []
@@ -121,13 +135,15 @@ class _Reading:
 
     def take(self, records: int) -> bool:
         """Note a batch and work on it; whether more are wanted."""
+        # Asked first: what is noted last must be later than the signal, which may come in the midst of this.
+        told_to_end = self._told_to_end
         self._used_bytes += records * self._order.record_bytes
-        received_bytes = self._loader.stats().received_bytes
+        received_bytes = self._received_bytes()
         mark = Mark(at_ns=time.monotonic_ns(), used_bytes=self._used_bytes, received_bytes=received_bytes)
         self.marks.append(mark)
         if len(self.marks) == 1:
             say(mark)
-        if self._told_to_end:
+        if told_to_end:
             return False
         if self._order.work_ns:
             time.sleep(self._order.work_ns / 1e9)
@@ -149,7 +165,7 @@ def read_on(orders: bytes) -> None:
         timeout=f"{ANSWER_S:g}s",
         prefetch=SLOW_WINDOW_BYTES if order.work_ns else order.window_bytes,
     ) as loader:
-        reading = _Reading(order, loader)
+        reading = Reading(order, lambda: loader.stats().received_bytes)
         signal.signal(signal.SIGTERM, reading.end_soon)
         while all(reading.take(len(batch["record"])) for batch in loader):
             continue  # with the next epoch

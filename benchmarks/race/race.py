@@ -48,6 +48,7 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
         payload_bytes=settings.payload_bytes,
         epochs=settings.epochs,
         limit_ns=settings.limit,
+        step_ns=settings.step,
     )
     rivals = [rival for rival in all_rivals(cache, settings.mount) if rival.name in settings.subjects]
     able, unable = entered(

@@ -54,6 +54,13 @@ class RaceSettings:
         parse=switch,
         switch=True,
     )
+    step: int = option(
+        0,
+        "how long the consumer computes after each batch, in scenarios that have no step of their own; a pause, no computation "
+        "(default 0s)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
     epochs: int = option(
         2, "epochs of a run, one after the other by one loader (default 2)", parse=whole_number, metavar="N"
     )

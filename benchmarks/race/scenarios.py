@@ -73,6 +73,7 @@ def contests_of(
     payload_bytes: int,
     epochs: int,
     limit_ns: int,
+    step_ns: int = 0,
     rate_bytes_per_s: int | None = None,
 ) -> tuple[Contest, ...]:
     """Every scenario at every round trip.
@@ -83,21 +84,30 @@ def contests_of(
         payload_bytes: about as much in an epoch.
         epochs: of each run.
         limit_ns: for an epoch.
+        step_ns: how long the consumer computes after each batch, for scenarios without a step of their own; 0 for no step.
         rate_bytes_per_s: of the links; None for as fast as can be.
     """
     unknown = sorted(set(names) - set(SCENARIOS))
     if unknown:
         raise ConfigError(f"a scenario must be one of {', '.join(SCENARIOS)}, got {', '.join(unknown)}")
+    have_one = [name for name in names if SCENARIOS[name].step_ns]
+    if step_ns and have_one:
+        raise ConfigError(
+            f"a step must be chosen for scenarios without one, {have_one[0]} has "
+            f"{format_duration(SCENARIOS[have_one[0]].step_ns)}, got {format_duration(step_ns)}"
+        )
+    size, step = _joined(format_size(payload_bytes)), _joined(format_duration(step_ns))
     return tuple(
         Contest(
-            name=f"{name}-{format_size(payload_bytes).replace(' ', '')}-{format_duration(rtt_ns).replace(' ', '')}",
-            words=SCENARIOS[name].words,
+            name=f"{name}{f'-step{step}' if step_ns else ''}-{size}-{_joined(format_duration(rtt_ns))}",
+            words=SCENARIOS[name].words
+            + (f", and a step of {format_duration(step_ns)} after each batch" if step_ns else ""),
             corpus=corpus_of(SCENARIOS[name].corpus, payload_bytes),
             rtt_ns=rtt_ns,
             rate_bytes_per_s=rate_bytes_per_s,
             batch=SCENARIOS[name].batch,
             epochs=epochs,
-            step_ns=SCENARIOS[name].step_ns,
+            step_ns=step_ns or SCENARIOS[name].step_ns,
             decode=SCENARIOS[name].decode,
             halves=SCENARIOS[name].halves,
             limit_ns=limit_ns,
@@ -105,3 +115,8 @@ def contests_of(
         for name in names
         for rtt_ns in rtts_ns
     )
+
+
+def _joined(words: str) -> str:
+    """As a part of a name."""
+    return words.replace(" ", "")

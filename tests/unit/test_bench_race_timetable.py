@@ -81,6 +81,19 @@ def test_every_scenario_is_run_at_every_round_trip() -> None:
         assert 0 <= 60_000_000 - contest.corpus.payload_bytes < contest.corpus.record_bytes
 
 
+def test_a_step_is_told_in_name_and_words() -> None:
+    [contest] = contests_of(
+        ["pictures"], [100_000], payload_bytes=60_000_000, epochs=2, limit_ns=SECOND, step_ns=SECOND // 4
+    )
+    assert (contest.name, contest.step_ns) == ("pictures-step250ms-60MB-100µs", SECOND // 4)
+    assert contest.words.endswith("by DALI on the processor, and a step of 250 ms after each batch")
+
+
+def test_a_step_is_refused_where_the_scenario_has_one() -> None:
+    with pytest.raises(ConfigError, match=r"without one, resnet has 50 ms, got 1 s"):
+        contests_of(["read", "resnet"], [0], payload_bytes=1_000_000, epochs=1, limit_ns=1, step_ns=SECOND)
+
+
 def test_an_unknown_scenario_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"one of read, .* got sleep"):
         contests_of(["sleep"], [0], payload_bytes=1_000_000, epochs=1, limit_ns=1)

@@ -1,6 +1,7 @@
 """Shares of a span, rounds, work, figures and settings of `emlio-bench scaling`."""
 
 import inspect
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from emlio.benchmarks.report import missed_bounds
 from emlio.benchmarks.results import Figure
 from emlio.benchmarks.scaling import kinds, line_spec, work_ns
 from emlio.benchmarks.scaling_figures import ScalingSample, Way, aggregate_name, ratio_name, scaling_figures
-from emlio.benchmarks.scaling_rank import USUAL_WINDOW_BYTES, Mark, share_between
+from emlio.benchmarks.scaling_rank import USUAL_WINDOW_BYTES, Mark, RankOrder, Reading, share_between
 from emlio.errors import ConfigError
 from emlio.units import parse_size
 
@@ -63,6 +64,22 @@ def test_a_span_in_which_a_rank_did_not_read_throughout_is_refused(begin_ns: int
         share_between([mark(10, 1, 1), mark(20, 2, 2), mark(30, 3, 3)], begin_ns, end_ns)
     with pytest.raises(ConfigError, match="it did in no time"):
         share_between([], begin_ns, end_ns)
+
+
+def test_a_rank_that_is_told_to_end_while_it_notes_a_batch_takes_one_more() -> None:
+    order = RankOrder(address="", job="", rank=0, ranks=2, batch_records=32, record_bytes=100_000)
+    told_ns: list[int] = []
+
+    def count() -> int:
+        if len(reading.marks) == 1:
+            reading.end_soon(15, None)
+        told_ns.append(time.monotonic_ns())
+        return 7
+
+    reading = Reading(order, count)
+    assert [reading.take(32), reading.take(32), reading.take(32)] == [True, True, False]
+    assert reading.marks[-1].at_ns > told_ns[1]
+    assert [mark.used_bytes for mark in reading.marks] == [3_200_000, 6_400_000, 9_600_000]
 
 
 def test_each_round_has_every_kind_and_every_other_one_goes_the_other_way() -> None:
