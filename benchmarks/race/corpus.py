@@ -40,6 +40,7 @@ CORPORA: Final = {
     "coco-like": 200_000,
     "large": 2_000_000,
     "small": 3_000,
+    "tokens": 8_192,
     "pictures": 94_000,
 }
 """Sizes of records, by the name of what has about such records; of pictures the mean."""

@@ -45,6 +45,9 @@ SCENARIOS: Final = {
         words="records of 2 MB, read as fast as can be (the paper's figures 7 and 8)", corpus="large", batch=16
     ),
     "small": Scenario(words="records of 3 kB, read as fast as can be", corpus="small", batch=256),
+    "tokens": Scenario(
+        words="sequences of 2,048 tokens of 4 bytes, read as fast as can be", corpus="tokens", batch=256
+    ),
     "pictures": Scenario(
         words="JPEGs of 500 x 375, decoded and cropped by DALI on the processor", corpus="pictures", decode=True
     ),
