@@ -34,8 +34,8 @@ class DataSpec:
         kind: "opaque" or "example", as `emlio synth` knows them.
         record_bytes: of each record's payload; all are equal, so that payload is records times this.
         records: how many.
-        shards: in how many files they lie. By default enough that an order of shards is one, few enough that each is read for
-            a while.
+        shards: in how many files opaque records lie, those of examples in about so many; fewer where they would be too small.
+            By default enough that an order of shards is one, few enough that each is read for a while.
     """
 
     kind: str
