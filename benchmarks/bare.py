@@ -1,6 +1,6 @@
 """The bare socket pair: what a Python process gets out of ZeroMQ when it does nothing else.
 
-One PUSH, one PULL, a small header frame and a payload frame that is a slice of a mapping of the dataset's files. It walks through
+One PUSH, one PULL, a small message and one that is a slice of a mapping of the dataset's files. It walks through
 all of the data, as a loader does, so that both read as much memory; nothing is checked, placed or touched. Nothing built on
 one such pair can be faster.
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import zmq
 
 from emlio.benchmarks.data import shard_paths
 from emlio.benchmarks.meter import Measurement, Meter
@@ -69,7 +68,7 @@ def send(orders: bytes) -> None:
     with bound_push() as socket:
         while True:
             for piece in slices(views, order.message_bytes):
-                socket.send(_HEADER, zmq.SNDMORE)
+                socket.send(_HEADER)
                 socket.send(piece, copy=False)
 
 

@@ -7,8 +7,8 @@ Covers: the welcome to a dataset, what an error of a stream is called on the wir
 from emlio import __version__
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.library import ServedDataset
-from emlio.daemon.transport import send_buffer_bytes
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError
+from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Fault, Welcome
 from emlio.wire.limits import MAX_LANES
 

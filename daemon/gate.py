@@ -38,7 +38,7 @@ class Guest:
 
     Attributes:
         token: drawn for this lane; b"" where the key counts.
-        key: the public key of the rank whose session opened the lane; b"" where the token counts.
+        key: the public key of this lane alone; b"" where the token counts.
         until_ns: no later.
     """
 

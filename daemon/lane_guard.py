@@ -7,8 +7,10 @@ Covers: drawing the stream's secret, guests and seals by lane. Does not cover: l
 from dataclasses import dataclass, field
 
 from emlio.daemon.gate import Guest
+from emlio.keys.curve import KeyPair
+from emlio.keys.key import SecretKey
 from emlio.wire.protection import CURVE
-from emlio.wire.seal import CIPHERS, LaneSeal, admission_token, new_secret
+from emlio.wire.seal import CIPHERS, LaneSeal, admission_token, lane_key, new_secret
 
 __all__ = ["LaneGuard"]
 
@@ -22,23 +24,25 @@ class LaneGuard:
 
     Attributes:
         protection: what rank and daemon came to.
-        key: the rank's public key; none where nobody is asked for one.
-        secret: the stream's own, for the rank alone; none where lanes ask for the rank's key.
+        secret: the stream's own, for the rank alone.
     """
 
     protection: str
-    key: bytes = b""
     secret: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def draw(cls, protection: str, key: bytes) -> "LaneGuard":
+    def draw(cls, protection: str) -> "LaneGuard":
         """For a new stream."""
-        return cls(protection=protection, key=key, secret=b"" if protection == CURVE else new_secret())
+        return cls(protection=protection, secret=new_secret())
 
     def guest(self, lane: int, now_ns: int) -> Guest:
         """Whom the lane waits for."""
-        token = admission_token(self.secret, lane) if self.secret else b""
-        return Guest(token=token, key=b"" if token else self.key, until_ns=now_ns + _ADMISSION_NS)
+        until_ns = now_ns + _ADMISSION_NS
+        if self.protection == CURVE:
+            # Not the rank's own key: a port may be another stream's by the time that a late connection reaches it.
+            own = KeyPair.of(SecretKey(raw=lane_key(self.secret, lane)))
+            return Guest(key=own.public.raw, until_ns=until_ns)
+        return Guest(token=admission_token(self.secret, lane) if self.secret else b"", until_ns=until_ns)
 
     def seal(self, lane: int) -> LaneSeal | None:
         """The lane's seal; None where payloads travel as they are."""

@@ -100,7 +100,7 @@ class Orders:
         if self.draining or not self._lanes.take(client.owner, lanes):
             self._carry_out(client, client.machine.reserved(()))
             return
-        reservation = Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection, client.key))
+        reservation = Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection))
         client.lanes, client.reservation = lanes, reservation
 
         def on_failure(error: EmlioError) -> None:
@@ -169,7 +169,7 @@ class Orders:
         if not self._lanes.take(client.owner, lanes):
             return None
         client.lanes = lanes
-        return Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection, client.key))
+        return Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection))
 
     def _on_bound(self, client: Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
         if client.stream is stream:

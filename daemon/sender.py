@@ -19,8 +19,8 @@ from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Lane, Network, Waiter
 from emlio.errors import EmlioError
 from emlio.waker import Waker
-from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header
-from emlio.wire.seal import TAG_BYTES
+from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, tail_room
+from emlio.wire.seal import TAG_BYTES, LaneSeal
 
 __all__ = ["Sender", "StreamTotals"]
 
@@ -57,10 +57,18 @@ class _Outlet:
         self._start = EvenStart(len(lanes))
         self._turn = 0
         self._since_ns = now_ns
+        self._owing: list[Lane] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether it goes on when a lane has room."""
+        return self.blocked or bool(self._owing)
 
     def waits_for(self, now_ns: int) -> list[Lane]:
         """The lanes of which one must have room before it can go on."""
-        return [lane for number, lane in enumerate(self.lanes) if self._start.may_have(number, now_ns)]
+        if not self.blocked:
+            return self._owing
+        return [lane for number, lane in enumerate(self.lanes) if lane.owes or self._start.may_have(number, now_ns)]
 
     @property
     def due_ns(self) -> int | None:
@@ -69,6 +77,7 @@ class _Outlet:
 
     def push(self, now_ns: int) -> None:
         """Hand over what is ready until the lanes are full or nothing is."""
+        self._owing = [lane for lane in self._owing if not lane.settle()]
         waited, self._since_ns = now_ns - self._since_ns, now_ns
         if self.blocked or self._full:
             self.totals.blocked_ns += waited
@@ -109,11 +118,7 @@ class _Outlet:
                 ids_crc=message.ids_crc,
                 sizes=outgoing.sizes,
             )
-            head, payload = encode_data_header(header), outgoing.payload
-            if seal is not None:
-                payload = self.stream.take_memory(len(payload) + TAG_BYTES)
-                seal.seal(header.lane_sequence, head, outgoing.payload.data, payload.data)
-            sent = self.lanes[number].send(head, payload)
+            sent = self._hand_over(self.lanes[number], encode_data_header(header), outgoing, header.lane_sequence, seal)
             if sent or seal is not None:
                 # A sealed number is used up, even if the lane lost its rank just now; that one then opens its stream anew.
                 self._sequences[number] += 1
@@ -123,9 +128,31 @@ class _Outlet:
                 return True
         return False
 
+    def _hand_over(self, lane: Lane, head: bytes, outgoing: Outgoing, sequence: int, seal: LaneSeal | None) -> bool:
+        payload_bytes = outgoing.message.size_bytes
+        if seal is not None:
+            sealed_bytes = payload_bytes + TAG_BYTES
+            memory = self.stream.take_memory(sealed_bytes + tail_room(outgoing.message.count)).data
+            seal.seal(sequence, head, outgoing.payload, memory[:sealed_bytes])
+            return lane.send(_with_tail(memory, sealed_bytes, head))
+        if not outgoing.apart:
+            return lane.send(_with_tail(outgoing.memory.data, payload_bytes, head))
+        sent = lane.send_apart(data_tail(head, apart=True), outgoing.payload)
+        if lane.owes and lane not in self._owing:
+            self._owing.append(lane)
+        return sent
+
     def close(self) -> None:
         for lane in self.lanes:
             lane.close()
+
+
+def _with_tail(memory: memoryview, payload_bytes: int, head: bytes) -> memoryview:
+    """The frame: a payload and the tail that is written behind it."""
+    tail = data_tail(head)
+    end = payload_bytes + len(tail)
+    memory[payload_bytes:end] = tail
+    return memory[:end]
 
 
 class _Worker:
@@ -215,12 +242,14 @@ class _Worker:
         waiter = Waiter(self._waker)
         try:
             while not self._stop:
-                blocked = [outlet for outlet in self._outlets.values() if outlet.blocked]
+                waiting = [outlet for outlet in self._outlets.values() if outlet.waits]
                 now_ns = time.monotonic_ns()
-                due_ns = min((at for outlet in blocked if (at := outlet.due_ns) is not None), default=None)
+                due_ns = min(
+                    (at for outlet in waiting if outlet.blocked and (at := outlet.due_ns) is not None), default=None
+                )
                 waiter.wait(
                     None if due_ns is None else max((due_ns - now_ns) // 1_000_000 + 1, 0),
-                    lanes=[lane for outlet in blocked for lane in outlet.waits_for(now_ns)],
+                    lanes=[lane for outlet in waiting for lane in outlet.waits_for(now_ns)],
                 )
                 while self._orders:
                     self._orders.popleft()()
@@ -228,7 +257,7 @@ class _Worker:
                     signalled, self._signalled = self._signalled, set()
                 now_ns = time.monotonic_ns()
                 for stream, outlet in list(self._outlets.items()):
-                    if outlet.blocked or stream in signalled:
+                    if outlet.waits or stream in signalled:
                         self._push(stream, outlet, now_ns)
         finally:
             for outlet in self._outlets.values():

@@ -19,17 +19,31 @@ from emlio.reading.buffers import BufferPool
 from emlio.reading.course import MessagePlan
 from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
+from emlio.wire.data import tail_room
 
 __all__ = ["Outgoing", "Stream", "StreamFailure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outgoing:
-    """A message that is ready for any lane."""
+    """A message that is ready for any lane.
+
+    Attributes:
+        message: what it holds.
+        sizes: of its records, packed as the header has them.
+        memory: its payload, and behind it room for the tail of the wire's frame.
+        apart: there is no such room: the memory is a slice of a mapped file.
+    """
 
     message: MessagePlan
     sizes: bytes
-    payload: npt.NDArray[np.uint8]
+    memory: npt.NDArray[np.uint8]
+    apart: bool = False
+
+    @property
+    def payload(self) -> memoryview:
+        """The records. The view keeps the memory, which a NumPy slice would not."""
+        return self.memory.data[: self.message.size_bytes]
 
 
 class Stream:
@@ -99,6 +113,8 @@ class Stream:
         if message is None:
             return False  # the rank gets nothing from here, now or later
         self._planned = message
+        room = tail_room(message.count)
+        size_bytes = message.size_bytes + room
         budget_bytes = min(budget_bytes, self._limit_bytes)
         with self._lock:
             if self.closed:
@@ -108,28 +124,32 @@ class Stream:
                 low_bytes, budget_bytes = marks.low_bytes, marks.high_bytes
             else:
                 # Going on only when there is room for several saves waking a thread for each message.
-                low_bytes = budget_bytes - budget_bytes // 4 - message.size_bytes
+                low_bytes = budget_bytes - budget_bytes // 4 - size_bytes
             # One message always fits, however large: a bound below a record's length must not stop the stream.
             first = not self._in_flight_bytes
-            full = not first and self._in_flight_bytes + message.size_bytes > budget_bytes
-            if full or not self._ledger.take(message.size_bytes, always=first):
+            full = not first and self._in_flight_bytes + size_bytes > budget_bytes
+            if full or not self._ledger.take(size_bytes, always=first):
                 # Where others hold too much, it is tried again when any of its own bytes are free.
                 self._resume_bytes = low_bytes if full else self._in_flight_bytes - 1
                 self._parked, self._on_room = True, on_room
                 return False
-            self._in_flight_bytes += message.size_bytes
-            self._being_read_bytes = message.size_bytes
+            self._in_flight_bytes += size_bytes
+            self._being_read_bytes = size_bytes
         self._planned = None
         try:
-            payload = self._feed.borrow(message, gatherer, self)
+            memory = self._feed.borrow(message, gatherer, self)
         except BaseException:
             self._being_read_bytes = 0
-            self.released(message.size_bytes)  # or a drain would wait for them
+            self.released(size_bytes)  # or a drain would wait for them
             raise
-        if payload is None:
-            payload = self._pool.take(message.size_bytes, self.released)
-            self._feed.read(message, gatherer, payload)
-        outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), payload=payload)
+        apart = memory is not None
+        if memory is None:
+            memory = self._pool.take(size_bytes, self.released)
+            self._feed.read(message, gatherer, memory[: message.size_bytes])
+        else:
+            self._being_read_bytes = message.size_bytes
+            self.released(room)  # a slice has none
+        outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), memory=memory, apart=apart)
         with self._lock:
             self._being_read_bytes = 0
             if not self.closed:

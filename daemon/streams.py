@@ -25,6 +25,7 @@ from emlio.reading.course import NO_OPENING, Opening, StreamPosition
 from emlio.reading.feed import Feed
 from emlio.session.daemon import DaemonSession
 from emlio.wire.control import ENERGY, Open
+from emlio.wire.data import tail_room
 from emlio.wire.limits import MAX_LANES
 
 __all__ = ["Streams"]
@@ -53,7 +54,7 @@ class Streams:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._pool = BufferPool(config.message_bytes(MAX_LANES), config.memory // 4)
+        self._pool = BufferPool(_with_tail(config.message_bytes(MAX_LANES)), config.memory // 4)
         self._ledger = Ledger(config.memory)
         self._sender = Sender(
             threads=config.workers,
@@ -119,7 +120,8 @@ class Streams:
             pool=self._pool,
             ledger=self._ledger,
             limit_bytes=max(
-                _READY_BYTES + _MESSAGES_READY * lanes * message_bytes, _LEAST_MESSAGES_READY * message_bytes
+                _READY_BYTES + _MESSAGES_READY * lanes * _with_tail(message_bytes),
+                _LEAST_MESSAGES_READY * _with_tail(message_bytes),
             ),
             label=label,
             pace=(
@@ -185,6 +187,11 @@ def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
         names = [agreed.plan.catalog.shards[number].name for number in absent[:_ABSENT_NAMED]]
         raise RefusedError(f"a stream must be of shards held here; not held: {', '.join(names)}", code="not-held")
     return owned
+
+
+def _with_tail(message_bytes: int) -> int:
+    """Memory of a message that is filled to so many bytes, of records of 64 bytes and more."""
+    return message_bytes + tail_room(message_bytes // 64)
 
 
 def _opening(lanes: int, message_bytes: int) -> Opening:

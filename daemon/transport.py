@@ -12,19 +12,17 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-import numpy.typing as npt
 import zmq
 
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.gate import CONTROL_DOOR, Gate, Guest, Knock, Verdict
 from emlio.daemon.limits import MOST_ANSWERS, MOST_LANES, MOST_QUEUED_MESSAGES, UNREAD_MS
-from emlio.errors import ConfigError, TransportError
+from emlio.errors import TransportError
 from emlio.keys.curve import KeyPair
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANE_COMMAND_BYTES
 
-__all__ = ["ControlSocket", "Doorbell", "Lane", "Network", "Received", "Sent", "Waiter", "send_buffer_bytes"]
+__all__ = ["ControlSocket", "Doorbell", "Lane", "Network", "Received", "Sent", "Waiter"]
 
 _OTHER_SOCKETS = 64
 """Besides lanes: the control port's, the doorbell, and those of libzmq's own."""
@@ -39,40 +37,70 @@ _CONTROL_THREAD, _LANE_THREAD = 1, 2
 
 _CURVE_KEY_BYTES = 32
 
-_MORE_FOLLOWS = int(zmq.SNDMORE) | int(zmq.DONTWAIT)
-"""Joined once: joining flags of an enumeration takes longer than handing over a message's header."""
-
 _HANDSHAKE_MS = 5_000
 """A connection that has not said who it is by then is closed: three round trips of 300 ms take a second."""
 
 
 class Lane:
-    """One bound PUSH socket: one rank connects to it. Used by one thread only."""
+    """One bound PUSH socket: one rank connects to it. Used by one thread only.
+
+    Each message has one frame: see emlio.wire.data.
+    """
 
     def __init__(self, socket: "zmq.Socket[bytes]", port: int, on_closed: Callable[[], None]) -> None:
         self.socket = socket
         self.port = port
         self._on_closed = on_closed
+        self._owed: memoryview | None = None
+
+    @property
+    def owes(self) -> bool:
+        """Whether a payload whose header has gone still waits for room: `settle` it when the lane can be written."""
+        return self._owed is not None
 
     @property
     def has_room(self) -> bool:
         """Whether a message would be taken now."""
-        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+        return self._owed is None and bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
 
-    def send(self, header: bytes, payload: npt.NDArray[np.uint8]) -> bool:
+    def send(self, frame: memoryview) -> bool:
         """Hand over a message, or return False when the lane is full.
 
-        `payload` is not copied: it must not change until nothing refers to it any more.
+        It is not copied: it must not change until nothing refers to it any more.
         """
+        return self.settle() and self._offer(frame)
+
+    def send_apart(self, tail: bytes, payload: memoryview) -> bool:
+        """Hand over a message as two, or return False when the lane is full.
+
+        When there is room for the first only, the payload is owed: it leaves before anything else does.
+        """
+        if not self.settle():
+            return False
         try:
-            self.socket.send(header, _MORE_FOLLOWS)
+            self.socket.send(tail, zmq.DONTWAIT)
         except zmq.Again:
             return False
-        self.socket.send(payload, copy=False)  # type: ignore[call-overload]  # pyzmq types no arrays, though it takes any buffer
+        self._owed = payload
+        self.settle()
+        return True
+
+    def settle(self) -> bool:
+        """Send what is owed; whether nothing is owed now."""
+        if self._owed is not None and self._offer(self._owed):
+            self._owed = None
+        return self._owed is None
+
+    def _offer(self, memory: memoryview) -> bool:
+        try:
+            self.socket.send(memory, zmq.DONTWAIT, copy=False)
+        except zmq.Again:
+            return False
         return True
 
     def close(self) -> None:
-        """Free the port; what is queued is dropped."""
+        """Free the port; what is queued or owed is dropped."""
+        self._owed = None
         self.socket.close(linger=0)
         self._on_closed()
 
@@ -367,12 +395,3 @@ def _told(frame: zmq.Frame, what: str) -> str:
         return str(frame.get(what))
     except zmq.ZMQError:
         return ""
-
-
-def send_buffer_bytes() -> int:
-    """The most the kernel lets a TCP socket buffer on its own: the third figure of tcp_wmem."""
-    try:
-        with open("/proc/sys/net/ipv4/tcp_wmem", encoding="ascii") as file:
-            return int(file.read().split()[2])
-    except (OSError, IndexError, ValueError) as error:
-        raise ConfigError(f"the size of TCP's send buffers must be readable from /proc: {error}") from error

@@ -324,7 +324,7 @@ class Engine:
 
     def _receive_data(self, daemon: Source, tap: Tap) -> None:
         for _ in range(_MESSAGES_A_TURN):
-            message = daemon.read(tap) if tap in daemon.taps else None  # its stream may have been opened anew
+            message = tap.read() if tap in daemon.taps else None  # its stream may have been opened anew
             if message is None:
                 return
             if not self._intake.admits(message):

@@ -20,10 +20,10 @@ from emlio.receiver.impatience import SAMPLE_EVERY_NS, Impatience
 from emlio.receiver.lanes import lanes_each, lanes_for
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Sources
-from emlio.receiver.transport import receive_buffer_bytes
 from emlio.session.instructions import RankInstruction
 from emlio.session.states import RankState
 from emlio.session.stream_wanted import StreamWanted
+from emlio.socket_buffers import receive_buffer_bytes
 from emlio.units import format_duration
 
 __all__ = ["Flow", "few"]

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from emlio.errors import EmlioError, RemoteProtocolError
+from emlio.errors import EmlioError
+from emlio.keys.curve import KeyPair
+from emlio.keys.key import SecretKey
 from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Holding
 from emlio.receiver.intake import Message
@@ -21,16 +23,15 @@ from emlio.receiver.transport import (
     Lane,
     LinkEvent,
     Network,
-    receive_buffer_bytes,
-    send_buffer_bytes,
 )
 from emlio.session.instructions import LanesReserved, StreamOpened
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
+from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.units import format_duration
-from emlio.wire.data import decode_data_header
-from emlio.wire.protection import CLEAR
-from emlio.wire.seal import CIPHERS, TAG_BYTES, LaneSeal, admission_token
+from emlio.wire.data import decode_data_header, split_data_frame
+from emlio.wire.protection import CLEAR, CURVE
+from emlio.wire.seal import CIPHERS, TAG_BYTES, LaneSeal, admission_token, lane_key
 
 __all__ = ["Source", "Sources", "Tap"]
 
@@ -43,13 +44,25 @@ class Tap:
         self.order = order
         self.held: Message | None = None
         self._seal = seal
+        self._head: bytes | None = None  # of a message whose payload comes in the next frame
 
-    def open(self, head: bytes, payload: memoryview) -> Message:
-        """The message in these frames, which must be the lane's next.
+    def read(self) -> Message | None:
+        """The lane's next message, or None when no whole one is waiting.
 
         Raises:
-            RemoteProtocolError: it is not, or it was changed.
+            RemoteProtocolError: it is not the message that must come next, or it was changed.
         """
+        while (frame := self.lane.receive()) is not None:
+            if self._head is not None:
+                head, self._head = self._head, None
+                return self._open(head, frame)
+            parts = split_data_frame(frame)
+            if parts.payload is not None:
+                return self._open(parts.header, parts.payload)
+            self._head = parts.header
+        return None
+
+    def _open(self, head: bytes, payload: memoryview) -> Message:
         seal = self._seal
         header = decode_data_header(head, len(payload) - (TAG_BYTES if seal is not None else 0))
         self.order.check(header)
@@ -187,8 +200,15 @@ class Source:
             lane.close()
 
     def _lane(self, port: int, number: int, secret: bytes) -> Lane:
-        token = admission_token(secret, number) if secret else b""
-        return self._network.lane(self.peer.endpoint(port), token, self._credentials)
+        endpoint, credentials = self.peer.endpoint(port), self._credentials
+        if credentials is not None and self._protection == CURVE:
+            own = KeyPair.of(SecretKey(raw=lane_key(secret, number)))
+            return self._network.lane(endpoint, b"", Credentials(pair=own, daemon=credentials.daemon))
+        return self._network.lane(endpoint, admission_token(secret, number) if secret else b"", None)
+
+    @property
+    def _protection(self) -> str:
+        return self.machine.welcome.protection if self.machine.welcome is not None else CLEAR
 
     def connect(self, opened: StreamOpened) -> None:
         """Connect to the lanes of a stream, if they are not those that are connected; those of the one before are closed."""
@@ -197,7 +217,7 @@ class Source:
             self.close_reserved()
         reserved, self._reserved = self._reserved, []
         self.received_bytes, self.furthest = 0, (0, -1)
-        protection = self.machine.welcome.protection if self.machine.welcome is not None else CLEAR
+        protection = self._protection
         for number, port in enumerate(opened.ports):
             label = f"daemon {self.peer} lane {number}"
             order = LaneOrder(session=self.machine.session, stream=opened.stream, lane=number, label=label)
@@ -207,16 +227,6 @@ class Source:
             lane = reserved[number] if reserved else self._lane(port, number, opened.secret)
             self.taps.append(Tap(lane, order, seal))
             self._network.remember(lane)
-
-    def read(self, tap: Tap) -> Message | None:
-        """The lane's next message, or None when nothing is waiting."""
-        received = tap.lane.receive()
-        if received is None:
-            return None
-        head, others = received
-        if len(others) != 1:
-            raise RemoteProtocolError(f"daemon {self.peer}: a data message must have 2 frames, got {1 + len(others)}")
-        return tap.open(head, others[0])
 
     def hold(self, tap: Tap, message: Message) -> None:
         """There is no room for it: keep it, and read no more from this lane."""

@@ -14,11 +14,11 @@ from enum import Enum, auto
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from emlio.errors import ConfigError
+from emlio.errors import ConfigError, RemoteProtocolError
 from emlio.keys.curve import KeyPair
 from emlio.keys.key import PublicKey
 from emlio.waker import Waker
-from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_HEADER_BYTES, MAX_PAYLOAD_BYTES
+from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_FRAME_BYTES
 
 __all__ = [
     "LANE_QUEUE",
@@ -27,8 +27,6 @@ __all__ = [
     "Lane",
     "LinkEvent",
     "Network",
-    "receive_buffer_bytes",
-    "send_buffer_bytes",
 ]
 
 LANE_QUEUE = 4
@@ -141,21 +139,23 @@ class Lane:
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:
         self.socket = socket
 
-    def receive(self) -> "tuple[bytes, list[memoryview]] | None":
-        """A message's first frame and the others, those in libzmq's own memory; None when nothing is waiting.
+    def receive(self) -> memoryview | None:
+        """A message, in libzmq's own memory, which lives as long as a view of it does; None when nothing is waiting.
 
-        The memory lives as long as a view of it does.
+        Raises:
+            RemoteProtocolError: it has more than one frame. They are dropped.
         """
         try:
             frame = self.socket.recv(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
-        first = frame.bytes
-        others: list[memoryview] = []
+        frames = 1
         while frame.more:
             frame = self.socket.recv(copy=False)
-            others.append(frame.buffer)
-        return first, others
+            frames += 1
+        if frames > 1:
+            raise RemoteProtocolError(f"a data message must have 1 frame, got {frames}")
+        return frame.buffer
 
     def close(self) -> None:
         """Disconnect; what has not been read is dropped."""
@@ -191,7 +191,7 @@ class Network:
 
     def lane(self, endpoint: str, token: bytes, credentials: Credentials | None) -> Lane:
         """Connect to a lane, which admits whoever has the token, or, where there is none, this host's key."""
-        lane = Lane(self._new(zmq.PULL, max(MAX_PAYLOAD_BYTES, MAX_DATA_HEADER_BYTES)))
+        lane = Lane(self._new(zmq.PULL, MAX_DATA_FRAME_BYTES))
         # Before connecting: on a live pair a mark changes nothing.
         lane.socket.setsockopt(zmq.RCVHWM, LANE_QUEUE)
         if token:
@@ -277,21 +277,3 @@ def _show(socket: "zmq.Socket[bytes]", credentials: Credentials) -> None:
 
 def _parts(thing: "ControlLink | Lane") -> "tuple[zmq.Socket[bytes], ...]":
     return (thing.socket, thing.events) if isinstance(thing, ControlLink) else (thing.socket,)
-
-
-def receive_buffer_bytes() -> int:
-    """The most the kernel lets a TCP socket buffer on its own: the third figure of tcp_rmem."""
-    return _most_bytes("tcp_rmem")
-
-
-def send_buffer_bytes() -> int:
-    """The same of what is to be sent. Ranks send little, but their daemons may have the same settings."""
-    return _most_bytes("tcp_wmem")
-
-
-def _most_bytes(setting: str) -> int:
-    try:
-        with open(f"/proc/sys/net/ipv4/{setting}", encoding="ascii") as file:
-            return int(file.read().split()[2])
-    except (OSError, IndexError, ValueError) as error:
-        raise ConfigError(f"the size of TCP's buffers must be readable from /proc: {setting}: {error}") from error

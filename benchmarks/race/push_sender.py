@@ -23,7 +23,6 @@ __all__ = ["BEGIN", "main"]
 
 BEGIN: Final = b"begin"
 
-_HEADER: Final = bytes(64)
 _HIGH_WATER_MARK: Final = 4
 
 
@@ -63,8 +62,7 @@ def _send(pushed: list["zmq.Socket[bytes]"], pieces: Iterator[memoryview], asked
             if socket is asked:
                 return
             with suppress(zmq.Again):  # the reader is gone, which it says in a moment
-                socket.send(_HEADER, zmq.SNDMORE | zmq.DONTWAIT)
-                socket.send(next(pieces), copy=False)
+                socket.send(next(pieces), zmq.DONTWAIT, copy=False)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,14 @@ from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FRAME_BYTES
+from emlio.wire.data import tail_room
 
-__all__ = ["FOR_EVER_S", "MESSAGE", "RECORD", "numbers_of", "open_streams", "start_readers"]
+__all__ = ["FOR_EVER_S", "HELD", "MESSAGE", "RECORD", "numbers_of", "open_streams", "start_readers"]
 
 RECORD = 1000 - FRAME_BYTES
 MESSAGE, FOR_EVER_S = 2000, 20
+HELD = MESSAGE + tail_room(2)
+"""What a message of two records counts as while it is held."""
 
 
 @contextmanager

@@ -59,7 +59,7 @@ __all__ = [
     "encode_control",
 ]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 RACE: Final = "race"
 ENERGY: Final = "energy"
 PACES: Final = (RACE, ENERGY)

@@ -1,13 +1,20 @@
-"""The header of a data message; the payload follows as a raw frame of its own.
+"""A data message: the records as they lie in the shard, and the header behind them.
 
-    frame 1: 4 bytes CRC32C of the rest, little-endian | msgpack array, the fields of `DataHeader` in order
-    frame 2: the records as they lie in the shard
+    header:     4 bytes CRC32C of the rest, little-endian | msgpack array, the fields of `DataHeader` in order
+    tail:       the header | 4 bytes little-endian: the header's length, and in the top bit whether the payload comes apart
+    in one:     the payload | the tail, in one frame
+    apart:      the tail in a frame, and the payload in the lane's next one
 
-Covers: the header's bytes, its checksum, its limits, the packed sizes. Does not cover: what the payload means and its checksums
-(emlio.tfrecord), whether it is the message that was expected (emlio.receiver.reorder).
+Every ZeroMQ message has one frame: libzmq aborts the process when a connection and its socket end between two frames of one
+message (docs/adr/0016-libzmq-assertions.md). The header stands behind the payload, so that the daemon writes it into the memory
+the payload was read into. A payload that is sent from a mapped file has no such room: it comes apart.
+
+Covers: the header's and the tail's bytes, their checksum, their limits, the packed sizes. Does not cover: what the payload means
+and its checksums (emlio.tfrecord), whether it is the message that was expected (emlio.receiver.reorder).
 """
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -17,10 +24,25 @@ from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.wire.limits import MAX_DATA_HEADER_BYTES, MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
-__all__ = ["DATA_VERSION", "DataHeader", "decode_data_header", "encode_data_header", "ids_checksum"]
+__all__ = [
+    "DATA_VERSION",
+    "DataFrame",
+    "DataHeader",
+    "data_tail",
+    "decode_data_header",
+    "encode_data_header",
+    "ids_checksum",
+    "split_data_frame",
+    "tail_room",
+]
 
-DATA_VERSION = 1
+DATA_VERSION = 2
 _CHECKSUM_BYTES = 4
+_LENGTH_BYTES: Final = 4
+_APART: Final = 1 << 31
+_FIXED_TAIL_BYTES: Final = 96
+"""A tail without its sizes: the checksum, an array of ten, nine integers of at most nine bytes, five bytes before the sizes, the
+length."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
@@ -66,8 +88,47 @@ def ids_checksum(ids: npt.NDArray[np.int64]) -> int:
     return crc32c(np.ascontiguousarray(ids, dtype="<i8").data)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFrame:
+    """A frame taken apart.
+
+    Attributes:
+        header: the header's bytes.
+        payload: what stands before it, None where the payload is the lane's next frame.
+    """
+
+    header: bytes
+    payload: memoryview | None
+
+
+def tail_room(records: int) -> int:
+    """The most bytes that the tail of a message with so many records takes."""
+    return _FIXED_TAIL_BYTES + 4 * records
+
+
+def data_tail(header: bytes, *, apart: bool = False) -> bytes:
+    """What stands behind the payload; with `apart`, the whole frame before the one with the payload."""
+    return header + (len(header) | (_APART if apart else 0)).to_bytes(_LENGTH_BYTES, "little")
+
+
+def split_data_frame(frame: memoryview) -> DataFrame:
+    """The header's bytes and the payload in a frame that has a tail; `RemoteProtocolError` where it cannot have one."""
+    behind = len(frame) - _LENGTH_BYTES
+    length = int.from_bytes(frame[max(behind, 0) :], "little")
+    apart, length = bool(length & _APART), length & ~_APART
+    if length > MAX_DATA_HEADER_BYTES:
+        raise RemoteProtocolError(f"a data header must be at most {MAX_DATA_HEADER_BYTES} bytes, got {length}")
+    if length > behind or (apart and length != behind):
+        raise RemoteProtocolError(
+            f"a data frame of {len(frame)} bytes must hold its header and 4 bytes, {'and nothing else, ' if apart else ''}"
+            f"got a header of {length} bytes"
+        )
+    begin = behind - length
+    return DataFrame(header=bytes(frame[begin:behind]), payload=None if apart else frame[:begin])
+
+
 def encode_data_header(header: DataHeader) -> bytes:
-    """The first frame of a data message."""
+    """The header's bytes."""
     body = _ENCODER.encode(header)
     return crc32c(body).to_bytes(_CHECKSUM_BYTES, "little") + body
 

@@ -5,6 +5,7 @@ Covers: the numbers and why they are what they are. Does not cover: limits of se
 
 __all__ = [
     "MAX_CONTROL_BYTES",
+    "MAX_DATA_FRAME_BYTES",
     "MAX_DATA_HEADER_BYTES",
     "MAX_ENERGY_DEVICES",
     "MAX_LANES",
@@ -67,3 +68,6 @@ MAX_DATA_HEADER_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = (1 << 31) - 1024
 """A single record is never cut, so this is also the longest record that can be served: 1 KiB less than 2 GiB. With the tag of a
 sealed one it is still below 2 GiB, more than which ciphers do not take at once."""
+
+MAX_DATA_FRAME_BYTES = MAX_PAYLOAD_BYTES + MAX_DATA_HEADER_BYTES + 1024
+"""A payload, its tag, its header and the header's length."""

@@ -73,10 +73,10 @@ def check_chosen(chosen: str, offered: Sequence[str]) -> None:
 
 
 def check_secret(protection: str, secret: bytes) -> None:
-    """Whether keys can follow from what the daemon told.
+    """Whether keys can follow from what the daemon told, where they must.
 
     Raises:
         RemoteProtocolError: they cannot.
     """
-    if protection in CIPHERS and len(secret) != SECRET_BYTES:
+    if protection != CLEAR and len(secret) != SECRET_BYTES:
         raise RemoteProtocolError(f"a secret must have {SECRET_BYTES} bytes, got {len(secret)}")

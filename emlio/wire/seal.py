@@ -1,7 +1,6 @@
 """Payloads that nobody else can read or change: authenticated encryption of data messages.
 
-    frame 1: the header, in the clear, authenticated with the payload
-    frame 2: the encrypted records | 16 bytes tag
+    the encrypted records | 16 bytes tag | the header, in the clear, authenticated with them | its length
 
 A stream has a secret of its own, which the daemon draws and tells the rank inside the encrypted control channel. From it follow
 each lane's keys (HKDF-SHA256), another one every KEY_MESSAGES messages. The nonce is the message's number in its lane, which both
@@ -24,7 +23,16 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from emlio.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
-__all__ = ["CIPHERS", "KEY_MESSAGES", "SECRET_BYTES", "TAG_BYTES", "LaneSeal", "admission_token", "new_secret"]
+__all__ = [
+    "CIPHERS",
+    "KEY_MESSAGES",
+    "SECRET_BYTES",
+    "TAG_BYTES",
+    "LaneSeal",
+    "admission_token",
+    "lane_key",
+    "new_secret",
+]
 
 CIPHERS: Final = ("aes-256-gcm", "chacha20-poly1305")
 SECRET_BYTES: Final = 32
@@ -48,6 +56,11 @@ def new_secret() -> bytes:
 def admission_token(secret: bytes, lane: int) -> bytes:
     """What a rank shows at a lane's port; it says nothing of the lane's keys. Letters and digits."""
     return _derive(secret, f"emlio 1 lane {lane} admission", _TOKEN_BYTES).hex().encode("ascii")
+
+
+def lane_key(secret: bytes, lane: int) -> bytes:
+    """The secret key that a rank has at a lane with CURVE: one for each lane of each stream, 32 bytes."""
+    return _derive(secret, f"emlio 1 lane {lane} curve key", _KEY_BYTES)
 
 
 class LaneSeal:

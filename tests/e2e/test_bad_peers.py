@@ -251,20 +251,20 @@ def refusal(peer: "zmq.Socket[bytes]") -> tuple[str, str]:
 def test_a_rank_of_another_protocol_version_gets_a_refusal_it_can_read(daemon: DaemonProcess) -> None:
     hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="small", host="h", pid=1, software="9")
     theirs = bytearray(encode_control(hello))
-    theirs[2] = 2
+    theirs[2] = 1
     with dealer(daemon) as peer:
         peer.send(bytes(theirs))
         code, text = refusal(peer)
     assert code == "protocol"
-    assert "the peer speaks protocol version 2, this side version 1" in text
+    assert "the peer speaks protocol version 1, this side version 2" in text
     assert "install the same release of emlio on both sides" in text
 
 
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [
-        ({"type": "refused", "code": "protocol", "text": "speak version 2"}, RefusedError, "refuses: speak version 2"),
-        ({"type": "welcome2", "session": 1}, RemoteProtocolError, "the peer speaks protocol version 2, this side"),
+        ({"type": "refused", "code": "protocol", "text": "speak version 1"}, RefusedError, "refuses: speak version 1"),
+        ({"type": "welcome1", "session": 1}, RemoteProtocolError, "the peer speaks protocol version 1, this side"),
     ],
     ids=["refusal", "another answer"],
 )
@@ -281,7 +281,7 @@ def test_a_daemon_of_another_protocol_version_is_named_by_the_rank(
             while not done.is_set():
                 with suppress(zmq.Again):
                     identity, _ = router.recv_multipart()
-                    router.send_multipart([identity, b"\xe3M\x02" + summed(msgspec.msgpack.encode(body))])
+                    router.send_multipart([identity, b"\xe3M\x01" + summed(msgspec.msgpack.encode(body))])
 
         other = Thread(target=answer)
         other.start()
@@ -296,7 +296,7 @@ def test_a_daemon_of_another_protocol_version_is_named_by_the_rank(
 
 def nonsense(draw: random.Random) -> list[bytes]:
     """Frames no rank sends: noise, nothing, several, a right beginning with a wrong end, depths, sizes."""
-    envelope = b"\xe3M\x01"
+    envelope = b"\xe3M\x02"
     return draw.choice(
         [
             [draw.randbytes(draw.randrange(1, 200))],

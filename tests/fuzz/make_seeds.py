@@ -58,6 +58,11 @@ def _data_header() -> Iterator[tuple[str, bytes]]:
     yield "sizes-that-wrap", b"\1" + payload + msgspec.msgpack.encode([*fields[:7], 4, fields[8], b"\xff" * 16])
     yield "array-of-2-32", b"\1" + payload + b"\xdd\xff\xff\xff\xff" + whole[5:]
     yield "deep", b"\1" + payload + b"\x91" * _DEEP
+    length = len(whole).to_bytes(4, "little")
+    yield "frame", b"\2" + payload + bytes(entry["payload_bytes"]) + whole + length
+    yield "frame-apart", b"\2" + payload + whole + (len(whole) | 1 << 31).to_bytes(4, "little")
+    yield "frame-shorter-than-its-header", b"\2" + payload + whole[:-1] + length
+    yield "frame-of-2-31", b"\2" + payload + b"\xff\xff\xff\x7f"
 
 
 def _sessions() -> Iterator[tuple[str, bytes]]:

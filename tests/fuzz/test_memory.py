@@ -18,7 +18,7 @@ from emlio.checksum import crc32c
 from emlio.errors import EmlioError
 from emlio.shards.index import read_dali_index
 from emlio.shards.mapping import ShardMapping, format_mapping, parse_mapping
-from emlio.wire.control import Fault, ShardRow, ShardsReply, decode_control, encode_control
+from emlio.wire.control import PROTOCOL_VERSION, Fault, ShardRow, ShardsReply, decode_control, encode_control
 from emlio.wire.limits import MAX_CONTROL_BYTES, ROWS_PER_PART
 
 _CONTROL_MULTIPLE = 10
@@ -37,7 +37,7 @@ def _peak_bytes(read: Callable[[], object]) -> int:
 
 
 def _control(body: bytes) -> bytes:
-    return b"\xe3M\x01" + crc32c(body).to_bytes(4, "little") + body
+    return b"\xe3M" + bytes((PROTOCOL_VERSION,)) + crc32c(body).to_bytes(4, "little") + body
 
 
 def _text(before: bytes) -> bytes:

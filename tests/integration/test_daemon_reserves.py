@@ -20,11 +20,11 @@ from emlio.daemon.service import Daemon
 from emlio.session.reservation import RESERVED_NS
 from emlio.testing.attackers import dealer
 from emlio.testing.attackers_inside import Insider, hello_of
+from emlio.testing.data_messages import read_data
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import settles
 from emlio.testing.proxy import free_ports
 from emlio.wire.control import Goodbye, Hello, Open, Opened, Ping, Pong, Refused, Reserve, Reserved, Stop, Welcome
-from emlio.wire.data import decode_data_header
 from emlio.wire.seal import admission_token
 
 LATE_S = 10.0
@@ -121,8 +121,7 @@ def test_lanes_are_there_before_the_plan_and_become_those_of_the_first_stream(fo
         one.agree()
         assert opened(one) == Opened(stream=1, ports=told.ports, secret=told.secret)
         for number, pull in enumerate(pulls):
-            head, payload = pull.recv_multipart()
-            header = decode_data_header(head, len(payload))
+            header, _ = read_data(pull.recv)
             assert (header.session, header.stream, header.lane, header.lane_sequence) == (one.session, 1, number, 0)
 
 

@@ -9,10 +9,10 @@ from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.stream import Outgoing, Stream
 from emlio.reading.gather import Gatherer
 from emlio.testing.clock import ManualClock
-from emlio.testing.daemon_streams import MESSAGE, RECORD, open_streams
+from emlio.testing.daemon_streams import HELD, RECORD, open_streams
 from emlio.testing.datasets import make_dataset
 
-BUDGET = 8 * MESSAGE
+BUDGET = 8 * HELD
 CALM = Pace(race_ns=0)
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def calm_keeper(clock: ManualClock) -> PaceKeeper:
-    keeper = PaceKeeper(clock, message_bytes=MESSAGE, least_bytes=2 * MESSAGE)
+    keeper = PaceKeeper(clock, message_bytes=HELD, least_bytes=2 * HELD)
     keeper.pace = CALM
     return keeper
 
@@ -44,7 +44,7 @@ def take(stream: Stream) -> Outgoing:
 
 def test_it_races_at_first_and_reads_less_ahead_once_the_rank_turns_out_slow(folder: Path) -> None:
     clock, woken, gatherer = ManualClock(), list[Stream](), Gatherer()
-    keeper = PaceKeeper(clock, message_bytes=MESSAGE, least_bytes=2 * MESSAGE)
+    keeper = PaceKeeper(clock, message_bytes=HELD, least_bytes=2 * HELD)
     with open_streams(folder, pace=keeper) as (stream,):
         assert fill(stream, gatherer, woken) == 8
         for _ in range(20):
@@ -52,7 +52,7 @@ def test_it_races_at_first_and_reads_less_ahead_once_the_rank_turns_out_slow(fol
             take(stream)
             if not stream.parked:
                 fill(stream, gatherer, woken)
-        assert stream.in_flight_bytes <= 3 * MESSAGE
+        assert stream.in_flight_bytes <= 3 * HELD
 
 
 def test_a_burst_of_two_is_read_when_one_message_is_left(folder: Path) -> None:

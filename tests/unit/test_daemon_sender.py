@@ -20,11 +20,11 @@ from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
 from emlio.errors import EmlioError, TransportError
 from emlio.reading.buffers import BufferPool
-from emlio.testing.daemon_streams import FOR_EVER_S, MESSAGE, RECORD, open_streams, start_readers
+from emlio.testing.daemon_streams import FOR_EVER_S, HELD, RECORD, open_streams, start_readers
+from emlio.testing.data_messages import read_data
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import settles
 from emlio.testing.proxy import free_ports
-from emlio.wire.data import decode_data_header
 
 
 @pytest.fixture
@@ -105,15 +105,14 @@ def _pulls(ports: Sequence[int]) -> Iterator["list[zmq.Socket[bytes]]"]:
 def test_lanes_that_nobody_connects_to_hold_a_stream_up_for_a_moment_only(folder: Path) -> None:
     with (
         _sender() as sender,
-        open_streams(folder, limit_bytes=10 * MESSAGE) as (stream,),
+        open_streams(folder, limit_bytes=10 * HELD) as (stream,),
         start_readers(threads=1, on_ready=sender.signal, on_failure=lambda _: None) as readers,
     ):
         ports = _attach(sender, stream, 3)
         readers.add(stream)
         with _pulls(ports[1:2]) as (pull,):
             for sequence in range(20):
-                head, payload = pull.recv_multipart()
-                header = decode_data_header(head, len(payload))
+                header, _ = read_data(pull.recv)
                 assert (header.lane, header.lane_sequence) == (1, sequence)
         readers.remove(stream)
         sender.detach(stream)
@@ -123,7 +122,7 @@ def test_lanes_that_nobody_connects_to_hold_a_stream_up_for_a_moment_only(folder
 def test_a_stream_is_dealt_over_its_lanes_each_numbered_without_gaps(folder: Path, lanes: int) -> None:
     with (
         _sender() as sender,
-        open_streams(folder, limit_bytes=10 * MESSAGE) as (stream,),
+        open_streams(folder, limit_bytes=10 * HELD) as (stream,),
         start_readers(threads=1, on_ready=sender.signal, on_failure=lambda _: None) as readers,
     ):
         ports = _attach(sender, stream, lanes)
@@ -133,15 +132,14 @@ def test_a_stream_is_dealt_over_its_lanes_each_numbered_without_gaps(folder: Pat
             seen: dict[int, list[int]] = {}
             for turn in range(60):
                 number = turn % lanes
-                head, payload = pulls[number].recv_multipart()
-                header = decode_data_header(head, len(payload))
+                header, payload = read_data(pulls[number].recv)
                 assert (header.session, header.stream, header.lane) == (7, 1, number)
                 assert header.lane_sequence == turn // lanes
                 seen[header.epoch * 100 + header.slot] = [
                     int.from_bytes(payload[at + 12 : at + 20], "little") for at in range(0, len(payload), 1000)
                 ]
         totals = sender.totals(stream)
-        assert totals.sent_bytes >= 60 * MESSAGE
+        assert totals.sent_bytes >= 60 * HELD
         readers.remove(stream)
         sender.detach(stream)
         sender.detach(stream)
@@ -160,10 +158,10 @@ def test_a_defect_in_one_stream_ends_that_stream_and_the_others_of_its_thread_go
     failures: SimpleQueue[StreamFailure] = SimpleQueue()
     with (
         _sender(threads=1, on_failure=failures.put) as sender,
-        open_streams(folder, limit_bytes=4 * MESSAGE) as (good,),
+        open_streams(folder, limit_bytes=4 * HELD) as (good,),
         start_readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
     ):
-        pool = BufferPool(MESSAGE, 0)
+        pool = BufferPool(HELD, 0)
         broken = _Unsendable(
             session=9, stream=1, feed=good._feed, pool=pool, ledger=Ledger(0), limit_bytes=0, label="session 9"
         )
@@ -173,7 +171,7 @@ def test_a_defect_in_one_stream_ends_that_stream_and_the_others_of_its_thread_go
         failure = failures.get(timeout=FOR_EVER_S)
         readers.add(good)
         with _pulls(ports) as (pull,):
-            assert len(pull.recv_multipart()) == 2
+            assert read_data(pull.recv)[0].lane_sequence == 0
         readers.remove(good)
         sender.detach(good)
         sender.detach(broken)
@@ -184,7 +182,7 @@ def test_a_defect_in_one_stream_ends_that_stream_and_the_others_of_its_thread_go
 def test_a_rank_that_does_not_read_holds_up_its_own_stream_only(folder: Path) -> None:
     with (
         _sender(high_water_mark=1) as sender,
-        open_streams(folder, 2, limit_bytes=4 * MESSAGE) as (slow, quick),
+        open_streams(folder, 2, limit_bytes=4 * HELD) as (slow, quick),
         start_readers(threads=1, on_ready=sender.signal, on_failure=lambda _: None) as readers,
     ):
         slow_ports, quick_ports = _attach(sender, slow, 1), _attach(sender, quick, 1)
@@ -192,9 +190,8 @@ def test_a_rank_that_does_not_read_holds_up_its_own_stream_only(folder: Path) ->
         readers.add(quick)
         with _pulls(slow_ports), _pulls(quick_ports) as (pull,):
             for number in range(200):
-                head, payload = pull.recv_multipart()
-                assert decode_data_header(head, len(payload)).lane_sequence == number
-        assert slow.in_flight_bytes <= 4 * MESSAGE
+                assert read_data(pull.recv)[0].lane_sequence == number
+        assert slow.in_flight_bytes <= 4 * HELD
         for stream in (slow, quick):
             readers.remove(stream)
             sender.detach(stream)
@@ -216,7 +213,7 @@ def test_lanes_that_do_not_all_fit_the_ports_are_refused_and_none_stays_bound(fo
 def test_a_stream_begins_on_the_lanes_that_were_reserved_to_which_its_rank_has_come_before(folder: Path) -> None:
     with (
         _sender() as sender,
-        open_streams(folder, limit_bytes=10 * MESSAGE) as (stream,),
+        open_streams(folder, limit_bytes=10 * HELD) as (stream,),
         start_readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
     ):
         lanes = _lanes(2)
@@ -225,8 +222,7 @@ def test_a_stream_begins_on_the_lanes_that_were_reserved_to_which_its_rank_has_c
             assert _attach(sender, stream, 0, lanes) == ports
             readers.add(stream)
             for number, pull in enumerate(pulls):
-                head, payload = pull.recv_multipart()
-                header = decode_data_header(head, len(payload))
+                header, _ = read_data(pull.recv)
                 assert (header.lane, header.lane_sequence) == (number, 0)
             readers.remove(stream)
             sender.detach(stream)
@@ -234,7 +230,7 @@ def test_a_stream_begins_on_the_lanes_that_were_reserved_to_which_its_rank_has_c
 
 def test_reserved_lanes_that_no_stream_takes_give_their_ports_back(folder: Path) -> None:
     first = free_ports(1)[0]
-    with _sender(PortRange(first=first, last=first)) as sender, open_streams(folder, limit_bytes=MESSAGE) as (stream,):
+    with _sender(PortRange(first=first, last=first)) as sender, open_streams(folder, limit_bytes=HELD) as (stream,):
         lanes = _lanes(1)
         assert _reserve(sender, lanes) == [first]
         with pytest.raises(TransportError, match="none is free"):

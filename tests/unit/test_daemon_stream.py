@@ -8,7 +8,7 @@ import pytest
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.reading.gather import Gatherer
-from emlio.testing.daemon_streams import FOR_EVER_S, MESSAGE, RECORD, numbers_of, open_streams, start_readers
+from emlio.testing.daemon_streams import FOR_EVER_S, HELD, RECORD, numbers_of, open_streams, start_readers
 from emlio.testing.datasets import make_dataset
 
 
@@ -30,26 +30,26 @@ def test_messages_are_read_until_the_budget_is_used_and_come_out_in_order(folder
     with open_streams(folder) as (stream,):
         gatherer = Gatherer()
         for _ in range(3):
-            assert stream.produce(gatherer, 3 * MESSAGE, woken.append)
-        assert stream.in_flight_bytes == 3 * MESSAGE
-        assert not stream.produce(gatherer, 3 * MESSAGE, woken.append)
+            assert stream.produce(gatherer, 3 * HELD, woken.append)
+        assert stream.in_flight_bytes == 3 * HELD
+        assert not stream.produce(gatherer, 3 * HELD, woken.append)
         assert stream.parked
-        assert stream.in_flight_bytes == 3 * MESSAGE
+        assert stream.in_flight_bytes == 3 * HELD
         assert [numbers_of(_take(stream)) for _ in range(3)] == [[0, 1], [2, 3], [4, 5]]
         assert stream.first() is None
         assert stream.in_flight_bytes == 0
         assert woken == [stream]
-        assert stream.produce(gatherer, 3 * MESSAGE, woken.append)
+        assert stream.produce(gatherer, 3 * HELD, woken.append)
         assert numbers_of(_take(stream)) == [6, 7], "what waited for room is read, not passed over"
 
 
 def test_bytes_count_until_the_network_lets_go_of_them(folder: Path) -> None:
     woken: list[Stream] = []
     with open_streams(folder) as (stream,):
-        assert stream.produce(Gatherer(), MESSAGE, woken.append)
+        assert stream.produce(Gatherer(), HELD, woken.append)
         payload = _take(stream).payload
-        assert stream.in_flight_bytes == MESSAGE
-        assert not stream.produce(Gatherer(), MESSAGE, woken.append)
+        assert stream.in_flight_bytes == HELD
+        assert not stream.produce(Gatherer(), HELD, woken.append)
         assert woken == []
         del payload
         assert stream.in_flight_bytes == 0
@@ -66,43 +66,43 @@ def test_one_message_always_fits_however_small_the_budget(folder: Path) -> None:
 
 
 def test_the_streams_own_limit_holds_whatever_the_budget(folder: Path) -> None:
-    with open_streams(folder, limit_bytes=2 * MESSAGE) as (stream,):
+    with open_streams(folder, limit_bytes=2 * HELD) as (stream,):
         gatherer = Gatherer()
         assert [stream.produce(gatherer, 1 << 30, lambda _: None) for _ in range(3)] == [True, True, False]
 
 
 def test_streams_together_hold_no_more_than_the_daemons_memory_but_one_message_each(folder: Path) -> None:
     woken: list[Stream] = []
-    with open_streams(folder, 2, memory_bytes=4 * MESSAGE) as (early, late):
+    with open_streams(folder, 2, memory_bytes=4 * HELD) as (early, late):
         gatherer = Gatherer()
         # Alone it may have all of it. Its share is half when the other comes, but nobody takes away what it holds.
-        assert [early.produce(gatherer, 4 * MESSAGE, woken.append) for _ in range(5)] == [True] * 4 + [False]
-        assert [late.produce(gatherer, 2 * MESSAGE, woken.append) for _ in range(2)] == [True, False]
+        assert [early.produce(gatherer, 4 * HELD, woken.append) for _ in range(5)] == [True] * 4 + [False]
+        assert [late.produce(gatherer, 2 * HELD, woken.append) for _ in range(2)] == [True, False]
         assert late.parked
         _take(early)
         assert woken == []
         _take(late)
         assert woken == [late]
-        assert [late.produce(gatherer, 2 * MESSAGE, woken.append) for _ in range(2)] == [True, False]
+        assert [late.produce(gatherer, 2 * HELD, woken.append) for _ in range(2)] == [True, False]
         for _ in range(3):
             _take(early)
         assert woken == [late, early]
         _take(late)
-        assert [late.produce(gatherer, 2 * MESSAGE, woken.append) for _ in range(3)] == [True, True, False]
+        assert [late.produce(gatherer, 2 * HELD, woken.append) for _ in range(3)] == [True, True, False]
 
 
 def test_a_closed_stream_reads_nothing_and_wakes_nobody(folder: Path) -> None:
     woken: list[Stream] = []
     with open_streams(folder) as (stream,):
         gatherer = Gatherer()
-        assert stream.produce(gatherer, MESSAGE, woken.append)
-        assert not stream.produce(gatherer, MESSAGE, woken.append)
+        assert stream.produce(gatherer, HELD, woken.append)
+        assert not stream.produce(gatherer, HELD, woken.append)
         stream.close()
         stream.close()
         assert stream.first() is None
         assert stream.in_flight_bytes == 0
         stream.sent()
-        assert not stream.produce(gatherer, MESSAGE, woken.append)
+        assert not stream.produce(gatherer, HELD, woken.append)
         assert woken == []
 
 
@@ -110,13 +110,13 @@ def test_the_memory_is_shared_among_the_streams(folder: Path) -> None:
     enough = Event()
 
     def on_ready(_: Stream) -> None:
-        if all(stream.in_flight_bytes >= 5 * MESSAGE for stream in streams):
+        if all(stream.in_flight_bytes >= 5 * HELD for stream in streams):
             enough.set()
 
     failures: list[StreamFailure] = []
     with (
         open_streams(folder, 4) as streams,
-        start_readers(memory_bytes=20 * MESSAGE, on_ready=on_ready, on_failure=failures.append) as readers,
+        start_readers(memory_bytes=20 * HELD, on_ready=on_ready, on_failure=failures.append) as readers,
     ):
         for stream in streams:
             readers.add(stream)
@@ -131,7 +131,7 @@ def test_reading_goes_on_as_the_network_takes_and_messages_stay_in_order(folder:
     arrived = Event()
     with (
         open_streams(folder) as (stream,),
-        start_readers(memory_bytes=3 * MESSAGE, on_ready=lambda _: arrived.set(), on_failure=lambda _: None) as readers,
+        start_readers(memory_bytes=3 * HELD, on_ready=lambda _: arrived.set(), on_failure=lambda _: None) as readers,
     ):
         readers.add(stream)
         seen: list[int] = []
@@ -145,7 +145,7 @@ def test_reading_goes_on_as_the_network_takes_and_messages_stay_in_order(folder:
             seen += numbers_of(outgoing)
             del outgoing
         assert seen[:300] == list(range(100)) * 3
-        assert stream.in_flight_bytes <= 3 * MESSAGE
+        assert stream.in_flight_bytes <= 3 * HELD
         readers.remove(stream)
 
 

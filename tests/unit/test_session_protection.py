@@ -65,7 +65,9 @@ def test_what_is_sealed_needs_a_secret(size: int) -> None:
     assert f"must have {SECRET_BYTES} bytes, got {size}" in str(error)
 
 
-@pytest.mark.parametrize(("protection", "secret"), [(SEALED, bytes(SECRET_BYTES)), (CURVE, b""), (CLEAR, b"")])
+@pytest.mark.parametrize(
+    ("protection", "secret"), [(SEALED, bytes(SECRET_BYTES)), (CURVE, bytes(SECRET_BYTES)), (CLEAR, b"")]
+)
 def test_a_stream_opens_with_what_its_protection_needs(protection: str, secret: bytes) -> None:
     rank = rank_in(RankState.OPENING, protection)
     told = rank.receive(Opened(stream=1, ports=[6001], secret=secret), 0)

@@ -217,11 +217,11 @@ def test_a_message_with_any_bit_turned_is_refused() -> None:
         pytest.param(b"\x81\xa4type\xa3\xff\xfe\xfd", id="no text"),
     ],
 )
-@pytest.mark.parametrize("version", [0, 2, 255])
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
 def test_another_version_is_named_whatever_it_says(version: int, body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 1: install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 2: install the same release"):
         decode_control(_wrapped(body, version))
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 1: install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 2: install the same release"):
         decode_control(b"\xe3M" + bytes((version,)) + body)  # of a release that knew no checksum
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
-from emlio.wire.data import DATA_VERSION, DataHeader, decode_data_header, encode_data_header, ids_checksum
+from emlio.wire.data import (
+    DATA_VERSION,
+    DataHeader,
+    data_tail,
+    decode_data_header,
+    encode_data_header,
+    ids_checksum,
+    split_data_frame,
+    tail_room,
+)
 from emlio.wire.limits import MAX_DATA_HEADER_BYTES, MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
 
@@ -44,7 +53,7 @@ def test_sizes_survive_the_way() -> None:
         pytest.param(_header([16, 17]), 32, "must add up to the payload's 32 bytes, got 33", id="payload too short"),
         pytest.param(_header([16, 17]), 34, "must add up to the payload's 34 bytes, got 33", id="payload too long"),
         pytest.param(_header([2**32 - 1] * 3), 3, "got 12884901885", id="sum beyond 32 bits"),
-        pytest.param(_header([16], version=2), 16, "must be of version 1, got 2", id="version"),
+        pytest.param(_header([16], version=1), 16, "must be of version 2, got 1", id="version"),
         pytest.param(_header([]), 0, "count", id="no records"),
         pytest.param(_header([16], count=MAX_MESSAGE_RECORDS + 1), 16, "count", id="too many records"),
         pytest.param(_header([16], session=-1), 16, "session", id="negative"),
@@ -64,10 +73,11 @@ def test_the_most_records_a_message_may_hold_fit_the_largest_header() -> None:
     header = _header([16] * MAX_MESSAGE_RECORDS, session=2**62 - 1, slot=2**62 - 1)
     data = encode_data_header(header)
     assert len(data) <= MAX_DATA_HEADER_BYTES
+    assert len(data_tail(data)) <= tail_room(MAX_MESSAGE_RECORDS)
     assert decode_data_header(data, 16 * MAX_MESSAGE_RECORDS) == header
 
 
-def test_limits_of_both_frames_are_checked_before_anything_is_decoded() -> None:
+def test_limits_of_header_and_payload_are_checked_before_anything_is_decoded() -> None:
     with pytest.raises(RemoteProtocolError, match=f"at most {MAX_DATA_HEADER_BYTES} bytes"):
         decode_data_header(b"\0" * (MAX_DATA_HEADER_BYTES + 1), 1)
     with pytest.raises(RemoteProtocolError, match=f"at most {MAX_PAYLOAD_BYTES} bytes"):
@@ -84,7 +94,7 @@ def test_every_cut_of_a_header_is_refused() -> None:
 
 @pytest.mark.parametrize("body", [b"\x91" * 10_000, b"\x9a" + b"\xa2\xff\xfe" * 10, b"\xc1", b"\xdd\xff\xff\xff\xff"])
 def test_what_is_no_header_is_refused(body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="must be the msgpack array of version 1"):
+    with pytest.raises(RemoteProtocolError, match="must be the msgpack array of version 2"):
         decode_data_header(crc32c(body).to_bytes(4, "little") + body, 0)
 
 
@@ -109,3 +119,56 @@ def test_the_ids_checksum_is_that_of_little_endian_64_bit_numbers() -> None:
     assert ids_checksum(ids) == crc32c(spelled)
     assert ids_checksum(ids[::-1]) != ids_checksum(ids)
     assert ids_checksum(np.repeat(ids, 2)[::2]) == ids_checksum(ids)  # of any layout in memory
+
+
+def test_the_longest_tail_fits_its_room() -> None:
+    most = 2**62 - 1
+    fields = dict.fromkeys(("session", "stream", "epoch", "lane", "lane_sequence", "slot"), most)
+    for records in (1, 3, 60, 70, 20_000):
+        header = _header([16] * records, ids_crc=2**32 - 1, **fields)
+        assert len(data_tail(encode_data_header(header))) <= tail_room(records)
+
+
+@pytest.mark.parametrize("payload", [b"", b"r", b"records" * 100])
+def test_a_frame_is_taken_apart_into_payload_and_header(payload: bytes) -> None:
+    head = encode_data_header(_header([16]))
+    parts = split_data_frame(memoryview(payload + data_tail(head)))
+    assert (parts.payload, parts.header) == (payload, head)
+
+
+def test_a_tail_alone_may_say_that_its_payload_comes_next() -> None:
+    head = encode_data_header(_header([16]))
+    parts = split_data_frame(memoryview(data_tail(head, apart=True)))
+    assert (parts.payload, parts.header) == (None, head)
+
+
+@pytest.mark.parametrize(
+    ("frame", "what"),
+    [
+        pytest.param(b"", "a header of 0 bytes", id="empty"),
+        pytest.param(b"\1\0\0", "a data frame of 3 bytes", id="no length"),
+        pytest.param(b"ab\3\0\0\0", "got a header of 3 bytes", id="shorter than its header"),
+        pytest.param(b"records" + b"head\4\0\0\x80", "and nothing else, got a header of 4 bytes", id="both"),
+        pytest.param(b"\xff\xff\xff\x7f", f"at most {MAX_DATA_HEADER_BYTES} bytes, got 2147483647", id="huge"),
+        pytest.param(b"\xff\xff\xff\xff", f"at most {MAX_DATA_HEADER_BYTES} bytes, got 2147483647", id="huge, apart"),
+    ],
+)
+def test_a_frame_that_cannot_hold_its_header_is_refused(frame: bytes, what: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=what):
+        split_data_frame(memoryview(frame))
+
+
+def _read_frame(frame: bytearray, payload: bytes) -> None:
+    parts = split_data_frame(memoryview(frame))
+    decode_data_header(parts.header, len(payload if parts.payload is None else parts.payload))
+
+
+def test_a_frame_with_any_bit_of_its_tail_turned_is_refused() -> None:
+    payload, head = bytes(348), encode_data_header(_header([16, 32, 300]))
+    for apart in (False, True):
+        frame = data_tail(head, apart=True) if apart else payload + data_tail(head)
+        for bit in range(8 * (0 if apart else len(payload)), 8 * len(frame)):
+            changed = bytearray(frame)
+            changed[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(RemoteProtocolError):
+                _read_frame(changed, payload)

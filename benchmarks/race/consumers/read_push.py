@@ -74,7 +74,6 @@ def _pulled(context: "zmq.Context[zmq.Socket[bytes]]", endpoints: list[str]) -> 
                 if not ready:
                     raise SystemExit(f"bare sockets must go on sending, they sent nothing for {_SILENT_MS // 1000} s")
                 for one, _ in ready:
-                    one.recv(copy=False)
                     yield len(one.recv(copy=False))
 
         yield payloads()

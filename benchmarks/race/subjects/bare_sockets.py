@@ -21,7 +21,7 @@ from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 from emlio.benchmarks.race.served import free_port, offer_data_ports, served
 from emlio.receiver.lanes import lanes_for
-from emlio.receiver.transport import receive_buffer_bytes, send_buffer_bytes
+from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.units import format_size
 
 __all__ = ["BareSockets"]

@@ -8,15 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 
 from emlio.keys.curve import KeyPair
+from emlio.keys.key import SecretKey
 from emlio.testing.attackers import Stranger, greeting, plain_hello
 from emlio.testing.attackers_inside import Insider, hello_of, insider
 from emlio.wire.control import Goodbye
-from emlio.wire.seal import CIPHERS, admission_token
+from emlio.wire.seal import CIPHERS, admission_token, lane_key
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 
 PROTECTIONS = {"aead": CIPHERS, "curve": ("curve",), "off": ("clear",)}
@@ -67,24 +69,34 @@ def test_nobody_but_its_rank_gets_into_a_lane_before_it(protected: tuple[Siege, 
     siege, setting = protected
     pair, store = siege.keys.insider.pair(), siege.keys.store.pair().public
     with insider(siege.daemon.endpoint, pair, store) as one, insider(siege.daemon.endpoint, pair, store) as other:
-        port, token = opened(one, "one", setting)
+        port, secret = opened(one, "one", setting)
         _, another = opened(other, "two", setting)
-        tokens = [b"x" * 64, b"0", another or b"y" * 64]
-        # Under CURVE the key is what counts, and that of `one` is its own.
-        come_and_hear_nothing(siege, port, tokens, siege.keys.stranger.pair(), siege.keys.rank.pair())
-        with pull(port, token=token, pair=pair, siege=siege) as guest:
+        tokens = [b"x" * 64, b"0", admission_token(another, 0)]
+        # Under CURVE the lane's own key is what counts: no host's, not even that of `one`, and no other stream's.
+        strangers = (siege.keys.stranger.pair(), siege.keys.rank.pair(), pair, lane_pair(another))
+        come_and_hear_nothing(siege, port, tokens, *strangers)
+        if setting == "curve":
+            way: dict[str, Any] = {"pair": lane_pair(secret), "siege": siege}
+        else:
+            way = {"token": admission_token(secret, 0)}
+        with pull(port, **way) as guest:
             assert guest.poll(5000, zmq.POLLIN), "the lane still waits for its own rank"
         for peer in (one, other):
             peer.send(Goodbye(session=peer.session))
     siege.is_unharmed()
 
 
+def lane_pair(secret: bytes) -> KeyPair:
+    """What a rank with this secret shows at lane 0."""
+    return KeyPair.of(SecretKey(raw=lane_key(secret, 0)))
+
+
 def opened(one: Insider, job: str, setting: str) -> tuple[int, bytes]:
-    """A lane that nobody has come to yet, and its token."""
+    """A lane that nobody has come to yet, and its stream's secret."""
     one.greet(hello_of(OPEN, job=job, protections=PROTECTIONS[setting]))
     one.agree()
     answer = one.open()
-    return answer.ports[0], admission_token(answer.secret, 0) if answer.secret else b""
+    return answer.ports[0], answer.secret
 
 
 def test_nobody_gets_into_a_lane_after_its_rank(protected: tuple[Siege, str]) -> None:

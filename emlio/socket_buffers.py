@@ -1,0 +1,26 @@
+"""How large the kernel lets the buffers of a TCP socket grow by themselves.
+
+Covers: this host's settings. Does not cover: how many connections follow from them (emlio.receiver.lanes).
+"""
+
+from emlio.errors import ConfigError
+
+__all__ = ["receive_buffer_bytes", "send_buffer_bytes"]
+
+
+def receive_buffer_bytes() -> int:
+    """Return the third figure of tcp_rmem."""
+    return _most_bytes("tcp_rmem")
+
+
+def send_buffer_bytes() -> int:
+    """Return the third figure of tcp_wmem. Ranks send little, but their daemons may have the same settings."""
+    return _most_bytes("tcp_wmem")
+
+
+def _most_bytes(setting: str) -> int:
+    try:
+        with open(f"/proc/sys/net/ipv4/{setting}", encoding="ascii") as file:
+            return int(file.read().split()[2])
+    except (OSError, IndexError, ValueError) as error:
+        raise ConfigError(f"the size of TCP's buffers must be readable from /proc: {setting}: {error}") from error
