@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 
 from emlio.daemon.even_start import EvenStart
+from emlio.daemon.lane_binder import LaneBinder
 from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.reservation import Reservation
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
@@ -25,7 +26,12 @@ from emlio.wire.seal import TAG_BYTES, LaneSeal
 __all__ = ["Sender", "StreamTotals"]
 
 _LOG = logging.getLogger("emlio.daemon.sender")
-_UNBIND_S = 5.0
+
+OnBound = Callable[[Sequence[int]], None]
+"""Hears the ports of lanes."""
+
+OnFailure = Callable[[EmlioError], None]
+"""Hears why there are none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,21 +167,21 @@ class _Worker:
     def __init__(
         self, name: str, network: Network, high_water_mark: int, on_failure: Callable[[StreamFailure], None]
     ) -> None:
-        self._network = network
         self._on_failure = on_failure
-        self._high_water_mark = high_water_mark
         self._orders: deque[Callable[[], None]] = deque()
         self._signalled: set[Stream] = set()
         self._lock = Lock()
         self._outlets: dict[Stream, _Outlet] = {}
         self._reserved: dict[Reservation, list[Lane]] = {}
+        self._pending: dict[Stream, Reservation] = {}  # streams whose lanes are being bound
+        self._binder = LaneBinder(network, high_water_mark)
         self._waker = Waker()
         self._stop = False
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
     @property
     def load(self) -> int:
-        return len(self._outlets) + len(self._reserved) + len(self._orders)
+        return len(self._outlets) + len(self._reserved) + len(self._pending) + len(self._orders)
 
     def start(self) -> None:
         self._thread.start()
@@ -184,17 +190,6 @@ class _Worker:
         self._orders.append(action)
         self._waker.wake()
 
-    def done(self, action: Callable[[], None]) -> bool:
-        """Whether that was done in time."""
-        done = Event()
-
-        def act() -> None:
-            action()
-            done.set()
-
-        self.order(act)
-        return done.wait(_UNBIND_S)
-
     def signal(self, stream: Stream) -> None:
         with self._lock:
             first = not self._signalled
@@ -202,34 +197,42 @@ class _Worker:
         if first:
             self._waker.wake()
 
-    def reserve(self, reservation: Reservation) -> list[int]:
-        # Nobody waits for these: other streams of this thread must not wait for a port either.
-        made = self._reserved[reservation] = self._bind(reservation, waits=False)
-        return [lane.port for lane in made]
+    def reserve(self, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:
+        def bound(made: list[Lane]) -> None:
+            self._reserved[reservation] = made
+            on_bound([lane.port for lane in made])
 
-    def attach(self, stream: Stream, reservation: Reservation) -> list[int]:
-        made = self._reserved.pop(reservation, None) or self._bind(reservation, waits=True)
-        self._outlets[stream] = _Outlet(stream, made, reservation.guard, time.monotonic_ns())
-        return [lane.port for lane in made]
+        # Nobody waits for these: full ranges get no moment.
+        self._binder.bind(reservation, time.monotonic_ns(), bound, on_failure, waits=False)
 
-    def _bind(self, reservation: Reservation, *, waits: bool) -> list[Lane]:
-        made: list[Lane] = []
-        guard, now_ns = reservation.guard, time.monotonic_ns()
-        try:
-            for number in range(reservation.lanes):
-                # One by one: what was made must be known when one fails.
-                made.append(self._network.lane(self._high_water_mark, guard.guest(number, now_ns), waits=waits))  # noqa: PERF401
-        except EmlioError:
-            for lane in made:
-                lane.close()
-            raise
-        return made
+    def attach(self, stream: Stream, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:
+        def bound(made: list[Lane]) -> None:
+            self._pending.pop(stream, None)
+            self._outlets[stream] = _Outlet(stream, made, reservation.guard, time.monotonic_ns())
+            with self._lock:
+                self._signalled.add(stream)  # what was read before there were lanes
+            on_bound([lane.port for lane in made])
+
+        def failed(error: EmlioError) -> None:
+            self._pending.pop(stream, None)
+            on_failure(error)
+
+        made = self._reserved.pop(reservation, None)
+        if made:
+            bound(made)
+        else:
+            self._pending[stream] = reservation
+            self._binder.bind(reservation, time.monotonic_ns(), bound, failed, waits=True)
 
     def release(self, reservation: Reservation) -> None:
+        self._binder.give_up(reservation)
         for lane in self._reserved.pop(reservation, ()):
             lane.close()
 
     def detach(self, stream: Stream) -> None:
+        pending = self._pending.pop(stream, None)
+        if pending is not None:
+            self._binder.give_up(pending)
         outlet = self._outlets.pop(stream, None)
         if outlet is not None:
             outlet.close()
@@ -244,15 +247,15 @@ class _Worker:
             while not self._stop:
                 waiting = [outlet for outlet in self._outlets.values() if outlet.waits]
                 now_ns = time.monotonic_ns()
-                due_ns = min(
-                    (at for outlet in waiting if outlet.blocked and (at := outlet.due_ns) is not None), default=None
-                )
+                dues = [outlet.due_ns for outlet in waiting if outlet.blocked]
+                due_ns = min((at for at in (*dues, self._binder.due_ns(now_ns)) if at is not None), default=None)
                 waiter.wait(
                     None if due_ns is None else max((due_ns - now_ns) // 1_000_000 + 1, 0),
                     lanes=[lane for outlet in waiting for lane in outlet.waits_for(now_ns)],
                 )
                 while self._orders:
-                    self._orders.popleft()()
+                    self._obey(self._orders.popleft())
+                self._binder.turn(time.monotonic_ns())
                 with self._lock:
                     signalled, self._signalled = self._signalled, set()
                 now_ns = time.monotonic_ns()
@@ -260,11 +263,19 @@ class _Worker:
                     if outlet.waits or stream in signalled:
                         self._push(stream, outlet, now_ns)
         finally:
+            self._binder.close()
             for outlet in self._outlets.values():
                 outlet.close()
             self._outlets.clear()
             for reservation in list(self._reserved):
                 self.release(reservation)
+
+    @staticmethod
+    def _obey(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # noqa: BLE001  # a defect in one order must not end the thread all streams share
+            _LOG.exception("an order to a sending thread failed")
 
     def _push(self, stream: Stream, outlet: _Outlet, now_ns: int) -> None:
         try:
@@ -304,42 +315,31 @@ class Sender:
         for worker in self._workers:
             worker.start()
 
-    def reserve(
-        self,
-        reservation: Reservation,
-        on_bound: Callable[[Sequence[int]], None],
-        on_failure: Callable[[EmlioError], None],
-    ) -> None:
+    def reserve(self, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:
         """Bind lanes for a stream to come, until `attach` or `release`; one of the two is called in a worker's thread."""
         worker = self._keeps[reservation] = self._least_loaded()
-        _bind_at(worker, partial(worker.reserve, reservation), on_bound, on_failure)
+        worker.order(partial(worker.reserve, reservation, on_bound, on_failure))
 
-    def attach(
-        self,
-        stream: Stream,
-        reservation: Reservation,
-        on_bound: Callable[[Sequence[int]], None],
-        on_failure: Callable[[EmlioError], None],
-    ) -> None:
+    def attach(self, stream: Stream, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:
         """Give a stream its lanes, and bind them where they are not; one of the two is then called in a worker's thread."""
         worker = self._keeps.pop(reservation, None) or self._least_loaded()
         self._serves[stream] = worker
-        _bind_at(worker, partial(worker.attach, stream, reservation), on_bound, on_failure)
+        worker.order(partial(worker.attach, stream, reservation, on_bound, on_failure))
 
     def _least_loaded(self) -> _Worker:
         return min(self._workers, key=lambda candidate: candidate.load)
 
     def release(self, reservation: Reservation) -> None:
-        """No stream takes these lanes; returns once they are closed."""
+        """No stream takes these lanes: have them closed, soon."""
         worker = self._keeps.pop(reservation, None)
-        if worker is not None and not worker.done(partial(worker.release, reservation)):
-            _LOG.error("lanes that were reserved could not be closed within %s s", _UNBIND_S)
+        if worker is not None:
+            worker.order(partial(worker.release, reservation))
 
     def detach(self, stream: Stream) -> None:
-        """Close the stream's lanes; returns once they are closed."""
+        """Have the stream's lanes closed, soon."""
         worker = self._serves.pop(stream, None)
-        if worker is not None and not worker.done(partial(worker.detach, stream)):
-            _LOG.error("%s: its lanes could not be closed within %s s", stream.label, _UNBIND_S)
+        if worker is not None:
+            worker.order(partial(worker.detach, stream))
 
     def signal(self, stream: Stream) -> None:
         """The stream has a message ready."""
@@ -358,20 +358,3 @@ class Sender:
             worker.close()
         self._serves.clear()
         self._keeps.clear()
-
-
-def _bind_at(
-    worker: _Worker,
-    bind: Callable[[], Sequence[int]],
-    on_bound: Callable[[Sequence[int]], None],
-    on_failure: Callable[[EmlioError], None],
-) -> None:
-    def act() -> None:
-        try:
-            ports = bind()
-        except EmlioError as error:
-            on_failure(error)
-        else:
-            on_bound(ports)
-
-    worker.order(act)

@@ -144,7 +144,7 @@ class Streams:
         self._sender.reserve(reservation, on_bound, on_failure)
 
     def release(self, reservation: Reservation) -> None:
-        """No stream takes them; returns once they are closed."""
+        """No stream takes them: they are closed soon."""
         self._sender.release(reservation)
 
     def lanes_of(self, asked: int, world_size: int) -> int:
@@ -158,7 +158,7 @@ class Streams:
         self._readers.finish(stream)
 
     def stop(self, stream: Stream) -> None:
-        """End it; returns once nobody reads for it and its lanes are closed."""
+        """End it; returns once nobody reads for it. Its lanes are closed soon."""
         self._readers.remove(stream)
         self._sender.detach(stream)
 

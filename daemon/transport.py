@@ -5,7 +5,6 @@ Does not cover: threads, what is sent.
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,11 +26,6 @@ __all__ = ["ControlSocket", "Doorbell", "Lane", "Network", "Received", "Sent", "
 _OTHER_SOCKETS = 64
 """Besides lanes: the control port's, the doorbell, and those of libzmq's own."""
 
-_PORT_FREED_S = 0.25
-"""How long a lane waits for a port of a full range: one that opens its stream again gets those it just gave back."""
-
-_PORT_LOOK_S = 0.002
-
 _CONTROL_THREAD, _LANE_THREAD = 1, 2
 """libzmq's threads, as bits. Strangers who knock at the control port, and every handshake there, must not slow down data."""
 
@@ -39,6 +33,10 @@ _CURVE_KEY_BYTES = 32
 
 _HANDSHAKE_MS = 5_000
 """A connection that has not said who it is by then is closed: three round trips of 300 ms take a second."""
+
+
+class _TakenError(TransportError):
+    """Others listen at every address that was tried."""
 
 
 class Lane:
@@ -235,7 +233,7 @@ class Waiter:
         try:
             poller.poll(timeout_ms)
         finally:
-            for lane in lanes:
+            for lane in reversed(lanes):  # the poller moves all that stand behind
                 poller.unregister(lane.socket)
         self._waker.rest()
 
@@ -284,27 +282,19 @@ class Network:
         socket.bind("inproc://zeromq.zap.01")
         return Doorbell(socket)
 
-    def lane(self, high_water_mark: int, guest: Guest, *, waits: bool = True) -> Lane:
-        """Bind a lane on the next free data port, for this rank alone; with `waits`, for a moment where none is free."""
+    def lane(self, high_water_mark: int, guest: Guest) -> Lane | None:
+        """Bind a lane on the next free data port, for this rank alone; None where no port of the range is free."""
         door = f"lane {next(self._doors)}"
         self._gate.expect(door, guest)
-        deadline = time.monotonic() + (_PORT_FREED_S if waits else 0.0)
         try:
-            while True:
-                socket = self._lane_socket(high_water_mark, guest, door)
-                try:
-                    port = self._bind_one(socket, self._candidates())
-                    return Lane(socket, port, partial(self._gate.forget, door))
-                except TransportError as error:
-                    if not self._ports.first:
-                        raise
-                    if time.monotonic() >= deadline:
-                        raise self._exhausted() from error
-                # libzmq frees the port of a closed lane in a thread of its own and tells nobody when it has.
-                time.sleep(_PORT_LOOK_S)
-        except TransportError:
+            socket = self._lane_socket(high_water_mark, guest, door)
+            port = self._bind_one(socket, self._candidates())
+        except BaseException as error:
             self._gate.forget(door)
+            if isinstance(error, _TakenError) and self._ports.first:
+                return None
             raise
+        return Lane(socket, port, partial(self._gate.forget, door))
 
     def _lane_socket(self, high_water_mark: int, guest: Guest, door: str) -> "zmq.Socket[bytes]":
         socket = self._socket(zmq.PUSH)
@@ -330,7 +320,8 @@ class Network:
                 "allow more open files (ulimit -n), or fewer connections with --lanes"
             ) from error
 
-    def _exhausted(self) -> TransportError:
+    def exhausted(self) -> TransportError:
+        """What to say where no port of the range became free."""
         return TransportError(
             f"each lane needs a port of the data ports {self._ports.first}-{self._ports.last}, none is free: "
             "give more with --data-ports, or fewer connections with --lanes"
@@ -361,20 +352,21 @@ class Network:
             socket.setsockopt(zmq.IPV6, 1)
 
     def _bind_one(self, socket: "zmq.Socket[bytes]", ports: Iterable[int]) -> int:
-        reason = "no port was tried"
+        reason, kind = "no port was tried", TransportError
         for port in ports:
             address = str(Endpoint(host=self._bind.host, port=port))
             try:
                 socket.bind(address.replace(":0", ":*") if port == 0 else address)
             except zmq.ZMQError as error:
                 reason = f"{address}: {error.strerror}"
-                if error.errno in (zmq.EADDRINUSE,):
+                kind = _TakenError if error.errno == zmq.EADDRINUSE else TransportError
+                if kind is _TakenError:
                     continue
                 break
             bound: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment]  # pyzmq types all options as int or bytes
             return int(bound.rstrip(b"\0").rsplit(b":", 1)[1])
         socket.close(linger=0)
-        raise TransportError(f"an address must be free to listen on, got {reason}")
+        raise kind(f"an address must be free to listen on, got {reason}")
 
     def close(self) -> None:
         """Free the context; every socket must be closed before."""

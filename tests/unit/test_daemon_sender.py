@@ -20,7 +20,7 @@ from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Network
 from emlio.errors import EmlioError, TransportError
 from emlio.reading.buffers import BufferPool
-from emlio.testing.daemon_streams import FOR_EVER_S, HELD, RECORD, open_streams, start_readers
+from emlio.testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, RECORD, open_streams, start_readers
 from emlio.testing.data_messages import read_data
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import settles
@@ -139,7 +139,7 @@ def test_a_stream_is_dealt_over_its_lanes_each_numbered_without_gaps(folder: Pat
                     int.from_bytes(payload[at + 12 : at + 20], "little") for at in range(0, len(payload), 1000)
                 ]
         totals = sender.totals(stream)
-        assert totals.sent_bytes >= 60 * HELD
+        assert totals.sent_bytes >= 60 * MESSAGE
         readers.remove(stream)
         sender.detach(stream)
         sender.detach(stream)
@@ -253,3 +253,47 @@ def _is_reserved(sender: Sender) -> bool:
         return bool(_reserve(sender, _lanes(1)))
     except TransportError:
         return False  # libzmq frees a port in a thread of its own
+
+
+def _fail() -> None:
+    raise RuntimeError("a defect in an order")
+
+
+def test_an_order_that_fails_leaves_its_thread_to_the_other_streams(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        _sender(threads=1) as sender,
+        open_streams(folder, limit_bytes=4 * HELD) as (stream,),
+        start_readers(threads=1, on_ready=sender.signal, on_failure=_no_failure) as readers,
+    ):
+        sender._workers[0].order(_fail)
+        ports = _attach(sender, stream, 1)
+        readers.add(stream)
+        with _pulls(ports) as (pull,):
+            assert read_data(pull.recv)[0].lane_sequence == 0
+        readers.remove(stream)
+        sender.detach(stream)
+    assert "a defect in an order" in caplog.text
+
+
+@pytest.mark.timeout(FOR_EVER_S // 5)  # who waited for the busy thread would wait longer
+def test_who_ends_a_stream_does_not_wait_for_its_sending_thread(folder: Path) -> None:
+    busy, go_on = Event(), Event()
+
+    def work() -> None:
+        busy.set()
+        go_on.wait(FOR_EVER_S)
+
+    first = free_ports(1)[0]
+    ports = PortRange(first=first, last=first)
+    with _sender(ports, threads=1) as sender, open_streams(folder, 2, limit_bytes=4 * HELD) as (one, other):
+        _attach(sender, one, 1)
+        sender._workers[0].order(work)
+        assert busy.wait(FOR_EVER_S)
+        reserved = _lanes(1)
+        sender.detach(one)
+        sender.release(reserved)
+        go_on.set()
+        assert _attach(sender, other, 1) == [first], "its lane was closed"
+        sender.detach(other)
