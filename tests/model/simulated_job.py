@@ -106,6 +106,7 @@ class SimulatedJob:
         self._handed = _Handed()
         self._corrupted = False
         self._portless_until: dict[str, int] = {}
+        self.round_trips_ns: list[int] = []  # to each daemon, as measured when the first streams are ordered
         daemons = 1 + max(number for numbers in holders for number in numbers)
         rows = [
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
@@ -159,6 +160,7 @@ class SimulatedJob:
             engine._crew.greet()
             while not engine._crew.all_agreed:
                 self._step(0)
+            self.round_trips_ns = [source.machine.round_trip_ns or 0 for source in engine._crew.sources]
             engine.go_to(epoch, origin, 0)
             for step in range(ended + _MOST_STEPS):
                 for fault in [fault for fault in due if fault.step <= step]:

@@ -82,12 +82,14 @@ class SimulatedLane:
 
     Attributes:
         endpoint: the address it connects to, whoever listens there.
+        token: what it shows to be let in there.
         queue: what is under way, and what has come.
         cut_until: the step at which it connects again.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, token: bytes) -> None:
         self.endpoint = endpoint
+        self.token = token
         self.closed = False
         self.queue: deque[tuple[bytes, bytes]] = deque()
         self.cut_until = 0
@@ -147,9 +149,9 @@ class SimulatedNetwork:
         self.controls.append(control)
         return control
 
-    def lane(self, endpoint: str, _token: bytes, _credentials: Credentials | None) -> SimulatedLane:
+    def lane(self, endpoint: str, token: bytes, _credentials: Credentials | None) -> SimulatedLane:
         """Connect to a lane."""
-        lane = SimulatedLane(endpoint)
+        lane = SimulatedLane(endpoint, token)
         self.lanes.append(lane)
         return lane
 

@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from simulated_daemon import SEND_BUFFER_BYTES
 from simulated_job import FAULTS, Fault, SimulatedJob
 
+from emlio.daemon.gate import Gate, Verdict
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, make_order
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.receiver.flow import Flow
+from emlio.receiver.lanes import are_enough, lanes_each, lanes_for, lanes_to_reserve
 from emlio.receiver.reorder import LaneOrder, Reorder, WholeBatch
+from emlio.receiver.source import Source
+from emlio.receiver.transport import receive_buffer_bytes, send_buffer_bytes
 
 _SHUFFLES = st.sampled_from(["global", "block:3:2", "shard", "none"]).map(Shuffle.parse)
 
@@ -107,14 +112,41 @@ def test_where_nothing_goes_wrong_nobody_is_taken_for_lost(
     planned: tuple[Plan, list[list[int]]], seed: int, far: bool
 ) -> None:
     plan, holders = planned
+    job = _run_where_nothing_goes_wrong(plan, holders, seed, 30_000_000 if far else None)
+    ahead = sum(daemon.served_ahead for daemon in job.daemons)
+    event(f"{ahead} of {sum(daemon.opened for daemon in job.daemons)} streams served ahead, far: {far}")
+
+
+def _run_where_nothing_goes_wrong(
+    plan: Plan, holders: list[list[int]], seed: int, round_trip_ns: int | None
+) -> SimulatedJob:
+    """One epoch of rank 0, and what must hold of it."""
     due = _planned(plan, 0, 0, 0, 1)
-    round_trip_ns = 30_000_000 if far else None
     job = SimulatedJob(plan=plan, rank=0, holders=holders, size=0, seed=seed, round_trip_ns=round_trip_ns)
     came = job.run(epoch=0, origin=0, batches=len(due), faults=[])
     assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
-    assert (job.lost, job.reopened) == (0, 0)
-    # Each daemon that has something to send has it over the lanes that were ready before the plan was, or over none of them.
-    assert [daemon.served_ahead for daemon in job.daemons] == [int(far and daemon.opened > 0) for daemon in job.daemons]
+    assert (job.lost, job.reopened) == (0, 0), "a daemon was lost"
+    ahead = [daemon.served_ahead for daemon in job.daemons]
+    due_ahead = _served_ahead(job, ranks=plan.spec.world_size, round_trip_ns=round_trip_ns)
+    assert ahead == due_ahead, "other streams got lanes that were ready"
+    return job
+
+
+def _served_ahead(job: SimulatedJob, *, ranks: int, round_trip_ns: int | None) -> list[int]:
+    """Which daemons' first streams must get the lanes that were ready before the plan was: those that send, if they are enough.
+
+    Lanes are reserved at all daemons that are named. Where some have nothing to send, the others may need many more.
+    """
+    buffer_bytes = receive_buffer_bytes()
+    wide = 0 if round_trip_ns is None else lanes_to_reserve(round_trip_ns, send_buffer_bytes(), buffer_bytes)
+    reserved = lanes_each(wide, daemons=len(job.daemons), ranks=ranks)
+    senders = sum(daemon.opened > 0 for daemon in job.daemons)
+    due: list[int] = []
+    for daemon, measured_ns in zip(job.daemons, job.round_trips_ns, strict=True):
+        needed = lanes_each(lanes_for(measured_ns, SEND_BUFFER_BYTES, buffer_bytes), daemons=senders, ranks=ranks)
+        fit = are_enough(reserved, needed) or needed == daemon.reserved
+        due.append(int(reserved > 0 and daemon.opened > 0 and fit))
+    return due
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -257,3 +289,41 @@ def test_with_a_rule_left_out_some_order_of_events_does_not_bring_everything(
         except AssertionError:
             return
     pytest.fail("ten orders of events brought everything")
+
+
+def _everybody_is_let_in(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gate, "judge", lambda gate, knock, now_ns: Verdict(admitted=True))
+
+
+def _lanes_that_are_ready_are_never_used(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Source, "lanes_to_order", lambda source, needed, most: min(needed, most) + 1)
+
+
+def _lanes_that_are_ready_are_always_used(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Source, "lanes_to_order", lambda source, needed, most: source.machine.reserved_lanes or needed)
+
+
+@pytest.mark.parametrize(
+    ("leave_out", "wrong"),
+    [
+        (_everybody_is_let_in, "a daemon was lost"),
+        (_lanes_that_are_ready_are_never_used, "other streams got lanes"),
+        (_lanes_that_are_ready_are_always_used, "other streams got lanes"),
+    ],
+)
+def test_with_a_rule_of_lanes_left_out_something_goes_wrong_where_nothing_did(
+    leave_out: Callable[[pytest.MonkeyPatch], None], wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three daemons are named. One of them sends everything, or two do; ports that were reserved in vain are used again."""
+    shards = tuple(ShardEntry(name=f"s{n}", records=30, size_bytes=720, digest=f"{n:032x}") for n in range(2))
+    plan = Plan(Catalog(shards=shards), PlanSpec(seed=1, batch_size=2))
+
+    def run_some() -> None:
+        for holders in ([[0], [0, 1, 2]], [[0, 1, 2], [0, 1, 2]]):
+            for seed in range(6):
+                _run_where_nothing_goes_wrong(plan, holders, seed, 30_000_000)
+
+    run_some()
+    leave_out(monkeypatch)
+    with pytest.raises(AssertionError, match=wrong):
+        run_some()
