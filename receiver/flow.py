@@ -158,7 +158,7 @@ class Flow:
 
     def _reopen(self, source: Source, reorder: Reorder) -> None:
         if self.needs(source):
-            epoch, slot = reorder.first_missing(source.number)
+            epoch, slot = reorder.reopen(source.number)
             self.reopened += 1
             self._open(source, epoch, reorder.origin_of(epoch), slot)
         else:

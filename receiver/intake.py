@@ -118,6 +118,8 @@ class Intake:
         reorder, header = self.reorder, message.header
         if reorder is None:
             return False
+        if header.epoch < reorder.next_epoch:
+            return True  # repeated after its stream was opened again: it takes no room, and the next batch may lie behind it
         # The user's epoch and the next one, no more: of a small dataset hundreds of epochs would fit the window.
         if header.epoch > (self._pending[0] if self._pending else reorder.next_epoch) + 1:
             return False

@@ -126,7 +126,7 @@ class Reorder:
         self._open: dict[tuple[int, int], WholeBatch] = {}
         self._taken: set[tuple[int, int]] = set()
         self._whole: list[tuple[int, int]] = []
-        self._reopened: set[int] = set()
+        self._reopened: dict[int, range] = {}  # stream -> the epochs of which it may repeat what was here already
         self.next_epoch, self.next_step = epoch, 0
         self._skip_empty_epochs()
 
@@ -135,7 +135,7 @@ class Reorder:
         return self._epoch(epoch).slots
 
     def reassign(self, owners: npt.NDArray[np.int64], streams: Sequence[str] | None = None) -> None:
-        """Other streams carry the shards from now on. Those whose part changes must be opened again at `first_missing`.
+        """Other streams carry the shards from now on. Those whose part changes must be opened again where `reopen` says.
 
         Args:
             owners: (catalog shards,) the stream that carries each.
@@ -149,12 +149,19 @@ class Reorder:
         """How many places of an epoch, over all ranks, are not wanted any more."""
         return self._origin[1] if epoch == self._origin[0] else 0
 
-    def first_missing(self, stream: int) -> tuple[int, int]:
-        """The epoch and place from which on the stream must be opened: the first it owes that is not here.
+    def reopen(self, stream: int) -> tuple[int, int]:
+        """The epoch and place from which on the stream is opened again: the first that is missing.
 
-        What comes of it from now on may repeat places that are here already; they are dropped.
+        What comes of it from now on may repeat places that are here already; they are dropped. It may do so long after others
+        brought what was missing, and the epoch was handed out: a message may stay on one lane while others go on.
         """
-        self._reopened.add(stream)
+        epoch, slot = self.first_missing(stream)
+        last = max((number for number, _ in self._open), default=self.next_epoch)
+        self._reopened[stream] = range(epoch, last + 1)
+        return epoch, slot
+
+    def first_missing(self, stream: int) -> tuple[int, int]:
+        """The epoch and place of the first record that the stream owes and that is not here."""
         size = self._plan.spec.batch_size
         number, slot = self.next_epoch, self.next_step * size
         for number in range(self.next_epoch, self.next_epoch + _EPOCHS_SEARCHED):
@@ -210,7 +217,8 @@ class Reorder:
     ) -> int:
         """Put a message's records at their places; returns the bytes of those that were missing."""
         label = self._streams[stream]
-        if header.epoch < self.next_epoch or header.epoch > self.next_epoch + 2:
+        repeated = self._reopened.get(stream, range(0))
+        if not self.next_epoch <= header.epoch <= self.next_epoch + 2 and header.epoch not in repeated:
             raise RemoteProtocolError(
                 f"{label}: a record must be of epoch {self.next_epoch} or the two after, got epoch {header.epoch}"
             )
@@ -323,8 +331,8 @@ class Reorder:
 
     def _skip_empty_epochs(self) -> None:
         while self.next_step >= self._epoch(self.next_epoch).steps:
-            self._epochs.pop(self.next_epoch, None)
             self.next_epoch, self.next_step = self.next_epoch + 1, 0
+            self._epochs = {number: epoch for number, epoch in self._epochs.items() if number >= self.next_epoch}
 
     def _epoch(self, number: int) -> EpochPlaces:
         epoch = self._epochs.get(number)

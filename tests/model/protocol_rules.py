@@ -154,7 +154,7 @@ class Rules:
         """
         reorder = self._reorder(here, owners)
         if reopened:
-            reorder.first_missing(daemon)
+            reorder.reopen(daemon)
         try:
             placed_bytes = self._put(reorder, daemon, places)
         except RemoteProtocolError as error:

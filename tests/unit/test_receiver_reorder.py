@@ -1,0 +1,153 @@
+"""What a stream that was opened again may repeat: of the epochs that were here when it was, also once they are handed out."""
+
+from typing import cast
+
+import numpy as np
+import pytest
+
+from emlio.errors import RemoteProtocolError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.receiver.address import Address
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.intake import Intake, Message
+from emlio.receiver.prefetch import Prefetch
+from emlio.receiver.reorder import Reorder, WholeBatch
+from emlio.tfrecord import check_frames, frame
+from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
+
+_RECORDS = 4
+
+
+def _reorder(batch_size: int = _RECORDS) -> Reorder:
+    """Two shards of two records, each of another stream: an epoch of four records."""
+    shards = tuple(
+        ShardEntry(name=f"s{number}", records=2, size_bytes=48, digest=f"{number:032x}") for number in range(2)
+    )
+    spec = PlanSpec(seed=0, shuffle=Shuffle.parse("none"), batch_size=batch_size, world_size=1)
+    return Reorder(
+        plan=Plan(Catalog(shards=shards), spec),
+        rank=0,
+        owners=np.array([0, 1]),
+        streams=["daemon store1", "daemon store2"],
+        epoch=0,
+        origin=0,
+        in_order=True,
+    )
+
+
+def _message(epoch: int, *slots: int, wrong: bool = False, extra: int = 0) -> Message:
+    """What a stream sends for these places, which without a shuffle are the records' numbers, and so many bytes more in each."""
+    frames = [frame(slot.to_bytes(8, "little") + bytes(extra)) for slot in slots]
+    header = DataHeader(
+        version=DATA_VERSION,
+        session=1,
+        stream=1,
+        epoch=epoch,
+        lane=0,
+        lane_sequence=0,
+        slot=slots[0],
+        count=len(slots),
+        ids_crc=ids_checksum(np.array(slots, np.int64)) ^ wrong,
+        sizes=np.array([len(data) for data in frames], "<u4").tobytes(),
+    )
+    return Message(header=header, payload=memoryview(b"".join(frames)), sizes=header.record_sizes())
+
+
+def _place(reorder: Reorder, stream: int, epoch: int, *slots: int, wrong: bool = False) -> int:
+    message = _message(epoch, *slots, wrong=wrong)
+    run = check_frames(message.payload, message.sizes, verify=True)
+    return reorder.place(stream, message.header, message.payload, run.starts, run.ends, message.sizes, run.faults)
+
+
+def _lose_the_first_stream(reorder: Reorder) -> None:
+    """The second one's records are here, then it gets the first one's shard too, and brings that."""
+    assert _place(reorder, 1, 0, 2, 3)
+    reorder.reassign(np.array([1, 1]))
+    assert reorder.reopen(1) == (0, 0)
+    assert _place(reorder, 1, 0, 0, 1)
+    batch = reorder.take()
+    assert batch is not None
+    assert batch.whole
+    assert reorder.next_epoch == 1
+
+
+def test_a_reopened_stream_may_repeat_records_of_an_epoch_that_is_handed_out() -> None:
+    reorder = _reorder()
+    _lose_the_first_stream(reorder)
+    assert _place(reorder, 1, 0, 2, 3) == 0, "they were here"
+    assert _place(reorder, 1, 1, 0, 1)
+    assert _place(reorder, 1, 1, 2, 3)
+    assert reorder.take() is not None
+    assert _place(reorder, 1, 0, 2, 3) == 0, "a message may stay on its lane for as long as nobody needs it"
+
+
+def test_what_it_repeats_must_be_the_plans_records_all_the_same() -> None:
+    reorder = _reorder()
+    _lose_the_first_stream(reorder)
+    with pytest.raises(RemoteProtocolError, match="from place 2 of epoch 0 must be those of the plan"):
+        _place(reorder, 1, 0, 2, 3, wrong=True)
+
+
+def test_a_stream_that_was_not_opened_again_may_repeat_nothing() -> None:
+    reorder = _reorder()
+    assert _place(reorder, 0, 0, 0, 1)
+    assert _place(reorder, 1, 0, 2, 3)
+    assert reorder.take() is not None
+    reorder.first_missing(1)  # which is asked also where nothing comes of it
+    with pytest.raises(RemoteProtocolError, match=r"daemon store2: .* of epoch 1 or the two after, got epoch 0"):
+        _place(reorder, 1, 0, 2, 3)
+
+
+def test_a_stream_that_is_opened_again_may_not_repeat_what_was_handed_out_before() -> None:
+    reorder = _reorder()
+    _lose_the_first_stream(reorder)
+    assert reorder.reopen(1) == (1, 0)
+    with pytest.raises(RemoteProtocolError, match="of epoch 1 or the two after, got epoch 0"):
+        _place(reorder, 1, 0, 2, 3)
+    for epoch in (1, 2):
+        assert _place(reorder, 1, epoch, 0, 1, 2, 3)
+        assert reorder.take() is not None
+    with pytest.raises(RemoteProtocolError, match="of epoch 3 or the two after, got epoch 2"):
+        _place(reorder, 1, 2, 0, 1)  # it brought these itself since then
+
+
+def test_what_it_repeats_is_taken_off_its_lane_though_the_window_is_full_since_the_next_batch_may_lie_behind_it() -> (
+    None
+):
+    class _Handed:
+        ahead = 0
+
+        def put(self, generation: int, batch: WholeBatch) -> None:
+            pass
+
+    config = LoaderConfig(
+        address=Address.parse("emlio://store1:5555,store2:5555/numbers"),
+        batch_size=_RECORDS // 2,
+        rows=_RECORDS // 2,
+        shuffle=Shuffle.parse("none"),
+        seed=0,
+        drop_last=False,
+        pad=False,
+        rank=0,
+        world_size=1,
+        job="job",
+        in_order=True,
+        prefetch_bytes=1 << 20,
+        timeout_ns=10**10,
+        heartbeat_ns=10**9,
+        on_error="raise",
+        verify="all",
+    )
+    intake = Intake(config, cast("Prefetch", _Handed()), lambda stream, shard: False)
+    reorder = _reorder(_RECORDS // 2)
+    intake.begin(reorder, 0)
+    half, repeated = 1 << 18, _message(0, 2, 3, extra=1 << 18)
+    assert intake.accept(1, repeated)
+    reorder.reassign(np.array([1, 1]))
+    assert reorder.reopen(1) == (0, 0)
+    assert intake.accept(1, _message(0, 0, 1, extra=half)), "both batches of epoch 0 wait for the user"
+    assert not intake.admits(_message(1, 0, 1, extra=half))
+    assert intake.admits(repeated)
+    assert not intake.accept(1, repeated)
