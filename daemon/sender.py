@@ -20,7 +20,7 @@ from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.daemon.transport import Lane, Network, Waiter
 from emlio.errors import EmlioError
 from emlio.waker import Waker
-from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, tail_room
+from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, header_apart, tail_room
 from emlio.wire.seal import TAG_BYTES, LaneSeal
 
 __all__ = ["Sender", "StreamTotals"]
@@ -143,7 +143,7 @@ class _Outlet:
             return lane.send(_with_tail(memory, sealed_bytes, head))
         if not outgoing.apart:
             return lane.send(_with_tail(outgoing.memory.data, payload_bytes, head))
-        sent = lane.send_apart(data_tail(head, apart=True), outgoing.payload)
+        sent = lane.send_apart(header_apart(head, outgoing.payload), outgoing.payload)
         if lane.owes and lane not in self._owing:
             self._owing.append(lane)
         return sent

@@ -68,7 +68,7 @@ class Lane:
         """
         return self.settle() and self._offer(frame)
 
-    def send_apart(self, tail: bytes, payload: memoryview) -> bool:
+    def send_apart(self, header: bytes, payload: memoryview) -> bool:
         """Hand over a message as two, or return False when the lane is full.
 
         When there is room for the first only, the payload is owed: it leaves before anything else does.
@@ -76,7 +76,7 @@ class Lane:
         if not self.settle():
             return False
         try:
-            self.socket.send(tail, zmq.DONTWAIT)
+            self.socket.send(header, zmq.DONTWAIT)
         except zmq.Again:
             return False
         self._owed = payload

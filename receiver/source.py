@@ -29,7 +29,7 @@ from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.units import format_duration
-from emlio.wire.data import decode_data_header, split_data_frame
+from emlio.wire.data import DataFrame, decode_data_header, split_data_frame
 from emlio.wire.protection import CLEAR, CURVE
 from emlio.wire.seal import CIPHERS, TAG_BYTES, LaneSeal, admission_token, lane_key
 
@@ -44,7 +44,7 @@ class Tap:
         self.order = order
         self.held: Message | None = None
         self._seal = seal
-        self._head: bytes | None = None  # of a message whose payload comes in the next frame
+        self._apart: DataFrame | None = None  # the header of a message whose payload comes in the next frame
 
     def read(self) -> Message | None:
         """The lane's next message, or None when no whole one is waiting.
@@ -53,13 +53,14 @@ class Tap:
             RemoteProtocolError: it is not the message that must come next, or it was changed.
         """
         while (frame := self.lane.receive()) is not None:
-            if self._head is not None:
-                head, self._head = self._head, None
-                return self._open(head, frame)
+            if self._apart is not None:
+                parts, self._apart = self._apart, None
+                parts.check_apart(frame)
+                return self._open(parts.header, frame)
             parts = split_data_frame(frame)
             if parts.payload is not None:
                 return self._open(parts.header, parts.payload)
-            self._head = parts.header
+            self._apart = parts
         return None
 
     def _open(self, head: bytes, payload: memoryview) -> Message:

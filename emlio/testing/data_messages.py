@@ -13,5 +13,9 @@ __all__ = ["read_data"]
 def read_data(receive: Callable[[], bytes]) -> tuple[DataHeader, bytes]:
     """The next message's header and payload; `receive` returns a lane's next frame."""
     parts = split_data_frame(memoryview(receive()))
-    payload = bytes(parts.payload) if parts.payload is not None else receive()
+    if parts.payload is None:
+        payload = receive()
+        parts.check_apart(memoryview(payload))
+    else:
+        payload = bytes(parts.payload)
     return decode_data_header(parts.header, len(payload)), payload

@@ -1,13 +1,14 @@
 """A data message: the records as they lie in the shard, and the header behind them.
 
     header:     4 bytes CRC32C of the rest, little-endian | msgpack array, the fields of `DataHeader` in order
-    tail:       the header | 4 bytes little-endian: the header's length, and in the top bit whether the payload comes apart
-    in one:     the payload | the tail, in one frame
-    apart:      the tail in a frame, and the payload in the lane's next one
+    in one:     the payload | the header | its length, 4 bytes little-endian
+    apart:      the header | 4 bytes CRC32C of the payload's ends | the header's length with its top bit set; in the lane's next
+                frame the payload
 
 Every ZeroMQ message has one frame: libzmq aborts the process when a connection and its socket end between two frames of one
 message (docs/adr/0016-libzmq-assertions.md). The header stands behind the payload, so that the daemon writes it into the memory
-the payload was read into. A payload that is sent from a mapped file has no such room: it comes apart.
+the payload was read into. A payload that is sent from a mapped file has no such room: it comes apart. Nothing is lost within a
+connection; the checksum of its ends, the first and the last 4 KiB, is there so that no defect can give it another one's header.
 
 Covers: the header's and the tail's bytes, their checksum, their limits, the packed sizes. Does not cover: what the payload means
 and its checksums (emlio.tfrecord), whether it is the message that was expected (emlio.receiver.reorder).
@@ -31,6 +32,7 @@ __all__ = [
     "data_tail",
     "decode_data_header",
     "encode_data_header",
+    "header_apart",
     "ids_checksum",
     "split_data_frame",
     "tail_room",
@@ -39,6 +41,7 @@ __all__ = [
 DATA_VERSION = 2
 _CHECKSUM_BYTES = 4
 _LENGTH_BYTES: Final = 4
+_END_BYTES: Final = 4096
 _APART: Final = 1 << 31
 _FIXED_TAIL_BYTES: Final = 96
 """A tail without its sizes: the checksum, an array of ten, nine integers of at most nine bytes, five bytes before the sizes, the
@@ -95,36 +98,60 @@ class DataFrame:
     Attributes:
         header: the header's bytes.
         payload: what stands before it, None where the payload is the lane's next frame.
+        ends_crc: of the payload that comes apart.
     """
 
     header: bytes
     payload: memoryview | None
+    ends_crc: int = 0
+
+    def check_apart(self, payload: memoryview) -> None:
+        """Raise `RemoteProtocolError` unless this is the payload that was to come next."""
+        computed = _ends_crc(payload)
+        if computed != self.ends_crc:
+            raise RemoteProtocolError(
+                f"a payload must follow its header: its ends must have the checksum {self.ends_crc:08x}, got {computed:08x}"
+            )
 
 
 def tail_room(records: int) -> int:
-    """The most bytes that the tail of a message with so many records takes."""
+    """The most bytes that stand behind the payload of a message with so many records."""
     return _FIXED_TAIL_BYTES + 4 * records
 
 
-def data_tail(header: bytes, *, apart: bool = False) -> bytes:
-    """What stands behind the payload; with `apart`, the whole frame before the one with the payload."""
-    return header + (len(header) | (_APART if apart else 0)).to_bytes(_LENGTH_BYTES, "little")
+def data_tail(header: bytes) -> bytes:
+    """What stands behind the payload in a frame that holds both."""
+    return header + len(header).to_bytes(_LENGTH_BYTES, "little")
+
+
+def header_apart(header: bytes, payload: memoryview) -> bytes:
+    """The whole frame before the one that holds nothing but this payload."""
+    ends = _ends_crc(payload).to_bytes(_CHECKSUM_BYTES, "little")
+    return b"".join((header, ends, (len(header) | _APART).to_bytes(_LENGTH_BYTES, "little")))
+
+
+def _ends_crc(payload: memoryview) -> int:
+    return crc32c(payload[-_END_BYTES:], crc32c(payload[:_END_BYTES]))
 
 
 def split_data_frame(frame: memoryview) -> DataFrame:
-    """The header's bytes and the payload in a frame that has a tail; `RemoteProtocolError` where it cannot have one."""
+    """The header's bytes and the payload in a frame that has a header; `RemoteProtocolError` where it cannot have one."""
     behind = len(frame) - _LENGTH_BYTES
     length = int.from_bytes(frame[max(behind, 0) :], "little")
     apart, length = bool(length & _APART), length & ~_APART
     if length > MAX_DATA_HEADER_BYTES:
         raise RemoteProtocolError(f"a data header must be at most {MAX_DATA_HEADER_BYTES} bytes, got {length}")
-    if length > behind or (apart and length != behind):
+    if length > behind or (apart and length + _CHECKSUM_BYTES != behind):
         raise RemoteProtocolError(
-            f"a data frame of {len(frame)} bytes must hold its header and 4 bytes, {'and nothing else, ' if apart else ''}"
-            f"got a header of {length} bytes"
+            f"a data frame of {len(frame)} bytes must hold its header{', a checksum' if apart else ''} and 4 bytes, "
+            f"{'and nothing else, ' if apart else ''}got a header of {length} bytes"
+        )
+    if apart:
+        return DataFrame(
+            header=bytes(frame[:length]), payload=None, ends_crc=int.from_bytes(frame[length:behind], "little")
         )
     begin = behind - length
-    return DataFrame(header=bytes(frame[begin:behind]), payload=None if apart else frame[:begin])
+    return DataFrame(header=bytes(frame[begin:behind]), payload=frame[:begin])
 
 
 def encode_data_header(header: DataHeader) -> bytes:

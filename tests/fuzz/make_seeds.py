@@ -17,6 +17,7 @@ from emlio.example import encode_example
 from emlio.keys.allow_list import ClientRule
 from emlio.shards.mapping import Feature, ShardMapping, format_mapping
 from emlio.tfrecord import frame
+from emlio.wire.data import header_apart
 from tests.fuzz.run import SEEDS
 from tests.fuzz.targets.keys import PUBLIC
 
@@ -60,7 +61,7 @@ def _data_header() -> Iterator[tuple[str, bytes]]:
     yield "deep", b"\1" + payload + b"\x91" * _DEEP
     length = len(whole).to_bytes(4, "little")
     yield "frame", b"\2" + payload + bytes(entry["payload_bytes"]) + whole + length
-    yield "frame-apart", b"\2" + payload + whole + (len(whole) | 1 << 31).to_bytes(4, "little")
+    yield "frame-apart", b"\2" + payload + header_apart(whole, memoryview(b""))
     yield "frame-shorter-than-its-header", b"\2" + payload + whole[:-1] + length
     yield "frame-of-2-31", b"\2" + payload + b"\xff\xff\xff\x7f"
 

@@ -31,7 +31,7 @@ from emlio.session.instructions import (
 )
 from emlio.tfrecord import frame
 from emlio.wire.control import Hello, Open, Ping, Pong, Refused, ShardRow, Welcome, decode_control, encode_control
-from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header, ids_checksum
+from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, header_apart, ids_checksum
 from emlio.wire.protection import CLEAR
 
 __all__ = ["SEND_BUFFER_BYTES", "SimulatedDaemon", "framed"]
@@ -41,6 +41,7 @@ SEND_BUFFER_BYTES = 4 << 20
 _HEARTBEAT_NS = 2_000_000_000
 _FIRST_PORT = 6000
 _QUEUE = 3  # messages that one lane holds
+_APART = 0.3  # of messages: those whose payload comes in a frame of its own
 
 
 @cache
@@ -346,7 +347,11 @@ class SimulatedDaemon:
         stream.sequences[lane] += 1
         payload = b"".join(frames)
         stream.sent_bytes += len(payload)
-        self.draw.choice(pulls).queue.append((encode_data_header(header), payload))
+        head, queue = encode_data_header(header), self.draw.choice(pulls).queue
+        if self.draw.random() < _APART:
+            queue += (header_apart(head, memoryview(payload)), payload)
+        else:
+            queue.append(payload + data_tail(head))
 
 
 def _places(plan: Plan, rank: int, order: Open, owned: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:

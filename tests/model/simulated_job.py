@@ -258,9 +258,9 @@ class SimulatedJob:
             case "corrupt" if full and not self._corrupted:
                 self._corrupted = True  # a record that is changed twice is taken for one that lies so in its file
                 queue = draw.choice(full).queue
-                head, payload = queue.pop()
-                at = draw.randrange(len(payload))
-                queue.append((head, payload[:at] + bytes((payload[at] ^ 1,)) + payload[at + 1 :]))
+                frame = queue.pop()
+                at = draw.randrange(len(frame))
+                queue.append(frame[:at] + bytes((frame[at] ^ 1,)) + frame[at + 1 :])
             case _:
                 return False
         return True

@@ -91,7 +91,7 @@ class SimulatedLane:
         self.endpoint = endpoint
         self.token = token
         self.closed = False
-        self.queue: deque[tuple[bytes, bytes]] = deque()
+        self.queue: deque[bytes] = deque()
         self.cut_until = 0
 
     @property
@@ -99,12 +99,9 @@ class SimulatedLane:
         """Whether something is waiting."""
         return bool(self.queue)
 
-    def receive(self) -> tuple[bytes, list[memoryview]] | None:
+    def receive(self) -> memoryview | None:
         """See `emlio.receiver.transport.Lane`."""
-        if not self.queue:
-            return None
-        head, payload = self.queue.popleft()
-        return head, [memoryview(payload)]
+        return memoryview(self.queue.popleft()) if self.queue else None
 
     def close(self) -> None:
         """See `emlio.receiver.transport.Lane`."""

@@ -23,7 +23,7 @@ from emlio.receiver.flow import Flow
 from emlio.receiver.lanes import are_enough, lanes_each, lanes_for, lanes_to_reserve
 from emlio.receiver.reorder import LaneOrder, Reorder, WholeBatch
 from emlio.receiver.source import Source
-from emlio.receiver.transport import receive_buffer_bytes, send_buffer_bytes
+from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 
 _SHUFFLES = st.sampled_from(["global", "block:3:2", "shard", "none"]).map(Shuffle.parse)
 

@@ -14,6 +14,7 @@ from emlio.wire.data import (
     data_tail,
     decode_data_header,
     encode_data_header,
+    header_apart,
     ids_checksum,
     split_data_frame,
     tail_room,
@@ -136,10 +137,16 @@ def test_a_frame_is_taken_apart_into_payload_and_header(payload: bytes) -> None:
     assert (parts.payload, parts.header) == (payload, head)
 
 
-def test_a_tail_alone_may_say_that_its_payload_comes_next() -> None:
-    head = encode_data_header(_header([16]))
-    parts = split_data_frame(memoryview(data_tail(head, apart=True)))
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 8192, 100_000])
+def test_a_header_may_say_that_its_payload_comes_next(size: int) -> None:
+    payload, head = memoryview(bytes(at % 251 for at in range(size))), encode_data_header(_header([16]))
+    parts = split_data_frame(memoryview(header_apart(head, payload)))
     assert (parts.payload, parts.header) == (None, head)
+    parts.check_apart(payload)
+    for other in (bytes(size + 1), payload[1:], bytes(payload[:-1]) + b"\xff"):
+        if len(other) != size or bytes(other) != bytes(payload):
+            with pytest.raises(RemoteProtocolError, match="a payload must follow its header"):
+                parts.check_apart(memoryview(other))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +156,7 @@ def test_a_tail_alone_may_say_that_its_payload_comes_next() -> None:
         pytest.param(b"\1\0\0", "a data frame of 3 bytes", id="no length"),
         pytest.param(b"ab\3\0\0\0", "got a header of 3 bytes", id="shorter than its header"),
         pytest.param(b"records" + b"head\4\0\0\x80", "and nothing else, got a header of 4 bytes", id="both"),
+        pytest.param(b"head\4\0\0\x80", "a checksum and 4 bytes", id="no checksum"),
         pytest.param(b"\xff\xff\xff\x7f", f"at most {MAX_DATA_HEADER_BYTES} bytes, got 2147483647", id="huge"),
         pytest.param(b"\xff\xff\xff\xff", f"at most {MAX_DATA_HEADER_BYTES} bytes, got 2147483647", id="huge, apart"),
     ],
@@ -160,13 +168,15 @@ def test_a_frame_that_cannot_hold_its_header_is_refused(frame: bytes, what: str)
 
 def _read_frame(frame: bytearray, payload: bytes) -> None:
     parts = split_data_frame(memoryview(frame))
+    if parts.payload is None:
+        parts.check_apart(memoryview(payload))
     decode_data_header(parts.header, len(payload if parts.payload is None else parts.payload))
 
 
 def test_a_frame_with_any_bit_of_its_tail_turned_is_refused() -> None:
     payload, head = bytes(348), encode_data_header(_header([16, 32, 300]))
     for apart in (False, True):
-        frame = data_tail(head, apart=True) if apart else payload + data_tail(head)
+        frame = header_apart(head, memoryview(payload)) if apart else payload + data_tail(head)
         for bit in range(8 * (0 if apart else len(payload)), 8 * len(frame)):
             changed = bytearray(frame)
             changed[bit // 8] ^= 1 << bit % 8
