@@ -306,7 +306,7 @@ class Network:
         self._common(socket)
         if guest.token:
             socket.setsockopt(zmq.PLAIN_SERVER, 1)
-            socket.setsockopt_string(zmq.ZAP_DOMAIN, door)
+            _ask_at(socket, door)
         elif self._pair is not None:
             self._ask_for_keys(socket, door, self._pair)
         return socket
@@ -341,7 +341,7 @@ class Network:
     def _ask_for_keys(socket: "zmq.Socket[bytes]", door: str, pair: KeyPair) -> None:
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.z85)
-        socket.setsockopt_string(zmq.ZAP_DOMAIN, door)
+        _ask_at(socket, door)
 
     def _common(self, socket: "zmq.Socket[bytes]") -> None:
         socket.setsockopt(zmq.LINGER, 0)
@@ -379,6 +379,12 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _ask_at(socket: "zmq.Socket[bytes]", door: str) -> None:
+    """Have libzmq ask about each peer, and admit none when nobody answers any more: by itself it would admit all."""
+    socket.setsockopt_string(zmq.ZAP_DOMAIN, door)
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def _told(frame: zmq.Frame, what: str) -> str:
