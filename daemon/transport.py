@@ -14,6 +14,7 @@ from typing import Self
 import zmq
 
 from emlio.daemon.config import Endpoint, PortRange
+from emlio.daemon.connection_names import draw_connection_names
 from emlio.daemon.gate import CONTROL_DOOR, Gate, Guest, Knock, Verdict
 from emlio.daemon.limits import MOST_ANSWERS, MOST_LANES, MOST_QUEUED_MESSAGES, UNREAD_MS
 from emlio.errors import TransportError
@@ -250,6 +251,7 @@ class Network:
             gate: is told which rank each lane waits for.
             pair: this daemon's keys; without them nobody is asked for a key.
         """
+        draw_connection_names()
         self._context = zmq.Context(io_threads=2)
         self._gate = gate
         self._pair = pair
