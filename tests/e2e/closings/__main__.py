@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--message-size", default=usual.message_size, metavar="SIZE", help="default %(default)s")
     parser.add_argument("--prefetch", default=usual.prefetch, metavar="SIZE", help="of each loader (default %(default)s)")
     parser.add_argument("--batches", type=int, default=usual.most_batches, metavar="N", help="a loader takes at most")
+    parser.add_argument("--streams", type=int, default=usual.streams, metavar="N", help="of each loader, one after the other")
     parser.add_argument("--processes", type=int, default=usual.processes, metavar="N", help="default %(default)s")
     parser.add_argument("--loaders", type=int, default=usual.loaders, metavar="N", help="in each process")
     parser.add_argument("--protection", choices=("clear", "sealed", "curve"), default=usual.protection)
@@ -60,6 +61,7 @@ def _settings(told: argparse.Namespace) -> Settings:
         message_size=told.message_size,
         prefetch=told.prefetch,
         most_batches=told.batches,
+        streams=told.streams,
         processes=told.processes,
         loaders=told.loaders,
         protection=told.protection,

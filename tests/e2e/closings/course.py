@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 
 from emlio.benchmarks.link.choice import open_link
@@ -78,6 +79,7 @@ class Settings:
         message_size: what the daemon fills messages to.
         prefetch: the window of each loader.
         most_batches: a loader takes one to so many and closes.
+        streams: a loader begins its stream so often before it closes, each time from its own state: that closes all lanes, too.
         processes: rank processes.
         loaders: in each of them.
         protection: clear, sealed or curve.
@@ -98,6 +100,7 @@ class Settings:
     message_size: str = "64KiB"
     prefetch: str = "1MiB"
     most_batches: int = 6
+    streams: int = 1
     processes: int = 2
     loaders: int = 4
     protection: str = "clear"
@@ -112,7 +115,8 @@ class Outcome:
     """What came of it.
 
     Attributes:
-        closings: of loaders that took at least one batch.
+        closings: of loaders and streams in mid-flow.
+        streams: how many of them were streams whose loader went on.
         endings: of rank processes or of the daemon, by this program's hand.
         records: that were taken and checked.
         seconds: of the main part.
@@ -122,6 +126,7 @@ class Outcome:
     """
 
     closings: int
+    streams: int
     endings: int
     records: int
     seconds: float
@@ -161,10 +166,9 @@ class _Rank:
         self.process = process
         self.counts = counts
 
-    def counted(self) -> tuple[int, int]:
-        """Closings and records so far."""
-        found = np.fromfile(self.counts, np.uint64).reshape(-1, 2).sum(axis=0)
-        return int(found[0]), int(found[1])
+    def counted(self) -> "npt.NDArray[np.int64]":
+        """Loaders closed, records and streams begun anew so far."""
+        return np.fromfile(self.counts, np.int64).reshape(-1, 3).sum(axis=0)
 
 
 def run_course(settings: Settings, folder: Path) -> Outcome:
@@ -182,7 +186,7 @@ class _Course:
         self._stack = stack
         self._troubles: list[str] = []
         self._ranks: list[_Rank] = []
-        self._ended = [0, 0]
+        self._ended = np.zeros(3, np.int64)
         self._endings = 0
         self._started = 0
         data = folder / "data"
@@ -237,7 +241,7 @@ class _Course:
         self._go_on_until(at_first[0] + settings.closings, settings.seconds)
         seconds = time.monotonic() - begun
         self._end_ranks()
-        closings, records = self._counted()
+        closings, records, streams = self._counted()
         if before is not None and not self._troubles:
             after = self._held_at_rest()
         if before is not None and after is not None:
@@ -249,6 +253,7 @@ class _Course:
             self._troubles.append("the daemon wrote a traceback")
         return Outcome(
             closings=closings,
+            streams=streams,
             endings=self._endings,
             records=records,
             seconds=seconds,
@@ -257,9 +262,10 @@ class _Course:
             troubles=tuple(self._troubles),
         )
 
-    def _counted(self) -> tuple[int, int]:
-        counted = [rank.counted() for rank in self._ranks]
-        return self._ended[0] + sum(one[0] for one in counted), self._ended[1] + sum(one[1] for one in counted)
+    def _counted(self) -> tuple[int, int, int]:
+        """Loaders and streams that were closed in mid-flow, records, and how many of the first were streams only."""
+        loaders, records, streams = sum((rank.counted() for rank in self._ranks), self._ended).tolist()
+        return loaders + streams, records, streams
 
     def _go_on_until(self, wanted: int, seconds: float) -> None:
         """Have ranks run until so many closings are reached, or endings where the daemon ends."""
@@ -268,7 +274,7 @@ class _Course:
         settings = self._settings
         end = time.monotonic() + seconds
         self._ranks = [self._start_rank() for _ in range(settings.processes)]
-        moved, seen, next_end = time.monotonic(), (0, 0), time.monotonic() + self._draw_delay()
+        moved, seen, next_end = time.monotonic(), (0, 0, 0), time.monotonic() + self._draw_delay()
         while True:
             self._look_after()
             counted = self._counted()
@@ -319,13 +325,14 @@ class _Course:
         settings = self._settings
         self._started += 1
         counts = self._folder / f"counts-{self._started}"
-        np.zeros((settings.loaders, 2), np.uint64).tofile(counts)
+        np.zeros((settings.loaders, 3), np.int64).tofile(counts)
         told = {
             "address": self._daemon.address("data"),
             "records": str(self._folder / "records.npy"),
             "counts": str(counts),
             "loaders": settings.loaders,
             "closes": not settings.ending.of_daemon,
+            "streams": settings.streams,
             "most_batches": settings.most_batches,
             "seed": f"{settings.seed} {self._started}",
             "options": {
@@ -341,8 +348,7 @@ class _Course:
         return _Rank(process, counts)
 
     def _forget(self, rank: _Rank) -> None:
-        closings, records = rank.counted()
-        self._ended = [self._ended[0] + closings, self._ended[1] + records]
+        self._ended = self._ended + rank.counted()
         self._ranks.remove(rank)
         rank.counts.unlink()
 

@@ -22,6 +22,7 @@ from emlio import EmlioLoader
 __all__ = ["main"]
 
 _MOST_PAUSE_S = 0.005
+_PAUSES = 0.5
 _LOOK_EVERY_S = 0.1
 _SHUFFLES = ("global", "shard", "block")
 
@@ -37,29 +38,49 @@ def _check(batch: dict[str, Any], right: "npt.NDArray[np.uint8]", seen: "npt.NDA
     seen[ids] = True
 
 
-def _take(loader: EmlioLoader, most: int | None, right: "npt.NDArray[np.uint8]", count: Any, ended: Any) -> None:
-    """Take so many batches, or all of epoch after epoch until the end."""
-    left = most
-    while not ended.is_set():
-        seen = np.zeros(len(right), bool)
-        for batch in loader:
-            _check(batch, right, seen)
-            count[1] += len(batch["__id__"])
-            left = None if left is None else left - 1
-            if left == 0 or ended.is_set():
-                return
-        if not seen.all():
-            raise AssertionError(f"{np.count_nonzero(~seen)} records did not come in an epoch")
+class _Taking:
+    """What one loader gave, over all its streams."""
+
+    def __init__(self, loader: EmlioLoader, right: "npt.NDArray[np.uint8]", count: Any, ended: threading.Event) -> None:
+        self._loader = loader
+        self._right = right
+        self._count = count
+        self._ended = ended
+        self._seen = np.zeros(len(right), bool)
+
+    def take(self, most: int | None) -> None:
+        """Take so many batches, or all of epoch after epoch until the end."""
+        taken = 0
+        while not self._ended.is_set():
+            for batch in self._loader:
+                _check(batch, self._right, self._seen)
+                self._count[1] += len(batch["__id__"])
+                taken += 1
+                if taken == most or self._ended.is_set():
+                    return
+            if not self._seen.all():
+                raise AssertionError(f"{np.count_nonzero(~self._seen)} records did not come in an epoch")
+            self._seen[:] = False
+
+    def go_on(self) -> None:
+        """Go on from the loader's own state, with another stream."""
+        self._loader.load_state_dict(self._loader.state_dict())
+        self._count[2] += 1
 
 
-def _loop(told: dict[str, Any], number: int, right: Any, count: Any, ended: Any) -> None:
+def _loop(told: dict[str, Any], number: int, right: Any, count: Any, ended: threading.Event) -> None:
     draw = random.Random(f"{told['seed']} {number}")
     while not ended.is_set():
-        most = draw.randint(1, told["most_batches"]) if told["closes"] else None
         options = {**told["options"], "shuffle": draw.choice(_SHUFFLES), "seed": draw.randrange(1 << 30)}
         with EmlioLoader(told["address"], rank=0, world_size=1, raw=True, ids=True, to="numpy", **options) as loader:
-            _take(loader, most, right, count, ended)
-            if draw.random() < 0.5:
+            taking = _Taking(loader, right, count, ended)
+            for stream in range(told["streams"]):
+                if ended.is_set():
+                    break
+                if stream:
+                    taking.go_on()
+                taking.take(draw.randint(1, told["most_batches"]) if told["closes"] else None)
+            if draw.random() < _PAUSES:
                 time.sleep(draw.uniform(0.0, _MOST_PAUSE_S))
         count[0] += 1
 
@@ -74,7 +95,7 @@ def main(told: dict[str, Any]) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: told_to_end.append(number))
     right = np.load(told["records"], mmap_mode="r")
     # Counts lie in a file of their own: they are there also when this process is killed.
-    counts = np.memmap(told["counts"], np.uint64, "r+", shape=(told["loaders"], 2))
+    counts = np.memmap(told["counts"], np.uint64, "r+", shape=(told["loaders"], 3))
     failures: list[str] = []
 
     def run(number: int) -> None:
