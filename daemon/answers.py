@@ -4,6 +4,11 @@ Covers: the welcome to a dataset, what an error of a stream is called on the wir
 (emlio.daemon.control).
 """
 
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+
 from emlio import __version__
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.library import ServedDataset
@@ -12,17 +17,33 @@ from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Fault, Welcome
 from emlio.wire.limits import MAX_LANES
 
-__all__ = ["fault_of", "welcome_to"]
+__all__ = ["Identity", "fault_of", "welcome_to"]
 
 _MISSING_NAMED = 16
 
 
-def welcome_to(served: ServedDataset, config: DaemonConfig, *, session: int, daemon: str, protection: str) -> Welcome:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a daemon says it is.
+
+    Attributes:
+        name: for people. Containers may have the same host name and number of the process.
+        process: drawn, so that no other daemon has the same, and none that is started here later.
+    """
+
+    name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    process: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+def welcome_to(
+    served: ServedDataset, config: DaemonConfig, *, session: int, daemon: Identity, protection: str
+) -> Welcome:
     """The first answer of a session."""
     missing = served.dataset.missing
     return Welcome(
         session=session,
-        daemon=daemon,
+        daemon=daemon.name,
+        process=daemon.process,
         software=__version__,
         shards=len(served.rows),
         records=served.catalog.records,

@@ -6,9 +6,7 @@ data.
 """
 
 import logging
-import os
 import secrets
-import socket
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -17,7 +15,7 @@ from pathlib import Path
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.admission import Admission
-from emlio.daemon.answers import fault_of, welcome_to
+from emlio.daemon.answers import Identity, fault_of, welcome_to
 from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
 from emlio.daemon.client import Client
 from emlio.daemon.complaints import Complaints
@@ -109,7 +107,7 @@ class Control:
         self._drain_until_ns = 0
         self._stop = False
         self._complaints = Complaints(_LOG)
-        self._name = f"{socket.gethostname()}-{os.getpid()}"
+        self._identity = Identity()
 
     @property
     def endpoint(self) -> str:
@@ -301,7 +299,9 @@ class Control:
             self._decide(self._claims.gone(identity))
             return
         served, protection = admitted.served, admitted.protection
-        welcome = welcome_to(served, self._config, session=self._next_session, daemon=self._name, protection=protection)
+        welcome = welcome_to(
+            served, self._config, session=self._next_session, daemon=self._identity, protection=protection
+        )
         self._next_session += 1
         machine = DaemonSession(
             hello=hello,

@@ -169,8 +169,17 @@ class Agreement:
         )
 
 
-def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
-    """Join the holdings; raises `DatasetError` where they contradict each other or leave shards out."""
+def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[int] | None = None) -> Agreement:
+    """Join the holdings.
+
+    Args:
+        config: of the loader.
+        holdings: what there is.
+        numbers: the stream of each; their places in the list, where None.
+
+    Raises:
+        DatasetError: they contradict each other or leave shards out.
+    """
     merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
     _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
     spec = PlanSpec(
@@ -181,8 +190,9 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding]) -> Agreement:
         drop_last=config.drop_last,
         pad=config.pad,
     )
-    # Owners are numbered by the sorted names, streams by the order of the address.
-    number_of = {holding.peer: number for number, holding in enumerate(holdings)}
+    # Owners are numbered by the sorted names.
+    given = range(len(holdings)) if numbers is None else numbers
+    number_of = {holding.peer: number for number, holding in zip(given, holdings, strict=True)}
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
     return Agreement(

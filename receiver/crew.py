@@ -3,9 +3,9 @@
 Recovery is always the same act. A daemon with which anything is wrong is hung up on and called again; when it has agreed to the
 plan, its stream is opened at the first place that is missing. Meanwhile daemons that hold copies of its shards open theirs there.
 
-Covers: greeting, offering the plan, losing a daemon, calling it again, giving it up, adding and removing. Used by the receive
-thread only. Does not cover: the rules of a conversation (emlio.session.rank), who sends what (emlio.receiver.flow), data
-(emlio.receiver.intake), sockets.
+Covers: greeting, offering the plan, losing a daemon, calling it again, giving it up. Used by the receive thread only. Does not
+cover: the rules of a conversation (emlio.session.rank), which daemons there are (emlio.receiver.membership), who sends what
+(emlio.receiver.flow), data (emlio.receiver.intake), sockets.
 """
 
 import logging
@@ -16,14 +16,18 @@ from uuid import uuid4
 
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
-from emlio.receiver.address import Peer
-from emlio.receiver.agreement import Agreement, Holding, agree
+from emlio.receiver.agreement import Agreement, Holding
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.flow import Flow
 from emlio.receiver.greeting import greeting
+from emlio.receiver.loss_words import farewell, what_follows
+from emlio.receiver.membership import Membership
+from emlio.receiver.names import Target
+from emlio.receiver.quorum import Quorum
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.retry import Retry, is_for_the_user, may_pass
 from emlio.receiver.source import Source, Sources
+from emlio.receiver.stream_numbers import StreamNumbers
 from emlio.receiver.transport import Network
 from emlio.session.instructions import (
     Agreed,
@@ -40,7 +44,7 @@ from emlio.session.instructions import (
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
 from emlio.units import format_duration
-from emlio.wire.control import decode_control, encode_control
+from emlio.wire.control import Welcome, decode_control, encode_control
 
 __all__ = ["Crew"]
 
@@ -61,80 +65,111 @@ class Crew:
     def __init__(
         self,
         config: LoaderConfig,
-        peers: Sequence[Peer],
+        targets: Sequence[Target],
         network: Network,
         clock: Clock,
         here: Holding | None,
         on_answer: Callable[[int, SizesCame | EnergyCame], None],
+        on_trouble: Callable[[], None] = lambda: None,
+        on_free: Callable[[int], None] = lambda _: None,
     ) -> None:
         """See the class.
 
         Args:
             config: what the loader was told.
-            peers: the daemons it begins with.
+            targets: the daemons it begins with.
             network: makes sockets.
             clock: for deadlines.
             here: what lies on this host.
             on_answer: hears a daemon's answer about sizes or energy, with the number of its stream.
+            on_trouble: told when a daemon is not where it was, or was thought to be.
+            on_free: told of a stream's number that another daemon may get.
         """
         self.sources = Sources()
         self.flow = Flow(config, clock, self.sources, self.stream_names, self.carry_out, self.guard)
         self.losses = 0
-        self.local_number = len(peers)
+        self.local_number = len(targets)
         self._config = config
-        self._peers = peers
+        self._targets = targets
         self._network = network
         self._clock = clock
-        self._here = here
         self._on_answer = on_answer
         self._chances = random.Random(uuid4().int)
         self._client = uuid4().hex
-        # Numbers are never given twice: a daemon that is added gets the next one.
-        self._names = [f"daemon {peer}" for peer in peers]
-        if here is not None:
-            self._names.append(f"directory {here.peer}")
+        self._on_trouble = on_trouble
+        self._quorum = Quorum(config, self.sources, here, self.local_number)
+        names = [f"daemon {target.peer}" for target in targets]
+        self._numbers = StreamNumbers(names if here is None else [*names, f"directory {here.peer}"])
+        self._membership = Membership(
+            self.sources,
+            self.flow,
+            self._numbers,
+            call=self._call,
+            call_again=self._call_again,
+            lose=self.lose,
+            dismiss=self._dismiss,
+            on_free=on_free,
+        )
 
     def stream_names(self) -> Sequence[str]:
-        """A name for every stream there ever was, by its number."""
-        return self._names
+        """A name for every stream, by its number."""
+        return self._numbers.names
 
     # ---- the beginning --------------------------------------------------------------------------------------------
 
     def greet(self) -> None:
         """Call all daemons; with none, the plan follows from what lies here."""
-        for number, peer in enumerate(self._peers):
-            self._call(number, peer)
-        if not len(self.sources):
-            self._propose()
+        self._quorum.begin(self._clock.monotonic_ns())
+        for number, target in enumerate(self._targets):
+            self._call(number, target)
+        self._propose()
 
     @property
     def all_agreed(self) -> bool:
-        """Whether there is a plan, and every daemon has agreed to it once."""
+        """Whether there is a plan, and every daemon has agreed to it once, but for those that nobody waits for."""
         return self.flow.agreement is not None and all(
-            source.agreed or source.retry is not None for source in self.sources
+            source.agreed or source.late or source.retry is not None for source in self.sources
         )
 
-    def _call(self, number: int, peer: Peer) -> Source:
+    def _call(self, number: int, target: Target) -> Source:
         now_ns = self._clock.monotonic_ns()
-        machine = RankSession(peer=str(peer), timeout_ns=self._config.heartbeat_ns)
-        source = Source(number, peer, machine, self._network, self._config.trust.credentials(peer))
-        source.called_ns = now_ns
+        machine = RankSession(peer=str(target.peer), timeout_ns=self._config.heartbeat_ns)
+        source = Source(number, target, machine, self._network, self._config.trust, now_ns)
         self.sources.add(source)
-        self.carry_out(source, source.machine.greet(greeting(self._config, self._client, peer), now_ns))
+        self._greet(source, now_ns)
         return source
 
+    def _call_again(self, source: Source) -> None:
+        """Begin another conversation with it."""
+        now_ns = self._clock.monotonic_ns()
+        answer_ns = self._config.heartbeat_ns
+        if source.retry is not None:
+            answer_ns = source.retry.answer_within_ns(answer_ns, self._config.timeout_ns)
+            source.retry.try_now(now_ns)
+        machine = RankSession(peer=source.machine.peer, timeout_ns=answer_ns, clocks=source.machine.clocks)
+        source.call_again(machine, now_ns)
+        self._greet(source, now_ns)
+
+    def _greet(self, source: Source, now_ns: int) -> None:
+        # A client of its own for each: two that turn out to be one daemon's must not end each other there.
+        hello = greeting(self._config, f"{self._client}-{source.number}", source.peer)
+        self.carry_out(source, source.machine.greet(hello, now_ns))
+
     def _propose(self) -> None:
-        """Offer the plan, once every daemon has said what it holds."""
-        holdings = [source.holding for source in self.sources if source.holding is not None]
-        if len(holdings) < len(self.sources):
+        """Offer the plan, once enough daemons have said what they hold."""
+        now_ns = self._clock.monotonic_ns()
+        agreement = self._quorum.agreement(now_ns) if self.flow.agreement is None else None
+        if agreement is None:
             return
-        if self._here is not None:
-            holdings.append(self._here)
-        agreement = agree(self._config, holdings)
         self.flow.settle(agreement)
         for source in self.sources:
             if source.machine.state is RankState.LISTED:
                 self._offer(source, agreement)
+            elif source.holding is None:
+                source.late = True
+                shards = len(agreement.plan.catalog.shards)
+                text = "the daemon at %s does not answer and is not waited for: others hold all %d shards; it may join later"
+                _LOG.warning(text, source.peer, shards)
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         offer = agreement.offer(source.machine.session)
@@ -152,7 +187,10 @@ class Crew:
                 message = decode_control(data)
             except RemoteProtocolError as error:
                 raise RemoteProtocolError(f"the daemon at {source.machine.peer}: {error}") from error
-            self.carry_out(source, source.machine.receive(message, self._clock.monotonic_ns()))
+            instructions = source.machine.receive(message, self._clock.monotonic_ns())
+            if isinstance(message, Welcome) and not self._membership.meet(source):
+                return
+            self.carry_out(source, instructions)
         if news is not None and not source.link.closed:
             reason = self._config.trust.reason(source.clearest(news), source.peer)
             if reason is not None:
@@ -162,9 +200,11 @@ class Crew:
     def tick(self, *, hungry: bool) -> None:
         """Time has passed: ping, notice silence, call again, give up; with `hungry`, the user waits for a batch."""
         now_ns = self._clock.monotonic_ns()
+        self._propose()
         for source in self.sources:
             if source.retry is not None:
                 self._try_again(source, source.retry, now_ns)
+            source.contact.find_way(now_ns)
             if not source.link.closed:
                 self.guard(source, partial(self._tick, source, now_ns))
         self.flow.watch(now_ns, hungry=hungry)
@@ -179,6 +219,8 @@ class Crew:
     def deadline_ns(self, *, hungry: bool) -> int | None:
         """When `tick` must be called at the latest."""
         found = [self.sources.deadline_ns(), self.flow.deadline_ns(hungry=hungry)]
+        if self.flow.agreement is None:
+            found.append(self._quorum.deadline_ns(self._clock.monotonic_ns()))
         for source in self.sources:
             if source.retry is not None:
                 found += [source.retry.due_ns, source.retry.lost_ns + self._config.timeout_ns]
@@ -191,7 +233,7 @@ class Crew:
         for instruction in instructions:
             match instruction:
                 case Send(message=message):
-                    source.link.send(encode_control(message))
+                    source.contact.send(message)
                 case Listed(rows=rows, missing=missing):
                     count = source.machine.welcome.missing_count if source.machine.welcome is not None else 0
                     held = Holding(peer=source.machine.peer, rows=rows, missing=missing, missing_count=count)
@@ -239,7 +281,7 @@ class Crew:
         if retry is not None or source.late:
             source.late = False
             self.flow.share_out(also=source)
-            self._release()
+            self._membership.release()
 
     # ---- losing a daemon ------------------------------------------------------------------------------------------
 
@@ -272,6 +314,8 @@ class Crew:
 
     def lose(self, source: Source, error: EmlioError) -> None:
         """A daemon failed: hang up, have others send its part, and call again."""
+        error = source.clearer(error)
+        self._on_trouble()
         knew_it = source.agreed or source.late or (source.retry is not None and source.holding is not None)
         if not knew_it and is_for_the_user(error, source.retry):
             raise error
@@ -302,82 +346,30 @@ class Crew:
         self.flow.share_out()
         if is_news:
             what = "lost" if was_here else "not here"
-            _LOG.warning("the daemon at %s is %s: %s; %s", source.machine.peer, what, error, self._what_follows(source))
+            _LOG.warning(
+                "the daemon at %s is %s: %s; %s",
+                source.machine.peer,
+                what,
+                error,
+                what_follows(self._config, self.flow, source),
+            )
         else:
             _LOG.debug("the daemon at %s is still lost: %s", source.machine.peer, error)
-
-    def _what_follows(self, source: Source) -> str:
-        timeout = format_duration(self._config.timeout_ns)
-        if self.flow.agreement is None:
-            return f"it is called again, for {timeout} in all"
-        if not self.flow.needs(source):
-            return "others send its part" if source.holding is not None else "it is not needed"
-        return f"nobody else holds {self.flow.shards_of(source)}, so it must be back within {timeout}"
 
     def _try_again(self, source: Source, retry: Retry, now_ns: int) -> None:
         timeout_ns = self._config.timeout_ns
         if retry.due_ns is not None and now_ns >= retry.due_ns:
-            answer_ns = retry.answer_within_ns(self._config.heartbeat_ns, timeout_ns)
-            retry.try_now(now_ns)
-            source.call_again(RankSession(peer=source.machine.peer, timeout_ns=answer_ns, clocks=source.machine.clocks))
-            self.carry_out(source, source.machine.greet(greeting(self._config, self._client, source.peer), now_ns))
+            self._call_again(source)
         needed = self.flow.agreement is None or self.flow.needs(source)
         if needed and now_ns - retry.lost_ns >= timeout_ns:
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never was here, and says why, or something else is there
-            raise PeerLostError(self._farewell(source, retry))
+            raise PeerLostError(farewell(self._config, self.flow, self._quorum, source, retry))
 
-    def _farewell(self, source: Source, retry: Retry) -> str:
-        timeout = format_duration(self._config.timeout_ns)
-        last = f", the last: {retry.since}" if retry.since is not None else ""
-        attempts = f"in {retry.attempts} more attempts{last}"
-        if source.holding is None:
-            return (
-                f"the daemon at {source.machine.peer} must answer within {timeout}, no answer came; is emlio-daemon running "
-                f"there, and is the port reachable? ({retry.error}; then {attempts})"
-            )
-        return (
-            f"{retry.error}; it must come back within {timeout}, since nobody else sends {self.flow.shards_of(source)}, "
-            f"and did not {attempts}; {self.flow.position()}"
-        )
-
-    # ---- those that come and go -----------------------------------------------------------------------------------
-
-    def change(self, peers: Sequence[Peer]) -> None:
-        """From now on these are the daemons: new ones are called, others released once nothing is theirs alone."""
-        known = {source.peer: source for source in self.sources}
-        for peer in peers:
-            if peer in known:
-                known[peer].leaving = False
-            else:
-                self._names.append(f"daemon {peer}")
-                source = self._call(len(self._names) - 1, peer)
-                source.late = True
-                _LOG.info("the daemon at %s is added", peer)
-        for source in self.sources:
-            if source.peer not in peers:
-                source.leaving = True
-        self._release()
-
-    def _release(self) -> None:
-        for source in list(self.sources):
-            if not source.leaving or self.flow.agreement is None:
-                continue
-            without = self.flow.agreement.left(source.peer_name)
-            # Those that hold the rest must be here, or the removal of a daemon would be its loss.
-            if without is None or not self._is_covered(source, without):
-                continue
-            self.flow.agreement = without
-            self.sources.remove(source)
-            self._dismiss(source)
-            _LOG.info("the daemon at %s is released", source.machine.peer)
-            self.flow.share_out()
-
-    def _is_covered(self, source: Source, without: Agreement) -> bool:
-        here = {other.peer_name for other in self.sources if other is not source and other.is_here}
-        here.update(without.here)
-        return not source.is_here or all(not here.isdisjoint(names) for names in without.holdings.holders)
+    def change(self, targets: Sequence[Target]) -> None:
+        """From now on these are the daemons."""
+        self._membership.change(targets)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 

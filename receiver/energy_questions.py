@@ -157,7 +157,7 @@ class EnergyQuestions:
 
     def _put(self, question: _Question) -> None:
         source: Source | None = self._crew.sources.number(question.number)
-        if source is None:
+        if source is None or source.peer_name != question.daemon:
             question.end("the daemon was released before it answered")
             return
         if not source.is_here:

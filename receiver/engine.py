@@ -19,7 +19,7 @@ from emlio.energy.clocks import ClockFit
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import Plan
 from emlio.reading.course import StreamPosition
-from emlio.receiver.address import Address, Peer
+from emlio.receiver.address import Address
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.crew import Crew
 from emlio.receiver.daemon_energy import DaemonEnergy
@@ -28,7 +28,7 @@ from emlio.receiver.energy_questions import EnergyQuestions
 from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
-from emlio.receiver.names import NameWatch, daemons_at
+from emlio.receiver.names import NameWatch, Target, daemons_at
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.questions import Questions
 from emlio.receiver.record_sizes import RecordSizes
@@ -85,8 +85,10 @@ class Engine:
         self._over = False  # nobody but those who call hears calls any more
         here = self._local.holding if self._local is not None else None
         self._names = NameWatch(self._change_soon)
-        peers = daemons_at(config.address.peers)
-        self._crew = Crew(config, peers, self._network, clock, here, self._hear_answer)
+        self._targets = daemons_at(config.address.peers)
+        self._crew = Crew(
+            config, self._targets, self._network, clock, here, self._hear_answer, self._names.hurry, self._intake.forget
+        )
         self._questions = Questions(self._crew, self._local)
         self._energy = EnergyQuestions(self._crew, clock)
         self._energy_asker = EnergyAsker(self._crew, self._energy, self._call)
@@ -96,6 +98,7 @@ class Engine:
 
     def start(self) -> Plan:
         """Connect, and return the plan all daemons agree to."""
+        self._names.watch(self._config.address.peers, self._targets)
         self._thread.start()
         # The machines have their own deadlines; this one only catches a thread that died.
         if not self._ready.wait(2 * self._config.timeout_ns / 1e9 + _ANSWER_S):
@@ -104,7 +107,6 @@ class Engine:
             raise self._error
         if self._crew.flow.agreement is None:
             raise PeerLostError("the receive thread ended before there was a plan")
-        self._names.watch(self._config.address.peers, [source.peer for source in self._crew.sources])
         return self._crew.flow.agreement.plan
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
@@ -128,12 +130,12 @@ class Engine:
         self._names.watch(address.peers, meant)
         self._change_soon(meant)
 
-    def _change_soon(self, peers: tuple[Peer, ...]) -> None:
-        self._call(lambda: self._change(peers))
+    def _change_soon(self, targets: tuple[Target, ...]) -> None:
+        self._call(lambda: self._change(targets))
 
-    def _change(self, peers: tuple[Peer, ...]) -> None:
+    def _change(self, targets: tuple[Target, ...]) -> None:
         if not self._stop and self._error is None:
-            self._crew.change(peers)
+            self._crew.change(targets)
 
     @property
     def recoveries(self) -> tuple[int, int, int]:

@@ -292,6 +292,11 @@ class Flow:
         self._lent = {shard: loan for shard, loan in self._lent.items() if loan[1] != source.peer_name}
         self._impatience.forgive(source.number)
 
+    def forget(self, source: Source) -> None:
+        """It is released: nothing is held against it any more, nor against the next one of its number."""
+        self.forgive(source)
+        self._forbidden = {(name, shard) for name, shard in self._forbidden if name != source.peer_name}
+
     def _others(self, source: Source, shard: int) -> list[Source]:
         """The daemons that are here and could send the shard instead."""
         if self.agreement is None:

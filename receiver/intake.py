@@ -88,6 +88,10 @@ class Intake:
         self._pending.clear()
         self._whole_bytes = 0
 
+    def forget(self, stream: int) -> None:
+        """Another daemon may send under this number: what was held against the one before says nothing of it."""
+        self._blamed = {(blamed, shard) for blamed, shard in self._blamed if blamed != stream}
+
     def delivered(self, generation: int, size_bytes: int) -> None:
         """The user got a batch."""
         self._delivered.append((generation, size_bytes))

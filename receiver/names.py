@@ -1,51 +1,100 @@
-"""Names of hosts that stand for several daemons, looked up now and again.
+"""Names of hosts: the daemons that they stand for, the addresses of each, looked up now and again.
 
 A name with several addresses means a daemon at each. Who runs daemons behind such a name adds and removes them there, and loaders
-follow without being told. A name with one address stays a name: the network looks it up whenever it connects.
+follow without being told. A name with one address of each family means one daemon that may be reached by either.
 
-Covers: what a name means now, a thread that notices when that changes. Does not cover: calling daemons (emlio.receiver.crew).
+Covers: what a name means now, a thread that notices when that changes. Does not cover: calling daemons (emlio.receiver.crew), at
+which of its addresses one is called (emlio.receiver.routes), several that turn out to be one (emlio.receiver.membership).
 """
 
 import ipaddress
 import logging
 import socket
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Condition, Thread
 
 from emlio.receiver.address import Peer
 
-__all__ = ["NameWatch", "addresses_of", "daemons_at"]
+__all__ = ["NameWatch", "Target", "addresses_of", "daemons_at"]
 
 _LOG = logging.getLogger("emlio.receiver")
 _EVERY_S = 10.0
+_SOON_S = 1.0
+_HURRY_S = 15.0
+"""A daemon that was lost may be somewhere else now: for so long after each failure its name is looked up every second."""
+
 _CLOSE_S = 0.5
 """A look-up cannot be interrupted; the thread ends by itself after it, and nobody need wait for that."""
 
+_MOST_WAYS = 8
+_LOCALHOST = ("127.0.0.1", "::1")
+"""Known without asking anybody. Daemons listen at the first unless they are told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A daemon that the loader was told of, by its own address or by a name.
+
+    Attributes:
+        peer: what it is called.
+        ways: the addresses to reach it at, in the order to try them; none where the name is not known.
+        trouble: why it is not.
+    """
+
+    peer: Peer
+    ways: tuple[Peer, ...]
+    trouble: str = ""
+
 
 def addresses_of(host: str) -> tuple[str, ...]:
-    """The addresses of a host, of one family, sorted; none where it is not known."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        _LOG.debug("the name %s cannot be looked up: %s", host, error)
-        return ()
-    # One daemon with addresses of both families must not be taken for two.
-    for family in (socket.AF_INET, socket.AF_INET6):
-        addresses = sorted({str(address[0]) for kind, _, _, _, address in found if kind == family})
-        if addresses:
-            return tuple(addresses)
-    return ()
+    """The addresses of a host, of both families.
+
+    Raises:
+        OSError: it is not known.
+    """
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    kinds = (socket.AF_INET, socket.AF_INET6)
+    return tuple(dict.fromkeys(str(address[0]) for kind, _, _, _, address in found if kind in kinds))
 
 
-def daemons_at(peers: Sequence[Peer], look_up: Callable[[str], Sequence[str]] = addresses_of) -> tuple[Peer, ...]:
-    """The daemons that these addresses stand for, each once."""
-    found: dict[Peer, None] = {}
+def daemons_at(peers: Sequence[Peer], look_up: Callable[[str], Sequence[str]] | None = None) -> tuple[Target, ...]:
+    """The daemons that these addresses stand for, each once; waits for the names to be looked up.
+
+    Args:
+        peers: what the loader was told.
+        look_up: the addresses of a host; `OSError` or none where it is not known. By default the system's.
+    """
+    found: dict[Peer, Target] = {}
     for peer in peers:
-        addresses = look_up(peer.host) if _is_name(peer.host) else ()
-        meant = [replace(peer, host=address) for address in addresses] if len(addresses) > 1 else [peer]
-        found.update(dict.fromkeys(meant))
-    return tuple(found)
+        for target in _targets(peer, look_up or addresses_of):
+            found.setdefault(target.peer, target)
+    return tuple(found.values())
+
+
+def _targets(peer: Peer, look_up: Callable[[str], Sequence[str]]) -> list[Target]:
+    if not _is_name(peer.host):
+        hosts = _LOCALHOST if peer.host == "localhost" else (peer.host,)
+        return [Target(peer=peer, ways=tuple(replace(peer, host=host) for host in hosts))]
+    try:
+        addresses = look_up(peer.host)
+        trouble = "" if addresses else "it has no address"
+    except (OSError, UnicodeError) as error:  # UnicodeError: it is too long to be a name, or has an empty part
+        addresses, trouble = (), str(error)
+    if trouble:
+        _LOG.debug("the name %s cannot be looked up: %s", peer.host, trouble)
+        return [Target(peer=peer, ways=(), trouble=trouble)]
+    # The fourth family is tried first: it is the one that a daemon listens at which was told 0.0.0.0.
+    fours = [replace(peer, host=host) for host in sorted({host for host in addresses if ":" not in host})]
+    sixes = [replace(peer, host=host) for host in sorted({host for host in addresses if ":" in host})]
+    daemons = fours or sixes
+    if len(daemons) == 1:
+        return [Target(peer=peer, ways=(*daemons, *(way for way in sixes if way not in daemons))[:_MOST_WAYS])]
+    if len(fours) == len(sixes):
+        # As many of both: daemons with one of each. It does not matter whether these two belong together.
+        return [Target(peer=four, ways=(four, six)) for four, six in zip(fours, sixes, strict=True)]
+    return [Target(peer=daemon, ways=(daemon,)) for daemon in daemons]
 
 
 def _is_name(host: str) -> bool:
@@ -61,44 +110,49 @@ class NameWatch:
 
     def __init__(
         self,
-        on_change: Callable[[tuple[Peer, ...]], None],
+        on_change: Callable[[tuple[Target, ...]], None],
         *,
-        look_up: Callable[[str], Sequence[str]] = addresses_of,
+        look_up: Callable[[str], Sequence[str]] | None = None,
         every_s: float | None = None,
     ) -> None:
         """See the class.
 
         Args:
-            on_change: told the daemons when they are others than before, from the thread.
-            look_up: the addresses of a host.
-            every_s: seconds from one look to the next; ten by default.
+            on_change: told the daemons when they or their addresses are others than before, from the thread.
+            look_up: see `daemons_at`.
+            every_s: seconds from one look to the next; ten by default, and one for a while after `hurry`.
         """
         self._on_change = on_change
         self._look_up = look_up
         self._every_s = _EVERY_S if every_s is None else every_s
         self._changed = Condition()
         self._peers: tuple[Peer, ...] = ()
-        self._meant: tuple[Peer, ...] = ()
+        self._meant: tuple[Target, ...] = ()
+        self._hurried = False
+        self._hurry_until = 0.0
         self._closed = False
         self._thread = Thread(target=self._run, name="emlio-names", daemon=True)
 
-    def watch(self, peers: Sequence[Peer], meant: Sequence[Peer]) -> None:
+    def watch(self, peers: Sequence[Peer], meant: Sequence[Target]) -> None:
         """From now on look these up; `meant` is what they stand for now."""
         with self._changed:
             self._peers, self._meant = tuple(peers), tuple(meant)
         if any(_is_name(peer.host) for peer in peers) and self._thread.ident is None:
             self._thread.start()
 
-    def _run(self) -> None:
-        while True:
+    def hurry(self) -> None:
+        """A daemon does not answer where it was: look whether its name means another place now."""
+        if self._thread.ident is not None and not self._hurried:
             with self._changed:
-                if self._changed.wait_for(lambda: self._closed, self._every_s):
-                    return
+                self._hurried = True
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        known: dict[str, tuple[str, ...]] = {}
+        while self._pause():
+            with self._changed:
                 peers, before = self._peers, self._meant
-            found = {peer.host: tuple(self._look_up(peer.host)) for peer in peers if _is_name(peer.host)}
-            if not all(found.values()):
-                continue  # a name that cannot be looked up for a while must not send daemons away
-            meant = daemons_at(peers, found.__getitem__)
+            meant = daemons_at(peers, lambda host: self._known(host, known))
             with self._changed:
                 if self._closed:
                     return
@@ -106,6 +160,30 @@ class NameWatch:
                     continue
                 self._meant = meant
             self._on_change(meant)
+
+    def _pause(self) -> bool:
+        """Wait until it is time for the next look; false at the end."""
+        with self._changed:
+            unknown = any(target.trouble for target in self._meant)
+            if unknown or time.monotonic() < self._hurry_until:
+                self._changed.wait_for(lambda: self._closed, min(_SOON_S, self._every_s))
+            else:
+                self._changed.wait_for(lambda: self._closed or self._hurried, self._every_s)
+            if self._hurried:
+                self._hurried, self._hurry_until = False, time.monotonic() + _HURRY_S
+            return not self._closed
+
+    def _known(self, host: str, known: dict[str, tuple[str, ...]]) -> Sequence[str]:
+        """Its addresses now; where it cannot be looked up for a while the last ones, so that nobody is sent away."""
+        try:
+            found = tuple((self._look_up or addresses_of)(host))
+        except (OSError, UnicodeError):
+            if host not in known:
+                raise
+            return known[host]
+        if found:
+            known[host] = found
+        return known.get(host, ())
 
     def close(self) -> None:
         """End the thread. Closing again does nothing."""

@@ -8,22 +8,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from emlio.errors import EmlioError
+from emlio.errors import EmlioError, PeerLostError
 from emlio.keys.curve import KeyPair
 from emlio.keys.key import SecretKey
-from emlio.receiver.address import Peer
 from emlio.receiver.agreement import Holding
+from emlio.receiver.contact import Contact
 from emlio.receiver.intake import Message
 from emlio.receiver.lanes import are_enough, lanes_each, lanes_to_reserve
+from emlio.receiver.names import Target
 from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.retry import Retry
 from emlio.receiver.transport import (
     ControlLink,
-    Credentials,
     Lane,
     LinkEvent,
     Network,
 )
+from emlio.receiver.trust import Trust
 from emlio.session.instructions import LanesReserved, StreamOpened
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
@@ -76,8 +77,10 @@ class Source:
     """A daemon. Used by the receive thread only.
 
     Attributes:
-        number: its place in the address, which is also its stream's number.
+        number: its stream's number.
         machine: the conversation.
+        peer: what it is called.
+        contact: how it is called.
         holding: what it says it holds, once it has.
         agreed: whether it agreed to the plan.
         owned: (shards,) which shards it sends.
@@ -98,11 +101,15 @@ class Source:
     """
 
     def __init__(
-        self, number: int, peer: Peer, machine: RankSession, network: Network, credentials: Credentials | None
+        self, number: int, target: Target, machine: RankSession, network: Network, trust: Trust, now_ns: int
     ) -> None:
         self.number = number
+        self.peer = target.peer
         self.machine = machine
-        self.link: ControlLink = network.control(peer.endpoint(), credentials)
+        self._network = network
+        self._trust = trust
+        self.contact = Contact(target, network, trust, now_ns)
+        self.called_ns = now_ns
         self.retry: Retry | None = None
         self.unfit: EmlioError | None = None
         self.holding: Holding | None = None
@@ -112,7 +119,6 @@ class Source:
         self.received_bytes = 0
         self.farewell: EmlioError | None = None
         self.farewell_ns = 0
-        self.called_ns = 0
         self.moved_ns = 0
         self.furthest = (0, -1)
         self.patience_ns = 0
@@ -121,10 +127,6 @@ class Source:
         self.late = False
         self.leaving = False
         self.in_vain = 0
-        self.peer = peer
-        self._network = network
-        self._credentials = credentials
-        self._clue: LinkEvent | None = None
         self._reserved: list[Lane] = []
         self._reserved_for = 0
 
@@ -139,25 +141,40 @@ class Source:
         return self.agreed and self.retry is None and self.unfit is None and self.farewell is None
 
     @property
+    def is_heard(self) -> bool:
+        """Whether it has answered in the conversation that goes on."""
+        return self.machine.welcome is not None and not self.link.closed and self.machine.state is not RankState.OVER
+
+    @property
     def holds_back(self) -> bool:
         """Whether it could send more than there is room for."""
         return any(tap.held is not None for tap in self.taps)
 
-    def call_again(self, machine: RankSession) -> None:
-        """Begin a new conversation on a new connection."""
+    @property
+    def link(self) -> ControlLink:
+        """The control connection."""
+        return self.contact.link
+
+    def call_again(self, machine: RankSession, now_ns: int) -> None:
+        """Begin a new conversation on a new connection, at the next address if the one in use did not answer."""
+        same = self.machine.welcome is not None
         self.machine = machine
         self.agreed = False
         self.farewell = None
-        self.link = self._network.control(self.peer.endpoint(), self._credentials)
+        self.contact.call(now_ns, same=same)
 
     def clearest(self, news: LinkEvent) -> LinkEvent:
-        """The same, or what a failed handshake said more clearly before: libzmq does not tell each time why one failed."""
-        if self.agreed:
-            self._clue = None
-        if self.agreed or news is LinkEvent.BROKEN:
-            return news
-        self._clue = news if self._clue is None else max(self._clue, news, key=lambda event: event.value)
-        return self._clue
+        """See `Contact`."""
+        return self.contact.clearest(news, agreed=self.agreed)
+
+    def clearer(self, error: EmlioError) -> EmlioError:
+        """The same, or why it could not be called at all."""
+        obstacle = self.obstacle() if isinstance(error, PeerLostError) else ""
+        return PeerLostError(f"the daemon at {self.peer} must be reachable: {obstacle}") if obstacle else error
+
+    def obstacle(self) -> str:
+        """What keeps it from being called, in words; "" where it was called and does not answer."""
+        return self.contact.obstacle() if self.machine.welcome is None else ""
 
     def may_be_silent_ns(self, first_ns: int, longest_ns: int) -> int:
         """How long it may be silent. One that is lost again before it sent anything may only be slow: it gets twice as long."""
@@ -201,7 +218,8 @@ class Source:
             lane.close()
 
     def _lane(self, port: int, number: int, secret: bytes) -> Lane:
-        endpoint, credentials = self.peer.endpoint(port), self._credentials
+        way = self.contact.way
+        endpoint, credentials = way.endpoint(port), self._trust.credentials(way)
         if credentials is not None and self._protection == CURVE:
             own = KeyPair.of(SecretKey(raw=lane_key(secret, number)))
             return self._network.lane(endpoint, b"", Credentials(pair=own, daemon=credentials.daemon))
@@ -307,8 +325,9 @@ class Sources:
 
     def deadline_ns(self) -> int | None:
         """When the first of the conversations must be looked after at the latest."""
-        deadlines = [deadline for source in self._all if (deadline := source.machine.deadline_ns()) is not None]
-        return min(deadlines, default=None)
+        deadlines = [source.machine.deadline_ns() for source in self._all]
+        deadlines += [source.contact.deadline_ns() for source in self._all]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def reports(self) -> tuple[int, int]:
         """Nanoseconds that the daemons' streams were blocked by full lanes, and starved by slow reading."""

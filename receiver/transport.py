@@ -70,17 +70,24 @@ _LINK_EVENTS: dict[int, LinkEvent] = {
 }
 
 
-_STEPS = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_STEPS = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED
 _ROUND_TRIP_AT = slice(68, 72)
 """Of Linux's tcp_info, where tcpi_rtt lies: microseconds, and since nothing else was sent, those of the handshake."""
 
 
 class ControlLink:
-    """A DEALER connected to one daemon, and what libzmq tells of its connection."""
+    """A DEALER connected to one daemon, and what libzmq tells of its connection.
+
+    Attributes:
+        connected: whether TCP ever connected it.
+        refused: whether the other end, or the network, said no before that; libzmq tries again by itself.
+    """
 
     def __init__(self, socket: "zmq.Socket[bytes]", events: "zmq.Socket[bytes]") -> None:
         self.socket = socket
         self.events = events
+        self.connected = False
+        self.refused = False
         self._called_ns = time.monotonic_ns()
         self._round_trip_ns: int | None = None
         self._greeted = False
@@ -91,7 +98,10 @@ class ControlLink:
         while not self.closed and self.events.poll(0):
             told = recv_monitor_message(self.events, zmq.DONTWAIT)
             event: int = told["event"]
-            if event == zmq.EVENT_CONNECTED:
+            if event == zmq.EVENT_CONNECT_RETRIED:
+                self.refused = True
+            elif event == zmq.EVENT_CONNECTED:
+                self.connected = True
                 self._round_trip_ns = _round_trip_ns(told["value"], most_ns=time.monotonic_ns() - self._called_ns)
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._greeted = True
@@ -172,8 +182,8 @@ class Network:
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
-    def control(self, endpoint: str, credentials: Credentials | None) -> ControlLink:
-        """Connect to a daemon's control port; it need not be there yet."""
+    def control(self, endpoint: str | None, credentials: Credentials | None) -> ControlLink:
+        """Connect to a daemon's control port; it need not be there yet, and without an endpoint nobody is called."""
         socket = self._new(zmq.DEALER, MAX_CONTROL_BYTES)
         if credentials is not None:
             _show(socket, credentials)
@@ -181,7 +191,8 @@ class Network:
         events = socket.get_monitor_socket(sum(_LINK_EVENTS) | _STEPS, f"inproc://link-{self._links}")
         link = ControlLink(socket, events)
         try:
-            self._connect(socket, endpoint)
+            if endpoint is not None:
+                self._connect(socket, endpoint)
         except ConfigError:
             link.close()
             raise

@@ -13,7 +13,7 @@ from emlio.errors import DatasetError
 from emlio.shards.folder import Folder, Kind, must_be_file
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 
-__all__ = ["Discovery", "discover", "numbered_shard", "open_folder"]
+__all__ = ["Discovery", "discover", "numbered_family", "numbered_shard", "open_folder"]
 
 _EXTENSION = re.compile(r"\.(?:tfrecords?|tfrec|tfr)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzip|zlib|zst)$", re.IGNORECASE)
@@ -92,6 +92,14 @@ def numbered_shard(name: str) -> tuple[int, int] | None:
     if match is None or int(match["index"]) >= int(match["count"]):
         return None
     return int(match["index"]), int(match["count"])
+
+
+def numbered_family(name: str) -> str | None:
+    """What all shards of such a name's dataset have in common, "train-*-of-01024.tfrecord"; None for other names."""
+    match = _NUMBERED.fullmatch(name)
+    if match is None or numbered_shard(name) is None:
+        return None
+    return f"{match['stem']}-*-of-{match['count']}{match['extension']}"
 
 
 def _unreadable(directory: Path, error: OSError) -> DatasetError:

@@ -123,6 +123,7 @@ class Welcome(_Message, frozen=True, kw_only=True):
     max_lanes: Count
     protection: Name = "clear"
     rows: Rows = []
+    process: Name = ""  # drawn when the daemon starts: addresses at which it is the same lead to one daemon
 
 
 class ShardsRequest(_Message, frozen=True, kw_only=True):

@@ -21,7 +21,11 @@ class SimulatedControl:
         endpoint: the daemon's.
         identity: the connection's, as the daemon sees it; another one after it connected again.
         up, down: what is under way.
+        connected, refused: see `emlio.receiver.transport.ControlLink`.
     """
+
+    connected = True
+    refused = False
 
     def __init__(self, network: "SimulatedNetwork", endpoint: str) -> None:
         self.endpoint = endpoint

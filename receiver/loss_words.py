@@ -1,0 +1,41 @@
+"""What a user is told of a daemon that is lost, or was never here.
+
+Covers: the words. Pure. Does not cover: when they are said (emlio.receiver.crew), single errors (emlio.session.rank).
+"""
+
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.flow import Flow
+from emlio.receiver.quorum import Quorum
+from emlio.receiver.retry import Retry
+from emlio.receiver.source import Source
+from emlio.units import format_duration
+
+__all__ = ["farewell", "what_follows"]
+
+
+def what_follows(config: LoaderConfig, flow: Flow, source: Source) -> str:
+    """What is done about its loss."""
+    timeout = format_duration(config.timeout_ns)
+    if flow.agreement is None:
+        return f"it is called again, for {timeout} in all"
+    if not flow.needs(source):
+        return "others send its part" if source.holding is not None else "it is not needed"
+    return f"nobody else holds {flow.shards_of(source)}, so it must be back within {timeout}"
+
+
+def farewell(config: LoaderConfig, flow: Flow, quorum: Quorum, source: Source, retry: Retry) -> str:
+    """Why the job ends."""
+    timeout = format_duration(config.timeout_ns)
+    last = f", the last: {retry.since}" if retry.since is not None else ""
+    attempts = f"in {retry.attempts} more attempts{last}"
+    if source.holding is None:
+        why = quorum.doubt()
+        return (
+            f"the daemon at {source.peer} must answer within {timeout}, {source.obstacle() or 'no answer came'}; is emlio-daemon "
+            f"running there, and is the port reachable? ({retry.error}; then {attempts})"
+            + (f" It may hold what nobody else does: {why}" if why else "")
+        )
+    return (
+        f"{retry.error}; it must come back within {timeout}, since nobody else sends {flow.shards_of(source)}, "
+        f"and did not {attempts}; {flow.position()}"
+    )
