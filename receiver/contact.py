@@ -34,6 +34,7 @@ class Contact:
         self._network = network
         self._trust = trust
         self._said: list[bytes] = []
+        self._was_refused = False
         self._clue: LinkEvent | None = None
         self.link: ControlLink = self._connect(self.routes.begin(now_ns, same=False))
 
@@ -45,6 +46,7 @@ class Contact:
     def call(self, now_ns: int, *, same: bool) -> None:
         """Connect anew, at the address in use or, if that is not to be the `same`, at the next one."""
         self._said.clear()
+        self._note_refusal()
         self.link = self._connect(self.routes.begin(now_ns, same=same))
 
     def find_way(self, now_ns: int) -> None:
@@ -54,6 +56,7 @@ class Contact:
         way = self.routes.turn(now_ns, refused=self.link.refused)
         if way is None:
             return
+        self._note_refusal()
         self._network.forget(self.link)
         self.link.close()
         self.link = self._connect(way)
@@ -105,9 +108,12 @@ class Contact:
         trouble = next((one.trouble for one in self.targets.values() if one.trouble), "")
         if trouble and not self.routes.ways:
             return f"the host name {self._peer.host!r} is not known ({trouble})"
-        if self.link.refused and not self.link.connected:
+        if (self.link.refused or self._was_refused) and not self.link.connected:
             return "connections are refused, or no route leads there"
         return ""
+
+    def _note_refusal(self) -> None:
+        self._was_refused = self.link.refused and not self.link.connected
 
     def _connect(self, way: Peer | None) -> ControlLink:
         if way is None:

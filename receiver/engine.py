@@ -28,7 +28,7 @@ from emlio.receiver.energy_questions import EnergyQuestions
 from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
-from emlio.receiver.names import NameWatch, Target, daemons_at
+from emlio.receiver.names import NameWatch, Target
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.questions import Questions
 from emlio.receiver.record_sizes import RecordSizes
@@ -85,7 +85,7 @@ class Engine:
         self._over = False  # nobody but those who call hears calls any more
         here = self._local.holding if self._local is not None else None
         self._names = NameWatch(self._change_soon)
-        self._targets = daemons_at(config.address.peers)
+        self._targets = self._names.look(config.address.peers)
         self._crew = Crew(
             config, self._targets, self._network, clock, here, self._hear_answer, self._names.hurry, self._intake.forget
         )
@@ -126,7 +126,7 @@ class Engine:
 
     def use(self, address: Address) -> None:
         """From now on its daemons are those to ask."""
-        meant = daemons_at(address.peers)
+        meant = self._names.look(address.peers)
         self._names.watch(address.peers, meant)
         self._change_soon(meant)
 

@@ -126,6 +126,7 @@ class NameWatch:
         self._look_up = look_up
         self._every_s = _EVERY_S if every_s is None else every_s
         self._changed = Condition()
+        self._known: dict[str, tuple[str, ...]] = {}
         self._peers: tuple[Peer, ...] = ()
         self._meant: tuple[Target, ...] = ()
         self._hurried = False
@@ -133,10 +134,16 @@ class NameWatch:
         self._closed = False
         self._thread = Thread(target=self._run, name="emlio-names", daemon=True)
 
+    def look(self, peers: Sequence[Peer]) -> tuple[Target, ...]:
+        """What these stand for now; waits for the names to be looked up."""
+        return daemons_at(peers, self._addresses)
+
     def watch(self, peers: Sequence[Peer], meant: Sequence[Target]) -> None:
         """From now on look these up; `meant` is what they stand for now."""
+        hosts = {peer.host for peer in peers}
         with self._changed:
             self._peers, self._meant = tuple(peers), tuple(meant)
+            self._known = {host: found for host, found in self._known.items() if host in hosts}
         if any(_is_name(peer.host) for peer in peers) and self._thread.ident is None:
             self._thread.start()
 
@@ -148,11 +155,10 @@ class NameWatch:
                 self._changed.notify_all()
 
     def _run(self) -> None:
-        known: dict[str, tuple[str, ...]] = {}
         while self._pause():
             with self._changed:
                 peers, before = self._peers, self._meant
-            meant = daemons_at(peers, lambda host: self._known(host, known))
+            meant = self.look(peers)
             with self._changed:
                 if self._closed:
                     return
@@ -173,17 +179,18 @@ class NameWatch:
                 self._hurried, self._hurry_until = False, time.monotonic() + _HURRY_S
             return not self._closed
 
-    def _known(self, host: str, known: dict[str, tuple[str, ...]]) -> Sequence[str]:
+    def _addresses(self, host: str) -> Sequence[str]:
         """Its addresses now; where it cannot be looked up for a while the last ones, so that nobody is sent away."""
         try:
             found = tuple((self._look_up or addresses_of)(host))
         except (OSError, UnicodeError):
-            if host not in known:
+            found = ()
+            if host not in self._known:
                 raise
-            return known[host]
         if found:
-            known[host] = found
-        return known.get(host, ())
+            with self._changed:
+                self._known[host] = found
+        return found or self._known.get(host, ())
 
     def close(self) -> None:
         """End the thread. Closing again does nothing."""

@@ -20,6 +20,7 @@ from emlio.receiver.reorder import LaneOrder
 from emlio.receiver.retry import Retry
 from emlio.receiver.transport import (
     ControlLink,
+    Credentials,
     Lane,
     LinkEvent,
     Network,

@@ -62,9 +62,14 @@ def test_a_daemon_that_is_not_there_is_named_within_the_timeout() -> None:
     assert "is emlio-daemon running there" in str(got.value)
 
 
-def test_one_of_two_daemons_that_is_not_there_is_the_one_named(daemon: DaemonProcess) -> None:
-    port = unused_port()
-    with soon(), pytest.raises(PeerLostError, match=rf"the daemon at 127\.0\.0\.1:{port} must answer"):
+def test_one_of_two_daemons_that_is_not_there_is_the_one_named(small: Path, tmp_path: Path) -> None:
+    port, part = unused_port(), tmp_path / "part"
+    part.mkdir()
+    for path in small.iterdir():
+        if "00003" not in path.name:
+            (part / path.name).hardlink_to(path)
+    named = rf"the daemon at 127\.0\.0\.1:{port} must answer within 500 ms, connections are refused.*3 of 4 shards.*train-00003"
+    with DaemonProcess({"small": part}, folder=tmp_path) as daemon, soon(), pytest.raises(PeerLostError, match=named):
         load(f"emlio://{daemon.peer},127.0.0.1:{port}/small", timeout="500ms")
 
 

@@ -112,7 +112,7 @@ def test_a_change_is_told_once_with_the_daemons_there_are_now() -> None:
     told: Queue[tuple[Target, ...]] = Queue()
     watch = NameWatch(told.put, look_up=zone, every_s=0.001)
     try:
-        watch.watch([STORE], daemons_at([STORE], zone))
+        watch.watch([STORE], watch.look([STORE]))
         zone.known["store.example"] = ("10.0.0.2", "10.0.0.3")
         assert told.get(timeout=10) == each_alone("10.0.0.2", "10.0.0.3")
         zone.known["store.example"] = ("10.0.0.2",)
@@ -129,7 +129,7 @@ def test_a_loss_is_a_reason_to_look_before_it_is_time() -> None:
     told: Queue[tuple[Target, ...]] = Queue()
     watch = NameWatch(told.put, look_up=zone, every_s=3600)
     try:
-        watch.watch([STORE], daemons_at([STORE], zone))
+        watch.watch([STORE], watch.look([STORE]))
         zone.known["store.example"] = ("10.0.0.2",)
         watch.hurry()
         assert told.get(timeout=10) == (by(STORE, "10.0.0.2"),)
@@ -142,7 +142,7 @@ def test_a_name_that_becomes_known_is_told_soon_whatever_became_of_the_others() 
     told: Queue[tuple[Target, ...]] = Queue()
     watch = NameWatch(told.put, look_up=zone, every_s=3600)
     try:
-        watch.watch([STORE, ALONE], daemons_at([STORE, ALONE], zone))
+        watch.watch([STORE, ALONE], watch.look([STORE, ALONE]))
         zone.known = {"alone.example": ("10.0.0.3",)}
         known = told.get(timeout=10)
         assert known[1] == by(ALONE, "10.0.0.3")
@@ -162,7 +162,7 @@ def test_a_name_that_is_not_known_for_a_while_sends_nobody_away() -> None:
 
     watch = NameWatch(told.put, look_up=look_up, every_s=0.001)
     try:
-        watch.watch([STORE], daemons_at([STORE], zone))
+        watch.watch([STORE], watch.look([STORE]))
         zone.known.clear()
         assert looks.wait(10)
         zone.known["store.example"] = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
@@ -174,6 +174,6 @@ def test_a_name_that_is_not_known_for_a_while_sends_nobody_away() -> None:
 def test_without_names_there_is_no_thread() -> None:
     zone = Zone()
     watch = NameWatch(lambda _: None, look_up=zone, every_s=0.001)
-    watch.watch([LITERAL], daemons_at([LITERAL], zone))
+    watch.watch([LITERAL], watch.look([LITERAL]))
     watch.close()
     assert zone.asked == []

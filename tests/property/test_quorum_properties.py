@@ -1,0 +1,93 @@
+"""All ranks come to one plan, whichever of the daemons were up when each of them began.
+
+Covers: what is held, in any way; every set of daemons that is taken for the whole. Does not cover: waiting (tests/integration/
+test_loader_quorum).
+"""
+
+from itertools import combinations
+from typing import Any
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from emlio.planner.order import Shuffle
+from emlio.receiver.address import Address
+from emlio.receiver.agreement import Holding, agree
+from emlio.receiver.completeness import why_not_whole
+from emlio.receiver.config import LoaderConfig
+from emlio.wire.control import ShardRow
+
+_CONFIG = LoaderConfig(
+    address=Address.parse("emlio://a:1/data"), batch_size=5, rows=5, shuffle=Shuffle.parse(True), seed=1, drop_last=False,
+    pad=False, rank=0, world_size=2, job="job", in_order=True, prefetch_bytes=1 << 20, timeout_ns=10**9, heartbeat_ns=10**9,
+    on_error="raise", verify="all",
+)  # fmt: skip
+_NAMED = 2
+"""So many missing shards a daemon names; the others it counts."""
+
+
+@st.composite
+def _datasets(draw: st.DrawFn) -> tuple[bool, list[str], list[Holding]]:
+    """Whether the names count, all shards, and who holds what of them."""
+    count, counts = draw(st.integers(1, 6)), draw(st.booleans())
+    names = [f"t-{number:05d}-of-{count:05d}.tfrecord" if counts else f"t{number}.tfrecord" for number in range(count)]
+    rows = {
+        name: ShardRow(name=name, records=3 + at, size_bytes=500 + at, digest=f"{at}") for at, name in enumerate(names)
+    }
+    parts = draw(st.lists(st.sets(st.sampled_from(names), min_size=1), min_size=1, max_size=4))
+    holdings: list[Holding] = []
+    for number, part in enumerate(parts):
+        # One without mappings knows only what the names say.
+        mapped = draw(st.booleans())
+        missing = [name for name in names if name not in part] if mapped or counts else []
+        holdings.append(
+            Holding(
+                peer=f"d{number}:1",
+                rows=tuple(rows[name] for name in sorted(part)),
+                missing=tuple(missing[:_NAMED]),
+                missing_count=len(missing),
+            )
+        )
+    return counts, names, holdings
+
+
+@given(_datasets())
+def test_any_daemons_that_are_taken_for_the_whole_lead_to_the_same_plan(
+    made: tuple[bool, list[str], list[Holding]],
+) -> None:
+    counts, names, holdings = made
+    found: set[tuple[Any, ...]] = set()
+    for some in range(1, len(holdings) + 1):
+        for subset in combinations(holdings, some):
+            held = {row.name for holding in subset for row in holding.rows}
+            if why_not_whole(subset):
+                assert held != set(names) or not counts, "where the names count them, all are known to be there"
+                continue
+            assert held == set(names)
+            plan = agree(_CONFIG, subset, range(7, 7 + some)).plan
+            found.add((plan.catalog.fingerprint, plan.digest, plan.catalog.shards))
+    event(f"plans: {len(found)}")
+    assert len(found) <= 1
+
+
+@given(_datasets(), st.randoms(use_true_random=False))
+def test_who_answers_first_does_not_matter(made: tuple[bool, list[str], list[Holding]], draw: Any) -> None:
+    _, _, holdings = made
+    shuffled = list(holdings)
+    draw.shuffle(shuffled)
+    assert bool(why_not_whole(holdings)) == bool(why_not_whole(shuffled))
+
+
+@given(_datasets(), st.integers(0, 3))
+def test_one_that_comes_late_joins_the_plan_that_the_others_made(
+    made: tuple[bool, list[str], list[Holding]], who: int
+) -> None:
+    _, _, holdings = made
+    late = holdings[who % len(holdings)]
+    others = [holding for holding in holdings if holding is not late]
+    if why_not_whole(others):
+        return
+    begun = agree(_CONFIG, others)
+    joined = begun.joined(late, 99)
+    assert (joined.plan.digest, joined.plan.catalog.shards) == (begun.plan.digest, begun.plan.catalog.shards)
+    assert joined.plan.digest == agree(_CONFIG, holdings).plan.digest
