@@ -1,0 +1,62 @@
+"""A name whose every look-up gives other addresses, thousands of times: nothing is lost, and nothing piles up.
+
+Covers: the receive thread's own code with simulated daemons; daemons that are released and added again, addresses where nobody is.
+Does not cover: look-ups (tests/unit/test_receiver_names).
+"""
+
+import random
+
+import pytest
+from simulated_job import SimulatedJob
+
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.receiver.address import Peer
+from emlio.receiver.names import Target
+
+_CHANGES = 1000
+_FOR_GOOD = 64
+"""Numbers of streams are given anew up to here, and then used again."""
+
+
+def _target(host: str) -> Target:
+    peer = Peer(host=host, port=5555)
+    return Target(peer=peer, ways=(peer,))
+
+
+@pytest.mark.parametrize("strangers", [0, 2], ids=["the same few", "always new ones"])
+def test_state_is_bounded_whatever_a_name_means_each_time(strangers: int) -> None:
+    draw = random.Random(4)
+    shards = tuple(ShardEntry(name=f"s{at}", records=40, size_bytes=960, digest=f"{at:032x}") for at in range(3))
+    spec = PlanSpec(seed=1, shuffle=Shuffle.parse(True), batch_size=4)
+    job = SimulatedJob(
+        plan=Plan(Catalog(shards=shards), spec), rank=0, holders=[[0, 1, 2, 3]] * len(shards), size=8, seed=5
+    )
+    engine = job._engine
+    crew = engine._crew
+    try:
+        crew.greet()
+        while not crew.all_agreed:
+            job._step(0)
+        engine.go_to(0, 0, 0)
+        seen: list[tuple[int, int]] = []
+        hosts = [daemon.host for daemon in job.daemons]
+        for change in range(_CHANGES):
+            some = draw.sample(hosts, draw.randint(1, 3))
+            some += [f"10.1.{change // 250}.{change % 250 + at}" for at in range(strangers)]
+            crew.change([_target(host) for host in some])
+            for _ in range(6):
+                job._step(0)
+                while job._handed.batches:
+                    batch = job._handed.batches.popleft()
+                    seen.append((batch.epoch, batch.step))
+                    engine.delivered(0, batch.size_bytes)
+            assert len(crew.sources) <= 4 + 3 * strangers + 8
+            assert len({source.number for source in crew.sources}) == len(crew.sources)
+        assert len(crew.stream_names()) <= (_FOR_GOOD if strangers else len(hosts))
+        assert sum(len(source.contact.targets) for source in crew.sources) <= 2 * len(crew.sources)
+        assert seen == sorted(set(seen)), "each batch once, in order"
+        assert len(seen) > _CHANGES / 10
+    finally:
+        engine.close()
