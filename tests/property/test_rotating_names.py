@@ -1,7 +1,7 @@
-"""A name whose every look-up gives other addresses, thousands of times: nothing is lost, and nothing piles up.
+"""A name whose every look-up gives other addresses, a thousand times: nothing is lost, and nothing piles up.
 
-Covers: the receive thread's own code with simulated daemons; daemons that are released and added again, addresses where nobody is.
-Does not cover: look-ups (tests/unit/test_receiver_names).
+Covers: the receive thread's own code with simulated daemons; daemons that are released and added again, addresses where nobody
+is. Does not cover: look-ups (tests/unit/test_receiver_names).
 """
 
 import random
@@ -46,7 +46,7 @@ def test_state_is_bounded_whatever_a_name_means_each_time(strangers: int) -> Non
             some = draw.sample(hosts, draw.randint(1, 3))
             some += [f"10.1.{change // 250}.{change % 250 + at}" for at in range(strangers)]
             crew.change([_target(host) for host in some])
-            for _ in range(6):
+            for _ in range(1 if change % 10 else 12):  # most answers are followed by others before they come to anything
                 job._step(0)
                 while job._handed.batches:
                     batch = job._handed.batches.popleft()
@@ -57,6 +57,6 @@ def test_state_is_bounded_whatever_a_name_means_each_time(strangers: int) -> Non
         assert len(crew.stream_names()) <= (_FOR_GOOD if strangers else len(hosts))
         assert sum(len(source.contact.targets) for source in crew.sources) <= 2 * len(crew.sources)
         assert seen == sorted(set(seen)), "each batch once, in order"
-        assert len(seen) > _CHANGES / 10
+        assert len(seen) > _CHANGES / 20
     finally:
         engine.close()
