@@ -43,6 +43,11 @@ class Contact:
         """The address in use."""
         return self.routes.way or self._peer
 
+    def leads_elsewhere(self) -> bool:
+        """At the address in use another daemon answers. Whether there are others at which this one may be."""
+        guessed = any(target.guessed for target in self.targets.values())
+        return self.routes.leads_elsewhere() and guessed
+
     def call(self, now_ns: int, *, same: bool) -> None:
         """Connect anew, at the address in use or, if that is not to be the `same`, at the next one."""
         self._said.clear()

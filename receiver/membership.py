@@ -124,7 +124,7 @@ class Membership:
             self._lose(dropped, PeerLostError(text))
             return kept is source
         self._dismiss(dropped)
-        if dropped.contact.routes.leads_elsewhere():
+        if dropped.contact.leads_elsewhere():
             self._call_again(dropped)
         else:
             _LOG.info("the daemon at %s is the one at %s: it is called there only", dropped.peer, kept.peer)

@@ -41,11 +41,13 @@ class Target:
         peer: what it is called.
         ways: the addresses to reach it at, in the order to try them; none where the name is not known.
         trouble: why it is not.
+        guessed: whether the ways are those of several daemons, and which belong together is a guess.
     """
 
     peer: Peer
     ways: tuple[Peer, ...]
     trouble: str = ""
+    guessed: bool = False
 
 
 def addresses_of(host: str) -> tuple[str, ...]:
@@ -92,8 +94,8 @@ def _targets(peer: Peer, look_up: Callable[[str], Sequence[str]]) -> list[Target
     if len(daemons) == 1:
         return [Target(peer=peer, ways=(*daemons, *(way for way in sixes if way not in daemons))[:_MOST_WAYS])]
     if len(fours) == len(sixes):
-        # As many of both: daemons with one of each. It does not matter whether these two belong together.
-        return [Target(peer=four, ways=(four, six)) for four, six in zip(fours, sixes, strict=True)]
+        # As many of both: daemons with one of each.
+        return [Target(peer=four, ways=(four, six), guessed=True) for four, six in zip(fours, sixes, strict=True)]
     return [Target(peer=daemon, ways=(daemon,)) for daemon in daemons]
 
 

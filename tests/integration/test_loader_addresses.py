@@ -119,6 +119,11 @@ def _silence(host: str, port: int) -> Iterator[None]:
         yield
 
 
+def _daemons(loader: EmlioLoader) -> int:
+    """How many daemons it has."""
+    return len(loader._engine.clocks())
+
+
 def _epoch(loader: EmlioLoader) -> list[int]:
     return sorted(identity for batch in loader for identity in batch["__id__"].tolist())
 
@@ -265,6 +270,29 @@ def test_an_address_that_is_added_later_does_not_disturb_the_daemon_that_is_ther
     assert (stats.lost_daemons, stats.reopened_streams) == (0, 0)
 
 
+@needs_six
+@pytest.mark.parametrize("named_first", [True, False])
+def test_a_daemon_that_is_named_in_two_ways_is_one_daemon(folder: Path, zone: _Zone, named_first: bool) -> None:
+    zone.known["store.example"] = [_SIX, _FOUR]
+    port = _free_port(_FOUR, _SIX)
+    names = ["store.example", _FOUR] if named_first else [_FOUR, "store.example"]
+    with _daemon(folder, _FOUR, port), _loader(f":{port},".join(names), port) as loader:
+        assert _epoch(loader) == list(range(_RECORDS))
+        assert (_daemons(loader), loader.stats().lost_daemons) == (1, 0)
+
+
+@needs_six
+def test_daemons_with_two_families_each_are_all_found_however_their_addresses_are_paired(
+    folder: Path, zone: _Zone
+) -> None:
+    """The first listens at its second address only, so it is paired with what is the other one's."""
+    zone.known["store.example"] = ["fd00::7", _SIX, _FOUR, _TWO]
+    port = _free_port(_FOUR, _TWO, _SIX)
+    with _daemon(folder, _TWO, port), _daemon(folder, _SIX, port), _loader("store.example", port) as loader:
+        assert _epoch(loader) == list(range(_RECORDS))
+        assert (_daemons(loader), loader.stats().lost_daemons) == (2, 0)
+
+
 def test_where_the_address_in_use_dies_the_daemon_is_called_at_its_other_one(folder: Path, zone: _Zone) -> None:
     zone.known["store.example"] = [_FOUR, _TWO]
     port = _free_port(_FOUR, _TWO)
@@ -288,4 +316,4 @@ def test_two_daemons_that_share_their_host_s_name_and_process_number_stay_two(fo
     port = _free_port(_FOUR, _TWO)
     with _daemon(folder, _FOUR, port), _daemon(folder, _TWO, port), _loader("store.example", port) as loader:
         assert _epoch(loader) == list(range(_RECORDS))
-        assert loader.stats().lanes == 2
+        assert _daemons(loader) == 2
