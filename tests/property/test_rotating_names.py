@@ -46,7 +46,9 @@ def test_state_is_bounded_whatever_a_name_means_each_time(strangers: int) -> Non
             some = draw.sample(hosts, draw.randint(1, 3))
             some += [f"10.1.{change // 250}.{change % 250 + at}" for at in range(strangers)]
             crew.change([_target(host) for host in some])
-            for _ in range(1 if change % 10 else 12):  # most answers are followed by others before they come to anything
+            for _ in range(
+                1 if change % 10 else 12
+            ):  # most answers are followed by others before they come to anything
                 job._step(0)
                 while job._handed.batches:
                     batch = job._handed.batches.popleft()
