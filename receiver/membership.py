@@ -117,11 +117,12 @@ class Membership:
             return True
         kept, dropped = sorted((source, twin), key=_standing)
         if dropped.holding is not None and self._flow.agreement is not None:
-            # It was another daemon once. It is let go when the one that is kept has agreed, if that holds what it did.
+            # It was another daemon once. It is let go, if others hold what it did.
             kept.contact.meant_by(dropped.contact.give_up_targets())
             dropped.leaving = True
             text = f"the daemon at {dropped.peer} must be another one than that at {kept.peer}; it is the same now"
             self._lose(dropped, PeerLostError(text))
+            self.release()
             return kept is source
         self._dismiss(dropped)
         if dropped.contact.leads_elsewhere():
