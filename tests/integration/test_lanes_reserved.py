@@ -24,7 +24,7 @@ from emlio.daemon.orders import Orders
 from emlio.daemon.service import Daemon
 from emlio.errors import PeerLostError
 from emlio.keys.folder import KeyFolder
-from emlio.receiver.crew import agree
+from emlio.receiver.agreement import agree
 from emlio.receiver.source import Source
 from emlio.session.states import RankState
 from emlio.testing.datasets import make_dataset
@@ -81,7 +81,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> Noted:
     monkeypatch.setattr(Source, "connect", connecting)
     monkeypatch.setattr(Source, "reserve", reserving)
     monkeypatch.setattr(Orders, "_on_reserved", answering)
-    monkeypatch.setattr("emlio.receiver.crew.agree", agreeing)
+    monkeypatch.setattr("emlio.receiver.quorum.agree", agreeing)
     monkeypatch.setattr("emlio.receiver.source.lanes_to_reserve", wanting)
     monkeypatch.setattr("emlio.receiver.flow.lanes_for", lambda *_: LANES)
     return noted

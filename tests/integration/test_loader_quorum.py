@@ -54,7 +54,7 @@ def _daemon(folder: Path, port: int = 0, host: str = "127.0.0.1") -> Iterator[in
 
 def _loader(*peers: "str | int", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {
-        "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "prefetch": "1MiB", "heartbeat": "500ms", "timeout": "60s",
+        "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "prefetch": "1MiB", "heartbeat": "1s", "timeout": "60s",
     }  # fmt: skip
     hosts = ",".join(f"127.0.0.1:{peer}" if isinstance(peer, int) else peer for peer in peers)
     return EmlioLoader(f"emlio://{hosts}/numbers", **(usual | options))
