@@ -1,16 +1,14 @@
 """Files that decide who may come in: read only if nobody else can have written them, written whole or not at all.
 
-Covers: owners and modes, links, size limits, new files that replace nothing, one writer at a time. Does not cover: what the files
-say (emlio.keys.key, allow_list, known_daemons).
+Covers: links, size limits, new files that replace nothing, one writer at a time. Does not cover: who owns what and may write
+to it (emlio.keys.owners), what the files say (emlio.keys.key, allow_list, known_daemons).
 
-Every error says what to type. The rules are those of sshd: a file, or a folder, that group or others may write to is not
-believed; what is secret they must not read either.
+Every error says what to type. What is secret nobody else must be able to read either.
 """
 
 import errno
 import fcntl
 import os
-import pwd
 import secrets
 import shlex
 import stat
@@ -20,6 +18,7 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 from emlio.keys.lines import MAX_TEXT_BYTES
+from emlio.keys.owners import check_above, check_owner, check_writers, this_process
 
 __all__ = [
     "check_folder",
@@ -32,7 +31,6 @@ __all__ = [
     "sole_writer",
 ]
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOCK = ".lock"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
@@ -44,13 +42,15 @@ def failed(path: Path, what: str, error: OSError) -> ConfigError:
 
 
 def check_folder(path: Path) -> None:
-    """Make sure that nobody else can add files to the folder.
+    """Make sure that nobody else can add files to the folder, or put another one in its place.
 
     Raises:
         ConfigError: somebody can, or it is no folder.
         FileNotFoundError: there is none.
     """
+    asker = this_process()
     try:
+        check_above(path, asker)
         found = path.stat()
     except FileNotFoundError:
         raise
@@ -58,7 +58,8 @@ def check_folder(path: Path) -> None:
         raise failed(path, "looked at", error) from error
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{path}: must be a folder, is something else")
-    _check_writers(path, found)
+    check_owner(path, found, asker)
+    check_writers(path, found)
 
 
 def make_folder(path: Path) -> None:
@@ -68,7 +69,9 @@ def make_folder(path: Path) -> None:
         ConfigError: it cannot be made, or others can write to it.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for above in reversed([above for above in path.parents if not above.is_dir()]):
+            # Not as the umask says: with the usual one of some systems the group could write there, and so nothing there counts.
+            above.mkdir(mode=0o755, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         check_folder(path)
     except OSError as error:
@@ -79,16 +82,19 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
     """The file's bytes; one byte more than files may have where it is too long.
 
     Args:
-        path: the file. A link to what is not secret is followed.
+        path: the file, in a folder that was checked. A link to what is not secret is followed, if nobody else can exchange that.
         secret: others must not be able to read it, and it must not be a link.
 
     Raises:
         ConfigError: it cannot be read, or must not be believed.
         FileNotFoundError: there is none.
     """
+    asker = this_process()
     # Without O_NONBLOCK a pipe in the file's place would hold us up until somebody writes to it.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if secret else 0)
     try:
+        if not secret and path.is_symlink():
+            check_above(path, asker)
         fd = os.open(path, flags)
     except FileNotFoundError:
         raise
@@ -100,14 +106,14 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{path}: must be a regular file, is something else")
-        _check_owner(path, found)
+        check_owner(path, found, asker)
         if secret and found.st_mode & _OTHERS:
             raise ConfigError(
                 f"{path}: nobody but its owner may read a secret key, its mode is {found.st_mode & 0o777:04o}. "
                 f"Type: chmod 600 {shlex.quote(str(path))}. If others may have read it, remove it and make a new one with: "
                 "emlio keygen"
             )
-        _check_writers(path, found)
+        check_writers(path, found)
         return _read_all(fd)
     except OSError as error:
         raise failed(path, "read", error) from error
@@ -123,30 +129,6 @@ def _read_all(fd: int) -> bytes:
             break
         data += piece
     return data
-
-
-def _check_owner(path: Path, found: os.stat_result) -> None:
-    user = os.geteuid()
-    if found.st_uid not in (user, 0):
-        raise ConfigError(
-            f"{path}: must belong to {'' if user == 0 else f'{_user(user)} or '}root, belongs to {_user(found.st_uid)}. "
-            f"Run this as {_user(found.st_uid)}, or type: chown {_user(user)} {shlex.quote(str(path))}"
-        )
-
-
-def _check_writers(path: Path, found: os.stat_result) -> None:
-    if found.st_mode & _OTHERS_WRITE:
-        raise ConfigError(
-            f"{path}: nobody but its owner may write to it, its mode is {found.st_mode & 0o777:04o}. "
-            f"Type: chmod go-w {shlex.quote(str(path))}"
-        )
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def put_file(path: Path, data: bytes, mode: int) -> None:

@@ -205,6 +205,27 @@ def test_a_file_of_somebody_else_lets_nobody_in(watched: Watched) -> None:
     assert "must belong to root, belongs to" in watched.folder.take_problems()[0]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to somebody else")
+def test_a_folder_of_somebody_else_lets_nobody_in(watched: Watched) -> None:
+    for folder in (watched.path, watched.path.parent):
+        os.chown(folder, 65534, -1)
+        assert watched.now() == []
+        assert f"{folder}: must belong to root" in watched.folder.take_problems()[0]
+        os.chown(folder, 0, -1)
+        assert watched.now() == ["one", "two"]
+
+
+def test_a_link_to_where_others_can_put_something_else_lets_nobody_in(watched: Watched, tmp_path: Path) -> None:
+    target = tmp_path / "open" / "target"
+    target.parent.mkdir()
+    target.write_bytes(ClientRule(name="x", key=THREE).text())
+    target.chmod(0o644)
+    target.parent.chmod(0o777)
+    watched.file("three").symlink_to(target)
+    assert watched.folder.changed() is None, "one and two are in as before"
+    assert f"{target.parent}: nobody but its owner may write to it" in watched.folder.take_problems()[0]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_cannot_be_read_lets_nobody_in(watched: Watched) -> None:
     watched.file("one").chmod(0)

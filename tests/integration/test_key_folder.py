@@ -146,6 +146,51 @@ def test_a_folder_that_others_can_write_to_is_refused(made: KeyFolder) -> None:
     assert made.pair()
 
 
+def test_a_folder_above_that_others_can_write_to_is_refused(made: KeyFolder) -> None:
+    above = made.path.parent
+    above.chmod(0o777)
+    for call in (made.pair, made.known_daemons, lambda: made.make("a"), lambda: made.allow("a", ONE)):
+        assert f"{above}: nobody but its owner may write to it, since {made.path} is found through it" in refusal(call)
+    above.chmod(0o1777)
+    assert made.pair(), "nobody else can rename what lies in a sticky folder"
+
+
+@as_root
+def test_a_folder_of_somebody_else_is_refused_and_so_is_one_in_a_folder_of_somebody_else(made: KeyFolder) -> None:
+    os.chown(made.path, NOBODY, -1)
+    for call in (made.pair, made.known_daemons, lambda: made.make("a"), lambda: made.allow("a", ONE)):
+        assert f"{made.path}: must belong to root, belongs to" in refusal(call)
+    os.chown(made.path, 0, -1)
+    os.chown(made.path.parent, NOBODY, -1)
+    for call in (made.pair, made.known_daemons, lambda: made.make("a"), lambda: made.allow("a", ONE)):
+        assert f"{made.path.parent}: must belong to root, since {made.path} is found through it" in refusal(call)
+    made.path.parent.chmod(0o1777)
+    assert f"{made.path.parent}: must belong to root, since" in refusal(made.pair)
+    os.chown(made.path.parent, 0, -1)
+    assert made.pair()
+
+
+def test_a_link_in_a_folder_that_others_can_write_to_is_refused_though_it_leads_to_a_sound_one(
+    made: KeyFolder, tmp_path: Path
+) -> None:
+    link = tmp_path / "links" / "emlio"
+    link.parent.mkdir()
+    link.symlink_to(made.path)
+    assert KeyFolder(link).pair() == made.pair()
+    link.parent.chmod(0o777)
+    assert f"{link.parent}: nobody but its owner may write to it" in refusal(KeyFolder(link).pair)
+
+
+def test_folders_above_that_are_made_can_be_written_to_by_the_user_alone_whatever_the_umask(folder: KeyFolder) -> None:
+    before = os.umask(0o002)
+    try:
+        assert folder.make("train1")
+    finally:
+        os.umask(before)
+    assert mode(folder.path.parent) == 0o755
+    assert mode(folder.path) == 0o700
+
+
 def test_a_link_is_no_secret_key(made: KeyFolder, tmp_path: Path) -> None:
     made.secret_path.rename(tmp_path / "elsewhere")
     made.secret_path.symlink_to(tmp_path / "elsewhere")

@@ -1,0 +1,204 @@
+"""Whether anybody else could have put a file or a folder where it is: its owner and mode, and those of all folders above it.
+
+Covers: the rules, on facts that are asked for one path at a time. Does not cover: reading and writing (emlio.keys.guarded_files).
+
+The rules are those of sshd's StrictModes: what is believed, and each folder on the way to it, belongs to the user or to root and
+can be written to by its owner alone. Who may write to a folder may put another one in the place of what lies in it. Above the
+user's own home nothing is looked at: who can exchange that has everything of the user's anyway.
+
+They are looser in two points. A folder above may be one like /tmp, which all may write to and which is sticky: there nobody but
+the owners of the folder and of what lies in it can rename that, and both are looked at. And in a container that does not know the
+host's root, a folder above may belong to an owner whom the kernel does not name.
+
+They are stricter in one. A link on the way is not taken for what it leads to: the folders that it lies in are looked at too.
+"""
+
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from emlio.errors import ConfigError
+
+__all__ = ["Asker", "check_above", "check_owner", "check_writers", "this_process", "unnamed_owner"]
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MOST_LINKS = 40  # as many as the kernel follows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Who asks, and how to learn what lies where.
+
+    Attributes:
+        user: whose own files are believed.
+        home: the user's; None where there is none.
+        unnamed: under which number the kernel shows owners that it does not name, if root outside may be among them; else None.
+        look: what lies at a path; does not follow links.
+        target: of a link.
+    """
+
+    user: int
+    home: str | None = None
+    unnamed: int | None = None
+    look: Callable[[str], os.stat_result] = os.lstat
+    target: Callable[[str], str] = os.readlink
+
+    def believes(self, owner: int) -> bool:
+        """Whether what belongs to this owner can be nobody else's doing."""
+        return owner in (self.user, 0)
+
+
+def this_process() -> Asker:
+    """The process's own user, on the real file system."""
+    return _process_of(os.geteuid())
+
+
+@cache  # a user's home is looked up over the network on some systems
+def _process_of(user: int) -> Asker:
+    try:
+        home = pwd.getpwuid(user).pw_dir
+    except KeyError:
+        home = ""
+    return Asker(user=user, home=home if os.path.isabs(home) else None, unnamed=_unnamed())
+
+
+def _unnamed() -> int | None:
+    try:
+        uid_map = Path("/proc/self/uid_map").read_text(encoding="ascii")
+        return unnamed_owner(uid_map, Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def unnamed_owner(uid_map: str, shown_as: str) -> int | None:
+    """The number that stands for owners outside of a user namespace, where root is one of them; None where root is known inside.
+
+    Args:
+        uid_map: /proc/self/uid_map: on each line the first user inside, who that is outside, and for how many that goes on.
+        shown_as: /proc/sys/kernel/overflowuid.
+    """
+    outside = [int(line.split()[1]) for line in uid_map.splitlines()]
+    return int(shown_as) if outside and 0 not in outside else None
+
+
+def check_owner(path: Path, found: os.stat_result, asker: Asker) -> None:
+    """Make sure that it belongs to the user or to root.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not asker.believes(found.st_uid):
+        raise ConfigError(
+            f"{path}: must belong to {_believed(asker)}, belongs to {_name(found.st_uid)}. "
+            f"Run this as {_name(found.st_uid)}, or type: chown {_name(asker.user)} {shlex.quote(str(path))}"
+        )
+
+
+def check_writers(path: Path, found: os.stat_result) -> None:
+    """Make sure that only its owner may write to it.
+
+    Raises:
+        ConfigError: group or others may.
+    """
+    if found.st_mode & _OTHERS_WRITE:
+        raise ConfigError(
+            f"{path}: nobody but its owner may write to it, its mode is {found.st_mode & 0o7777:04o}. "
+            f"Type: chmod go-w {shlex.quote(str(path))}"
+        )
+
+
+def check_above(path: Path, asker: Asker) -> None:
+    """Make sure that nobody else could have put what is at `path` there, or a link on the way to it.
+
+    Raises:
+        ConfigError: somebody could, or the links lead nowhere.
+        OSError: the system does not say, or there is nothing at `path`.
+    """
+    passed, end = _way(path, asker)
+    unchecked = _above_home(end, asker)
+    anybodys = False  # whether all may make entries in the last folder that was passed
+    for folder, found in passed:
+        if folder not in unchecked:
+            if not asker.believes(found.st_uid) and (anybodys or found.st_uid != asker.unnamed):
+                raise _foreign(folder, found, path, asker)
+            if _may_be_written(found) and not found.st_mode & stat.S_ISVTX:
+                raise _writable(folder, found, path, asker)
+        anybodys = _may_be_written(found)
+
+
+def _above_home(end: str, asker: Asker) -> set[str]:
+    """The folders above the user's home, where that holds what is asked about."""
+    if asker.home is None:
+        return set()
+    try:
+        _, home = _way(Path(asker.home), asker)
+    except (OSError, ConfigError):
+        return set()  # many services have none
+    if end != home and not end.startswith(home + os.sep):
+        return set()
+    return {str(folder) for name in (home, asker.home) for folder in Path(name).parents}
+
+
+def _way(wanted: Path, asker: Asker) -> tuple[list[tuple[str, os.stat_result]], str]:
+    """All that is passed on the way to a path, folders and links; and where that leads in the end, which is not among them."""
+    passed: list[tuple[str, os.stat_result]] = []
+    at, links = os.sep, 0
+    ahead = str(wanted.absolute()).split(os.sep)[::-1]
+    while ahead:
+        name = ahead.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            at = os.path.dirname(at)
+            continue
+        passed.append((at, asker.look(at)))
+        inside = os.path.join(at, name)
+        found = asker.look(inside)
+        if not stat.S_ISLNK(found.st_mode):
+            at = inside
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise ConfigError(f"{wanted}: must be a folder, is a link that leads nowhere")
+        passed.append((inside, found))
+        target = asker.target(inside)
+        ahead += target.split(os.sep)[::-1]
+        if os.path.isabs(target):
+            at = os.sep
+    return passed, at
+
+
+def _may_be_written(found: os.stat_result) -> bool:
+    """Whether others than the owner may; a link's mode says nothing."""
+    return not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & _OTHERS_WRITE)
+
+
+def _foreign(folder: str, found: os.stat_result, path: Path, asker: Asker) -> ConfigError:
+    return ConfigError(
+        f"{folder}: must belong to {_believed(asker)}, since {path} is found through it, belongs to {_name(found.st_uid)}. "
+        f"Keep keys in a folder that nobody but {_believed(asker)} can exchange"
+    )
+
+
+def _writable(folder: str, found: os.stat_result, path: Path, asker: Asker) -> ConfigError:
+    return ConfigError(
+        f"{folder}: nobody but its owner may write to it, since {path} is found through it, its mode is "
+        f"{found.st_mode & 0o7777:04o}. Type: chmod go-w {shlex.quote(folder)}, "
+        f"or keep keys in a folder that nobody but {_believed(asker)} can exchange"
+    )
+
+
+def _believed(asker: Asker) -> str:
+    return "root" if asker.user == 0 else f"{_name(asker.user)} or root"
+
+
+def _name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
