@@ -6,6 +6,9 @@ without a record it stumbles over. Does not cover: building it (emlio.receiver.d
 
 Counting: DALI runs batches before they are asked for, as many as its queue is deep. The loader counts a batch when its
 outputs are handed to the user, so a position saved meanwhile knows nothing of what is under way here.
+
+Interrupts: a signal's handler may raise in any call of the user's thread, also when DALI has done something and nobody knows. So
+it is noted that the pipeline is at work; a call that finds such a note gives what is under way to a new pipeline.
 """
 
 import time
@@ -24,13 +27,18 @@ from emlio.receiver.dali_graph import PipeOptions, build, build_for_one, name_ou
 from emlio.receiver.dali_inputs import Inputs
 from emlio.receiver.dali_probe import find_faults
 from emlio.receiver.decoded import Decoded
-from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.interrupts import interrupt_behind
+from emlio.receiver.iteration import Handed
+from emlio.receiver.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.torch_adapter import cuda_stream, from_dlpack
 
 __all__ = ["DaliPipe"]
 
 Draw = Callable[[Decoded, int], Any]
 """Random numbers for the records of a batch, so many for each."""
+
+Finish = Callable[[dict[str, Any], Decoded], dict[str, Any]]
+"""What the user gets, of a batch's outputs and its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +68,24 @@ class DaliPipe:
         waited_ns: for outputs, with the records at hand.
     """
 
-    def __init__(self, options: PipeOptions, policy: BadRecordPolicy, draw: Draw) -> None:
+    def __init__(self, options: PipeOptions, policy: BadRecordPolicy, draw: Draw, finish: Finish) -> None:
         """Build the pipeline.
 
         Args:
             options: what of.
             policy: what becomes of a record it cannot decode.
             draw: see `Draw`.
+            finish: see `Finish`.
         """
         self._options = options
         self._policy = policy
         self._draw = draw
+        self._finish = finish
         self._closed = False
-        self._fed: deque[_UnderWay] = deque()
-        self._waiting: deque[_UnderWay] = deque()
+        self._under_way: deque[_UnderWay] = deque()
+        self._fed = 0  # how many of them DALI has
+        self._at_work = False  # and perhaps has done it
+        self._untaken: MadeBatch | None = None  # under way, and perhaps still in the queue
         self._next: Sequence[Sequence[Any]] | None = None  # for the sources: what the coming run gets
         self._running: Sequence[Sequence[Any]] = ()
         self._number = -1
@@ -133,50 +145,80 @@ class DaliPipe:
 
     # ---- for the loader -------------------------------------------------------------------------------------------
 
-    def next(self, fetch: Callable[[], MadeBatch], ready: Callable[[], bool]) -> tuple[MadeBatch, Decoded]:
-        """The outputs of the next batch and the records they are of, with the pipeline's queue filled behind it.
+    def next(self, batches: MadeBatches, handed: Handed) -> MadeBatch:
+        """The next batch's outputs, finished, with the pipeline's queue filled behind it.
 
         Args:
-            fetch: gives the next batch of columns, waiting for it; what it raises comes out here.
-            ready: whether it would find one at once. A batch that is done does not wait for one that has not come.
+            batches: of columns; what they raise comes out here. A batch that is done does not wait for one that has not come.
+            handed: keeps the batch until it is counted.
         """
         try:
-            return self._next_batch(fetch, ready)
+            return self._next_batch(batches, handed)
         except IndexError as error:
             if self._closed:  # by another thread, which took the batches away
                 raise ClosedError("the loader was closed while a batch was made") from error
             raise
 
-    def _next_batch(self, fetch: Callable[[], MadeBatch], ready: Callable[[], bool]) -> tuple[MadeBatch, Decoded]:
+    def _next_batch(self, batches: MadeBatches, handed: Handed) -> MadeBatch:
+        if self._at_work:
+            self._start_over()
+        if self._untaken is not None:
+            batches.taken(self._untaken)
+            self._untaken = None
         while True:
-            while not self._fed or (len(self._fed) < self.depth and (self._waiting or ready())):
-                if not self._await_one(fetch):
+            while not self._fed or (self._fed < self.depth and (self._fed < len(self._under_way) or batches.ready)):
+                if not self._await_one(batches):
                     break
-                self._fed.append(self._waiting.popleft())
-                self._guarded(partial(self._run, self._fed[-1].decoded))
+                coming = self._under_way[self._fed]
+                self._at_work = True
+                self._fed += 1
+                self._guarded(partial(self._run, coming.decoded))
+                self._at_work = False
+            if not self._fed:
+                continue
             begun_ns = time.monotonic_ns()
-            outputs = self._guarded(self._outputs) if self._fed else None
+            self._at_work = True
+            outputs = self._guarded(self._outputs)
             self.waited_ns += time.monotonic_ns() - begun_ns
-            if outputs is not None:
-                done = self._fed.popleft()
-                return replace(done.batch, value=outputs, bad=done.decoded.bad), done.decoded
+            if outputs is None:
+                self._at_work = False
+                continue
+            done = self._under_way[0]
+            value = self._finish(outputs, done.decoded)
+            made = replace(done.batch, value=value, bad=done.decoded.bad)
+            # Signals are handled where a call ends, not between these.
+            handed.ready = made
+            del self._under_way[0]
+            self._fed -= 1
+            self._at_work = False
+            return made
 
-    def _await_one(self, fetch: Callable[[], MadeBatch]) -> bool:
+    def _await_one(self, batches: MadeBatches) -> bool:
         """Whether there is a batch to feed; what stands in the way of one is told once nothing is under way before it."""
         if self._closed:
             raise ClosedError("the loader was closed while a batch was waited for")
         try:
-            if not self._waiting:
-                batch = fetch()
-                self._waiting.append(_UnderWay(batch=batch, decoded=batch.value))
-            error = self._waiting[0].error
+            if self._fed >= len(self._under_way):
+                self._fetch(batches)
+            error = self._under_way[self._fed].error
             if error is not None:
                 raise error
-        except Exception:
+        except Exception as error:
+            _raise_interrupt(error)
             if self._fed:
                 return False
             raise
         return True
+
+    def _fetch(self, batches: MadeBatches) -> None:
+        batch = batches.first()
+        coming = [_UnderWay(batch=batch, decoded=batch.value)]
+        untaken = replace(batch, value=None)  # its columns are let go once DALI has them
+        # Signals are handled where a call ends, not between these.
+        self._under_way += coming
+        self._untaken = untaken
+        batches.taken(untaken)
+        self._untaken = None
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
         """What the pipeline gives; None if it failed and all that was under way is to be fed again."""
@@ -185,14 +227,11 @@ class DaliPipe:
         except Exception as error:  # whatever it is, the pipeline is done for; what to tell is found out
             if self._closed:
                 raise ClosedError("the loader was closed while a batch was made") from error
+            _raise_interrupt(error)
             # Who keeps the error must not keep the pipeline and its threads.
             clear_frames(error.__traceback__)
             self._recover(error)
             return None
-        except BaseException:
-            # An interrupt: whoever goes on after it must get the same batches.
-            self._start_over()
-            raise
 
     def _outputs(self) -> dict[str, Any]:
         pipe = self._pipe
@@ -230,24 +269,28 @@ class DaliPipe:
 
     def drop(self) -> None:
         """Leave the batches under way."""
-        self._waiting.clear()
+        fed, was_at_work = self._fed, self._at_work
+        nothing: deque[_UnderWay] = deque()
+        self._at_work = True
+        self._under_way, self._fed, self._untaken = nothing, 0, None
         try:
-            while self._fed:
-                self._fed.popleft()
-                self._pipe.share_outputs()
-                self._pipe.release_outputs()
-        except BaseException as error:
-            self._fed.clear()
-            self._rebuild()
-            if not isinstance(error, Exception):  # otherwise one of those that nobody wants cannot be decoded
-                raise
+            if was_at_work:
+                self._rebuild()
+            else:
+                for _ in range(fed):
+                    self._pipe.share_outputs()
+                    self._pipe.release_outputs()
+        except Exception as error:
+            _raise_interrupt(error)
+            self._rebuild()  # one of those that nobody wants cannot be decoded
+        self._at_work = False
 
     def close(self) -> None:
         """Let go of the pipeline and its threads."""
         self._closed = True
         self._pipe = None
-        self._fed.clear()
-        self._waiting.clear()
+        self._fed = 0
+        self._under_way.clear()
 
     # ---- a record it cannot decode --------------------------------------------------------------------------------
 
@@ -255,32 +298,38 @@ class DaliPipe:
         """A pipeline that failed cannot be used again."""
         self._pipe = None
         self._number = -1
-        if not self._closed:
+        self._next, self._running = None, ()
+        if self._closed:
+            return
+        try:
             self._pipe = self._build()
+        except ConfigError as error:
+            _raise_interrupt(error)
+            raise
 
     def _start_over(self) -> None:
         """All that was under way waits to be fed to a new pipeline."""
-        self._waiting.extendleft(reversed(self._fed))
-        self._fed.clear()
+        self._fed = 0
         self._rebuild()
+        self._at_work = False
 
     def _recover(self, error: Exception) -> None:
         """Find the batch that failed and deal with its records that cannot be decoded; feed all under way again.
 
         Which batch it was DALI does not say: its older executors fail for the one they are asked for, whichever was to blame.
         """
-        under_way = len(self._fed)
+        fed = self._fed
         self._start_over()
-        for number in range(under_way):
-            decoded = self._waiting[number].decoded
+        for number in range(fed):
+            decoded = self._under_way[number].decoded
             faults = find_faults(decoded, self._sources, partial(build_for_one, self._options))
             if faults:
-                self._waiting[number] = self._without(self._waiting[number], faults, error)
+                self._under_way[number] = self._without(self._under_way[number], faults, error)
                 return
         if not isinstance(error, EmlioError):
             cause, error = error, ConfigError(f"the pipeline failed, and with none of the records alone: {error}")
             error.__cause__ = cause
-        self._waiting[0] = replace(self._waiting[0], error=error)
+        self._under_way[0] = replace(self._under_way[0], error=error)
 
     def _without(self, failed: _UnderWay, faults: dict[int, str], error: Exception) -> _UnderWay:
         try:
@@ -289,3 +338,10 @@ class DaliPipe:
             told.__cause__ = error
             return replace(failed, error=told)
         return replace(failed, decoded=failed.decoded.take(places, len(faults)))
+
+
+def _raise_interrupt(error: Exception) -> None:
+    """What a signal's handler raised says nothing of the pipeline, whatever DALI made of it."""
+    interrupt = interrupt_behind(error)
+    if interrupt is not None:
+        raise interrupt

@@ -13,6 +13,7 @@ from emlio.energy.stages import CpuUse
 from emlio.receiver.energy_steps import DeviceSteps
 from emlio.receiver.energy_threads import CpuLook, look, used
 from emlio.receiver.energy_work import WorkLog
+from emlio.receiver.interrupts import is_interrupt
 
 __all__ = ["EpochNotes"]
 
@@ -66,7 +67,9 @@ class EpochNotes:
                 steps.handed()
             else:
                 steps.asked()
-        except Exception as error:  # noqa: BLE001  # whatever the device says to an event, no training ends for it
+        except Exception as error:  # whatever the device says to an event, no training ends for it
+            if is_interrupt(error):
+                raise
             self._lose_steps(error)
 
     def _lose_steps(self, error: Exception) -> None:
@@ -97,7 +100,9 @@ class EpochNotes:
             return
         try:
             self._device = self._steps.end()
-        except Exception as error:  # noqa: BLE001  # see _mark
+        except Exception as error:  # see _mark
+            if is_interrupt(error):
+                raise
             self._lose_steps(error)
 
     def finish(self, to_ns: int) -> CpuUse:

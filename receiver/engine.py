@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from threading import Event, Thread
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
@@ -20,6 +21,7 @@ from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import Plan
 from emlio.reading.course import StreamPosition
 from emlio.receiver.address import Address
+from emlio.receiver.bell import Bell
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.crew import Crew
 from emlio.receiver.daemon_energy import DaemonEnergy
@@ -79,7 +81,8 @@ class Engine:
                 raise
         keep_freed_memory(_KEPT_BYTES)
         self._calls: deque[Callable[[], None]] = deque()
-        self._ready = Event()
+        self._is_ready = False
+        self._ready = Bell()
         self._error: EmlioError | None = None
         self._stop = False
         self._over = False  # nobody but those who call hears calls any more
@@ -115,12 +118,15 @@ class Engine:
             self._intake.supply.begin()
         self._call(lambda: self._go_to(epoch, origin, generation))
 
-    def delivered(self, generation: int, size_bytes: int) -> None:
-        """The user got a batch."""
-        self._intake.delivered(generation, size_bytes)
+    def delivered(self, size_bytes: int) -> None:
+        """The user took a batch from the queue."""
         supply = self._intake.supply
         if supply is not None:
             supply.took(size_bytes, self._clock.monotonic_ns(), self._prefetch.hungers, self.round_trip_ns)
+        self.use_room()
+
+    def use_room(self) -> None:
+        """Have the receive thread go on, if it waits for room and the user gave some."""
         if self._intake.gives_room():
             self._waker.wake()
 
@@ -144,11 +150,11 @@ class Engine:
 
     def describe_wait(self) -> str:
         """What the next batch waits for, in words."""
-        answer: Future[str] = Future()
-        self._call(lambda: answer.set_result(self._describe_wait()))
+        answer: SimpleQueue[str] = SimpleQueue()
+        self._call(lambda: answer.put(self._describe_wait()))
         try:
-            return answer.result(_ANSWER_S)
-        except TimeoutError:
+            return answer.get(timeout=_ANSWER_S)
+        except Empty:
             return "the receive thread does not answer"
 
     def sizes(self, shard: int, first: int, count: int) -> "Future[RecordSizes]":
@@ -246,8 +252,9 @@ class Engine:
         try:
             self._crew.greet()
             while not self._stop:
-                if not self._ready.is_set() and self._crew.all_agreed:
-                    self._ready.set()
+                if not self._is_ready and self._crew.all_agreed:
+                    self._is_ready = True
+                    self._ready.ring()
                 self._turn()
         except EmlioError as error:
             self._fail(error)
@@ -256,7 +263,7 @@ class Engine:
             self._fail(EmlioError(f"internal error while receiving: {error!r}"))
         finally:
             self._crew.leave()
-            self._ready.set()
+            self._ready.ring()
             self._over = True
             self._hear_calls()  # whoever asked something must not wait for ever
             self._questions.end()

@@ -50,7 +50,7 @@ class Message:
 
 
 class Intake:
-    """Used by the receive thread, but for `delivered`, which the user's thread calls.
+    """Used by the receive thread, but for `gives_room`, which the user's thread asks.
 
     Attributes:
         totals: what was taken so far.
@@ -69,7 +69,7 @@ class Intake:
         self._config = config
         self._prefetch = prefetch
         self._window = Window(config.prefetch_bytes)
-        self._delivered: deque[tuple[int, int]] = deque()
+        self._delivered = prefetch.delivered
         self._generation = 0
         self._move_shard = move_shard
         self._doubted: set[int] = set()  # records that failed their check once
@@ -91,10 +91,6 @@ class Intake:
     def forget(self, stream: int) -> None:
         """Another daemon may send under this number: what was held against the one before says nothing of it."""
         self._blamed = {(blamed, shard) for blamed, shard in self._blamed if blamed != stream}
-
-    def delivered(self, generation: int, size_bytes: int) -> None:
-        """The user got a batch."""
-        self._delivered.append((generation, size_bytes))
 
     def has_news(self) -> bool:
         """Whether `settle` would find something."""

@@ -2,33 +2,49 @@
 
 Covers: handing out batches, noting which, the time between them, notes for energy, the bar. Does not cover: where batches come
 from (emlio.receiver.loader).
+
+A signal's handler may raise in the user's thread, at any moment. Either `next` returns and the batch is counted, or it raises and
+the batch is not: then the next call hands it out.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from emlio.progress import Progress
 from emlio.receiver.energy_notes import EpochNotes
 from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.tally import Tally
 
-__all__ = ["Handed", "Iteration"]
+__all__ = ["Counted", "Handed", "Iteration"]
+
+
+class Counted(Protocol):
+    """A position that counts batches handed out; see `emlio.receiver.position.Position`."""
+
+    steps_done: int
 
 
 class Handed:
-    """Which batches one pass handed out; by being itself it also tells one pass from another."""
+    """What one pass handed out; by being itself it also tells one pass from another.
+
+    Attributes:
+        ready: the batch that is handed out next, if it is known; it is counted when it is.
+        ended: whether the pass came to the end of its epoch.
+        count: how many batches were handed out.
+        furthest: the highest number among them.
+    """
 
     def __init__(self) -> None:
-        self._steps: set[int] = set()
-
-    def add(self, step: int) -> None:
-        """This batch was."""
-        self._steps.add(step)
+        self.ready: MadeBatch | None = None
+        self.ended = False
+        self.count = 0
+        self.furthest = -1
 
     @property
     def is_prefix(self) -> bool:
         """Whether the batches handed out are the first ones of the epoch, without a gap."""
-        return not self._steps or max(self._steps) == len(self._steps) - 1
+        return self.furthest == self.count - 1
 
 
 class Iteration(Iterator[Any]):
@@ -38,53 +54,70 @@ class Iteration(Iterator[Any]):
         handed: the batches it handed out.
     """
 
+    _notes: EpochNotes | None = None  # for one that was interrupted while it was made
+
     def __init__(
         self,
         take: Callable[[Handed], MadeBatch],
-        count_time: Callable[[int, int], None],
+        position: Counted,
+        tally: Tally,
         bar: Progress | None,
         notes: EpochNotes | None = None,
     ) -> None:
         """See the class.
 
         Args:
-            take: gives the next batch of the pass that has handed out these, and StopIteration after the last.
-            count_time: told after each batch for how long it was waited for, and how long the user was away before, in ns.
+            take: gives the next batch of the pass that has handed out these, the same one until it is counted; StopIteration
+                after the last.
+            position: counts them.
+            tally: counts them, too, and the time.
             bar: shows how far it is.
             notes: told when a batch is asked for and when it is handed out; None where nobody wants to know.
         """
         self.handed = Handed()
         self._take = take
-        self._count_time = count_time
+        self._position = position
+        self._tally = tally
         self._bar = bar
         self._notes = notes
         self._left_ns: int | None = None
-        self._ended = False
 
     def __next__(self) -> Any:
         came_ns = time.monotonic_ns()
-        if self._ended:
+        handed, tally, notes = self.handed, self._tally, self._notes
+        if handed.ended:
             raise StopIteration
-        notes = self._notes
-        if notes is not None:
-            notes.asked(came_ns)
         try:
-            made = self._take(self.handed)
-        except BaseException as error:
+            if notes is not None:
+                notes.asked(came_ns)
+            made = self._take(handed)
+            if self._bar is not None:
+                self._bar.add(1)
+            now_ns = time.monotonic_ns()
+            if notes is not None:
+                notes.handed(came_ns, now_ns)
+        except BaseException:
             if notes is not None:
                 notes.failed()
-            self._ended = isinstance(error, StopIteration)
             if self._bar is not None:
                 self._bar.close()
             raise
-        now_ns = time.monotonic_ns()
-        self._count_time(now_ns - came_ns, came_ns - self._left_ns if self._left_ns is not None else 0)
-        self.handed.add(made.step)
-        if self._bar is not None:
-            self._bar.add(1)
-        if notes is not None:
-            notes.handed(came_ns, now_ns)
+        # Python handles signals where a call begins or ends and where a loop goes round. From here to the return there is
+        # neither, so that what is handed out is counted and what is counted is handed out.
+        self._position.steps_done += 1
+        handed.count += 1
+        if made.step > handed.furthest:
+            handed.furthest = made.step
+        tally.batches += 1
+        tally.bad += made.bad
+        tally.records += made.count - made.bad if tally.skips else made.count
+        tally.wait_ns += now_ns - came_ns
+        if self._left_ns is not None:
+            tally.busy_ns += came_ns - self._left_ns
+        if tally.first_batch_ns is None:
+            tally.first_batch_ns = now_ns - tally.born_ns
         self._left_ns = now_ns
+        handed.ready = None
         return made.value
 
     def __del__(self) -> None:

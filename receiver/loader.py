@@ -8,13 +8,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emlio.clock import SystemClock
 from emlio.energy.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.order import Shuffle
@@ -23,18 +22,19 @@ from emlio.receiver.address import Address
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.ending import let_go
-from emlio.receiver.engine import Engine
 from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.loader_energy import begin_energy
-from emlio.receiver.patience import wait_for_batch
-from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.loader_parts import LoaderParts
+from emlio.receiver.position import moved
+from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.record_sizes import locate_record
 from emlio.receiver.stats import LoaderStats
 from emlio.receiver.summary import summarise, tell_repeated
 from emlio.receiver.tally import Tally
 from emlio.receiver.token_feed import plan_batch_size
 from emlio.receiver.trust import find_trust
-from emlio.receiver.workshop import BatchOptions, Workshop
+from emlio.receiver.unended import AT_EXIT_S, PATIENCE_S
+from emlio.receiver.workshop import BatchOptions
 from emlio.receiver.world import check_world, find_world
 from emlio.tokens import TokenBatches
 from emlio.units import parse_duration_ns, parse_size
@@ -192,21 +192,12 @@ class EmlioLoader:
         self._tally = Tally(skips=on_error == "skip")
         self._handed: Handed | None = None  # of the iteration under way
         self._flows_at: tuple[int, int] | None = None
-        self._generation = 0
         policy = BadRecordPolicy(on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
-        self._work = self._energy.work if self._energy is not None else None
-        self._workshop = Workshop(options, policy, self._config, self._work)
-        self._prefetch = Prefetch(self._workshop.maker)
-        try:
-            self._engine = Engine(self._config, self._prefetch, SystemClock(), progress=progress)
-        except BaseException:
-            self._prefetch.close()
-            self._workshop.close()
-            raise
+        self._parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
+        self._engine, self._prefetch, self._workshop = self._parts.engine, self._parts.prefetch, self._parts.workshop
         # Threads must not outlive the loader, nor hold up the interpreter's end.
-        parts = (self._engine, self._prefetch, self._workshop, self._energy, self._pid)
-        self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), *parts)
+        self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), self._parts)
         try:
             self._plan = self._engine.start()
             self._prefetch.start()
@@ -270,7 +261,7 @@ class EmlioLoader:
         if self._handed is not None:
             self._leave_iteration()
         if epoch != self._position.epoch:
-            self._position.move_to(epoch)
+            self._position = moved(self._position, epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job is: samples already handed to the user, over all ranks. The same on all ranks at the same step."""
@@ -284,8 +275,9 @@ class EmlioLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there, with this loader's own world and batch size; takes effect at the next `iter`."""
         self._check_usable()
-        self._position.load(state)
-        self._handed = None
+        position = copy(self._position)
+        position.load(state)
+        self._position, self._handed = position, None
 
     def use_daemons(self, address: str) -> None:
         """Go on with these daemons, in the midst of an epoch or between two; the order of records stays what it is.
@@ -315,49 +307,42 @@ class EmlioLoader:
         bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
         resumes = self.remaining < len(self)
         notes = self._energy.begin(self.epoch, resumes=resumes) if self._energy is not None else None
-        iteration = Iteration(self._next, self._tally.add_time, bar, notes)
-        self._handed = iteration.handed
+        iteration = Iteration(self._next, self._position, self._tally, bar, notes)
         if self._flows_at != self._position.flow:
+            self._flows_at = None
             self._workshop.drop()
-            self._generation = self._prefetch.restart()
-            self._engine.go_to(*self._position.flow, self._generation)
+            self._engine.go_to(*self._position.flow, self._prefetch.restart())
         # Until its end is reached it is unknown where the flow stands; then it stands at the next epoch.
-        self._flows_at = None
+        self._flows_at, self._handed = None, iteration.handed
         return iteration
 
     def _leave_iteration(self) -> None:
         """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
         self._end_energy()
-        if self._position.steps_done:
-            at_end = self._position.at_end
-            self._position.move_to(self.epoch + 1)
-            if at_end:  # who counts batches never asks for the one after the last; what comes next is on its way
-                self._flows_at = self._position.flow
-        self._handed = None
+        position, flows_at = self._position, self._flows_at
+        if position.steps_done:
+            position = moved(position, self.epoch + 1)
+            if (
+                self._position.at_end
+            ):  # who counts batches never asks for the one after the last; what comes next is on its way
+                flows_at = position.flow
+        # Signals are handled where a call ends, not between these.
+        self._position, self._flows_at, self._handed = position, flows_at, None
 
     def _next(self, handed: Handed) -> MadeBatch:
         self._check_usable()
         if handed is not self._handed:
             raise ClosedError("this iteration ended when another one of the same loader began")
-        if self._position.at_end:
+        position = self._position
+        if position.at_end:
             self._end_energy()
-            self._handed = None
-            self._position.move_to(self.epoch + 1)
-            self._flows_at = self._position.flow
+            following = moved(position, self.epoch + 1)
+            flow = following.flow
+            # Signals are handled where a call ends, not between these.
+            self._position, self._flows_at, self._handed = following, flow, None
+            handed.ended = True
             raise StopIteration
-        made, value = self._workshop.next(self._fetch, self._is_ready)
-        self._position.step()
-        self._tally.add(made)
-        return replace(made, value=value)
-
-    def _fetch(self) -> MadeBatch:
-        """The next batch made. From here on it takes no room in the window: a pipeline has a bound of its own."""
-        made = wait_for_batch(self._prefetch, self._engine, self._config.timeout_ns, self._work)
-        self._engine.delivered(self._generation, made.size_bytes)
-        return made
-
-    def _is_ready(self) -> bool:
-        return self._prefetch.ready
+        return self._workshop.next(self._parts.batches, handed, position)
 
     # ---- the rest -------------------------------------------------------------------------------------------------
 
@@ -385,11 +370,19 @@ class EmlioLoader:
             raise ClosedError("the loader is closed")
 
     def close(self) -> None:
-        """End the threads and connections. Closing again does nothing."""
+        """End the threads and connections. A transform that does not return is left behind, with a warning.
+
+        Closing again does nothing, or goes on where it was interrupted.
+        """
+        self._close(PATIENCE_S)
+
+    def _close(self, patience_s: float) -> None:
         if self._handed is not None and not self._closed and os.getpid() == self._pid:
             self._end_energy()
         self._closed = True
-        self._finalizer()
+        if self._finalizer.alive:
+            self._parts.close(patience_s)
+            self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -397,4 +390,6 @@ class EmlioLoader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # Who pressed Ctrl-C wants the process to end.
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._close(AT_EXIT_S if interrupted else PATIENCE_S)

@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +31,7 @@ from emlio.energy.job_report import job_text
 from emlio.energy.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
 from emlio.energy.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
+from emlio.receiver.bell import Bell
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.daemon_energy import DaemonEnergy
 from emlio.receiver.energy_figures import read_job_after, storage_of
@@ -39,6 +39,7 @@ from emlio.receiver.energy_notes import EpochNotes
 from emlio.receiver.energy_steps import DeviceSteps
 from emlio.receiver.energy_work import WorkLog
 from emlio.receiver.engine import Engine
+from emlio.receiver.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.tally import Tally
 from emlio.receiver.torch_adapter import cuda_events
 
@@ -110,7 +111,8 @@ class LoaderEnergy:
         self._device = device
         self._steps: DeviceSteps | None = None
         self._recorder: JobRecorder | None = None
-        self._opened: Future[None] = Future()
+        self._is_open = False
+        self._opened = Bell()
         self._patient = True
         self._notes: EpochNotes | None = None
         self._records_from = 0
@@ -169,11 +171,9 @@ class LoaderEnergy:
         """
         self.end(whole=False)
         if self._patient:
-            self._patient = False
-            try:
-                self._opened.result(_STARTING_S)
-            except TimeoutError:
+            if not self._is_open and not self._opened.wait(_STARTING_S):
                 self._warn("the recorder is not there yet; epochs have no figures until it is")
+            self._patient = False
         steps = self._find_steps()
         self._records_from, self._resumes = self._tally.records, resumes
         self._last = self._edge()
@@ -189,7 +189,9 @@ class LoaderEnergy:
                 self._steps = DeviceSteps(events, SystemClock()) if events is not None else None
             if self._steps is not None:
                 self._steps.begin()
-        except Exception as error:  # noqa: BLE001  # whatever the device says, no training ends for it
+        except Exception as error:  # whatever the device says, no training ends for it
+            if is_interrupt(error):
+                raise
             self._steps = None
             self._warn(f"steps of the device cannot be noted, the host's are: {error!r}")
         return self._steps
@@ -206,6 +208,8 @@ class LoaderEnergy:
         except RefusedError:
             return None  # epochs of milliseconds; what the recorder reads on its schedule must do
         except EmlioError as error:
+            if (interrupt := interrupt_behind(error)) is not None:
+                raise interrupt from None
             self._failures += 1
             if self._failures == _MOST_FAILURES:
                 self._recorder = None
@@ -258,12 +262,10 @@ class LoaderEnergy:
             ConfigError: what was recorded cannot be read.
         """
         if self._thread.is_alive() and not self._closed:
-            written: Future[None] = Future()
-            self._tasks.put(lambda: written.set_result(None))
-            try:
-                written.result(_ENDING_S)
-            except TimeoutError:
-                raise PeerLostError(f"what is known of epochs' energy must be there within {_ENDING_S:g} s") from None
+            written = Bell()
+            self._tasks.put(written.ring)
+            if not written.wait(_ENDING_S):
+                raise PeerLostError(f"what is known of epochs' energy must be there within {_ENDING_S:g} s")
         return () if self._written is None else read_job_after(self._folder, self._written).energies
 
     # ---- what takes time, in a thread of its own ----------------------------------------------------------------------
@@ -272,7 +274,8 @@ class LoaderEnergy:
         try:
             self._guarded(self._open)
         finally:
-            self._opened.set_result(None)
+            self._is_open = True
+            self._opened.ring()
         while (task := self._tasks.get()) is not None:
             self._guarded(task)
         self._guarded(self._report)
@@ -340,12 +343,12 @@ class LoaderEnergy:
     # ---- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End what is under way, write, report, let the recorder go. Daemons can still be asked. Again does nothing."""
-        if self._closed:
+        """End what is under way, write, report, let the recorder go. Daemons can still be asked. Again goes on with it."""
+        if self._thread.ident is None:
+            self._closed = True
             return
-        if self._thread.ident is not None:
+        if not self._closed:
             self.end(whole=False)
             self._tasks.put(None)
-        self._closed = True
-        if self._thread.ident is not None:
-            self._thread.join(_ENDING_S)
+            self._closed = True
+        self._thread.join(_ENDING_S)

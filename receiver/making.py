@@ -6,7 +6,6 @@ threads. Does not cover: the queue in front of it (emlio.receiver.prefetch), DAL
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
@@ -16,7 +15,9 @@ from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.dali_columns import SourceColumns
 from emlio.receiver.decoded import Decoded
 from emlio.receiver.energy_work import WorkLog
+from emlio.receiver.promise import Promise
 from emlio.receiver.reorder import WholeBatch
+from emlio.receiver.unended import PATIENCE_S
 from emlio.receiver.workers import Workers
 
 __all__ = ["ColumnMaker", "Made", "Maker", "NotedMaker", "PipeMaker", "SampleMaker"]
@@ -48,12 +49,12 @@ class Maker(Protocol):
         """How long it has been at work, as a thread that does nothing else would have."""
         ...
 
-    def make(self, batch: WholeBatch) -> "Made | Future[Made]":
+    def make(self, batch: WholeBatch) -> Made | Promise:
         """Make the batch, or begin to."""
         ...
 
-    def close(self) -> None:
-        """End its threads; what was begun and is not done is dropped. Closing again does nothing."""
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """End its threads, and wait so long for that; what was begun and is not done is dropped. It may be called again."""
         ...
 
 
@@ -84,7 +85,7 @@ class ColumnMaker:
         self.worked_ns += time.monotonic_ns() - begun_ns
         return Made(value=value, bad=decoded.bad)
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
 
 
@@ -106,7 +107,7 @@ class NotedMaker:
         """See `Maker`."""
         return self._maker.worked_ns
 
-    def make(self, batch: WholeBatch) -> "Made | Future[Made]":
+    def make(self, batch: WholeBatch) -> Made | Promise:
         """See `Maker`."""
         self._log.begin()
         try:
@@ -114,9 +115,9 @@ class NotedMaker:
         finally:
             self._log.end()
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
-        self._maker.close()
+        self._maker.close(patience_s)
 
 
 class PipeMaker:
@@ -150,7 +151,7 @@ class PipeMaker:
         self.worked_ns += time.monotonic_ns() - begun_ns
         return Made(value=decoded, bad=decoded.bad)
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
 
 
@@ -198,7 +199,7 @@ class SampleMaker:
         """See `Maker`."""
         return max(self._decode_ns, self._workers.worked_ns // self._threads)
 
-    def make(self, batch: WholeBatch) -> "Future[Made]":
+    def make(self, batch: WholeBatch) -> Promise:
         """See `Maker`."""
         begun_ns = time.monotonic_ns()
         decoded = self._assembler.decode(batch)
@@ -211,9 +212,9 @@ class SampleMaker:
         value = self._assembler.collate(samples)
         return value if self._finish is None else self._finish(value)
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
-        self._workers.close()
+        self._workers.close(patience_s)
 
 
 class _Job:
@@ -226,7 +227,7 @@ class _Job:
         collate: Callable[[list[Any]], Any],
         policy: BadRecordPolicy,
     ) -> None:
-        self.made: Future[Made] = Future()
+        self.made = Promise()
         self._decoded = decoded
         self._transform = transform
         self._collate = collate
@@ -263,7 +264,7 @@ class _Job:
                 self._fatal = place
 
     def _end(self) -> None:
-        if self.made.set_running_or_notify_cancel():
+        if not self.made.cancelled():
             try:
                 made = self._finish()
             except BaseException as error:  # noqa: BLE001  # likewise

@@ -5,12 +5,27 @@ a position does not know.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Protocol, TypeVar
 
 from emlio.planner.plan import EpochPlan, Plan
 from emlio.planner.state import PlanState
 
-__all__ = ["Position"]
+__all__ = ["Position", "moved"]
+
+
+class _Movable(Protocol):
+    def move_to(self, epoch: int) -> None: ...
+
+
+_T = TypeVar("_T", bound=_Movable)
+
+
+def moved(position: _T, epoch: int) -> _T:
+    """A position at the beginning of an epoch; the one given stays where it is, for as long as it is the user's."""
+    other = copy(position)
+    other.move_to(epoch)
+    return other
 
 
 class Position:

@@ -21,10 +21,11 @@ from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig, is_whole
 from emlio.receiver.decoded import slotted_views
 from emlio.receiver.making import Made
-from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.record_sizes import Ask, gather_sizes
 from emlio.receiver.reorder import WholeBatch
 from emlio.receiver.token_batches import TokenAssembler
+from emlio.receiver.unended import PATIENCE_S
 from emlio.tokens import TokenBatches
 
 __all__ = ["PoolMaker", "TokenPosition", "TokenWork", "plan_batch_size"]
@@ -113,7 +114,7 @@ class PoolMaker:
         self.worked_ns += time.monotonic_ns() - begun_ns
         return made
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
 
 
@@ -168,7 +169,6 @@ class TokenWork:
             to_tensor=to_tensor,
         )
         self.maker = PoolMaker(self._assembler, policy)
-        self._position: TokenPosition | None = None
         self._share: TokenShare | None = None
         self._of: TokenEpoch | None = None
         self._pools_here = 0  # the first pool of the share that is not among the records yet
@@ -178,14 +178,10 @@ class TokenWork:
         """Find out how long all records are, and return the position they are handed out from."""
         sizes = gather_sizes(plan.catalog, ask, self._config.timeout_ns)
         lengths = token_lengths(plan.catalog, sizes, self._tokens.token_bytes)
-        self._position = TokenPosition(TokenPlan(plan, self._cut, lengths))
-        return self._position
+        return TokenPosition(TokenPlan(plan, self._cut, lengths))
 
-    def next(self, fetch: Callable[[], MadeBatch]) -> tuple[MadeBatch, Any]:
-        """The next batch; `fetch` gives the next pool, waiting for it."""
-        position = self._position
-        if position is None:
-            raise AssertionError("a batch is asked for only after the plan")
+    def next(self, pools: MadeBatches, position: TokenPosition) -> MadeBatch:
+        """The batch at a position; asked again after an interrupt, or an error, it goes on."""
         epoch, step = position.batches, position.steps_done
         begun_ns = time.monotonic_ns()
         group = epoch.group(step)
@@ -193,7 +189,7 @@ class TokenWork:
         if share is None or self._of is not epoch or share.group != group:
             share = self._begin_group(epoch, group)
         self.maker.worked_ns += time.monotonic_ns() - begun_ns
-        self._receive(epoch, group, fetch)
+        self._receive(epoch, group, pools)
         begun_ns = time.monotonic_ns()
         batch = share.batches[epoch.step_in_group(step)]
         try:
@@ -204,9 +200,9 @@ class TokenWork:
         # A record counts where its first piece is, so that one in several rows or batches counts once.
         begun: list[int] = batch.records[batch.begins == 0].tolist()
         bad = sum(self._records[place] is None for place in begun)
-        made = MadeBatch(epoch=epoch.epoch, step=step, count=len(begun), bad=bad, size_bytes=0, value=None)
+        made = MadeBatch(epoch=epoch.epoch, step=step, count=len(begun), bad=bad, size_bytes=0, value=value)
         self.maker.worked_ns += time.monotonic_ns() - begun_ns
-        return made, value
+        return made
 
     def _begin_group(self, epoch: TokenEpoch, group: TokenGroup) -> TokenShare:
         """What the rank makes of a group; the records of the one before are let go first."""
@@ -215,22 +211,26 @@ class TokenWork:
         self._share, self._of, self._pools_here = share, epoch, group.first_pool
         return share
 
-    def _receive(self, epoch: TokenEpoch, group: TokenGroup, fetch: Callable[[], MadeBatch]) -> None:
+    def _receive(self, epoch: TokenEpoch, group: TokenGroup, pools: MadeBatches) -> None:
         """Fetch what is not here of a group's pools. After an error it goes on with the pool that did not come.
 
         Pools that come before the group are of an epoch whose last records were handed out in an earlier run.
         """
         while self._pools_here < group.end_pool:
-            pool, wanted = fetch(), (epoch.epoch, self._pools_here)
+            pool, wanted = pools.first(), (epoch.epoch, self._pools_here)
             if (pool.epoch, pool.step) < wanted:
+                pools.taken(pool)  # or it is here, and an interrupt came before this was said
                 continue
             if (pool.epoch, pool.step) != wanted:
                 raise EmlioError(
                     f"internal error: pool {wanted[1]} of epoch {wanted[0]} must come next, "
                     f"got pool {pool.step} of epoch {pool.epoch}"
                 )
-            self._records.extend(pool.value)
+            records = pool.value
+            # Signals are handled where a call ends, not between these.
+            self._records += records
             self._pools_here += 1
+            pools.taken(pool)
 
     def drop(self) -> None:
         """What was fetched is not wanted any more."""

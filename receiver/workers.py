@@ -7,10 +7,11 @@ step must not raise.
 import time
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread, current_thread
+from threading import Condition, Lock, Thread
 
 from emlio.errors import ClosedError, ConfigError
 from emlio.receiver.energy_work import WorkLog
+from emlio.receiver.unended import PATIENCE_S, join_all
 
 __all__ = ["Workers"]
 
@@ -28,7 +29,9 @@ class Workers:
         """
         self._log = log
         self.worked_ns = 0  # over all threads
-        self._changed = Condition()
+        # Taken as such by the thread that closes: a signal could leave a condition's own `with` half done.
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
         self._jobs: deque[_Steps] = deque()
         self._closed = False
         self._threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)]
@@ -70,17 +73,19 @@ class Workers:
             with self._changed:
                 self.worked_ns += time.monotonic_ns() - begun_ns
 
-    def close(self) -> None:
-        """End the threads after the steps they are at, and wait for that, but not for the thread that closes, if it is one."""
-        with self._changed:
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """End the threads after the steps they are at, and wait for that; closing again goes on with it.
+
+        Args:
+            patience_s: for how long. A warning says which steps take longer; their threads are left behind.
+        """
+        with self._lock:
             self._closed = True
-            dropped, self._jobs = list(self._jobs), deque()
+            dropped, self._jobs = self._jobs, deque()
             self._changed.notify_all()
         for job in dropped:
             job.cancel()
-        for thread in self._threads:
-            if thread is not current_thread():
-                thread.join()
+        join_all(self._threads, patience_s)
 
 
 class _Steps:

@@ -7,7 +7,7 @@ records come from (emlio.receiver.engine), each part's work.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from emlio.receiver.dali_adapter import DaliPipe
 from emlio.receiver.dali_graph import PipeOptions, dali_device
 from emlio.receiver.decoded import IDS, Decoded
 from emlio.receiver.energy_work import WorkLog
+from emlio.receiver.iteration import Handed
 from emlio.receiver.making import ColumnMaker, Maker, NotedMaker, PipeMaker, SampleMaker
 from emlio.receiver.position import Position
-from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.record_sizes import Ask
 from emlio.receiver.token_feed import TokenPosition, TokenWork
 from emlio.receiver.torch_adapter import DeviceMover, tensor_maker, torch_is_installed
@@ -150,6 +151,7 @@ class Workshop:
                 ),
                 policy,
                 self._draw,
+                self._with_ids,
             )
         elif options.on_device:
             self._mover = DeviceMover(str(options.device).replace("gpu", "cuda"))
@@ -190,24 +192,33 @@ class Workshop:
         """How long a pipeline was waited for that had its records."""
         return self._pipe.waited_ns if self._pipe is not None else 0
 
-    def next(self, fetch: Callable[[], MadeBatch], ready: Callable[[], bool]) -> tuple[MadeBatch, Any]:
-        """The next batch, and what of it is the user's.
+    def next(self, batches: MadeBatches, handed: Handed, position: "Position | TokenPosition") -> MadeBatch:
+        """The next batch with the user's value, the same one until it is counted.
 
         Args:
-            fetch: gives the next batch that was made, waiting for it.
-            ready: whether it would find one at once.
+            batches: those that were made.
+            handed: keeps the batch until it is counted.
+            position: where the user is.
         """
         if self._pipe is not None:
-            made, decoded = self._pipe.next(fetch, ready)
-            value = made.value
-            if self._ids:
-                value[IDS] = decoded.ids if self._to_tensor is None else self._to_tensor(decoded.ids)
-            return made, value
-        if self._tokens is not None:
-            made, value = self._tokens.next(fetch)
-            return made, value if self._mover is None else self._mover.finish(self._mover.start(value))
-        made = fetch()
-        return made, made.value if self._mover is None else self._mover.finish(made.value)
+            return handed.ready or self._pipe.next(batches, handed)
+        if self._tokens is not None and isinstance(position, TokenPosition):
+            made = self._tokens.next(batches, position)
+            return made if self._mover is None else self._moved(made, self._mover.start(made.value))
+        if handed.ready is None:
+            made = batches.first()
+            handed.ready = made if self._mover is None else self._moved(made, made.value)
+        batches.taken(handed.ready)
+        return handed.ready
+
+    def _moved(self, made: MadeBatch, moving: Any) -> MadeBatch:
+        return made if self._mover is None else replace(made, value=self._mover.finish(moving))
+
+    def _with_ids(self, value: dict[str, Any], decoded: Decoded) -> dict[str, Any]:
+        """What a pipeline made of records, with their ids if they are wanted."""
+        if self._ids:
+            value[IDS] = decoded.ids if self._to_tensor is None else self._to_tensor(decoded.ids)
+        return value
 
     def drop(self) -> None:
         """What is under way is not wanted any more."""

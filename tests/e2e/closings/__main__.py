@@ -25,19 +25,27 @@ def _parser() -> argparse.ArgumentParser:
         "hold afterwards what they held before, and every record must be right.",
     )
     parser.add_argument("--closings", type=int, default=usual.closings, metavar="N", help="default %(default)s")
-    parser.add_argument("--seconds", type=float, default=usual.seconds, metavar="S", help="at most (default %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=usual.seconds, metavar="S", help="at most (default %(default)s)"
+    )
     parser.add_argument("--records", type=parse_size, default=usual.record_bytes, metavar="SIZE", help="of each record")
     parser.add_argument("--count", type=int, default=usual.records, metavar="N", help="records (default %(default)s)")
     parser.add_argument("--shards", type=int, default=usual.shards, metavar="N", help="default %(default)s")
     parser.add_argument("--lanes", type=int, default=usual.lanes, metavar="N", help="default %(default)s")
     parser.add_argument("--message-size", default=usual.message_size, metavar="SIZE", help="default %(default)s")
-    parser.add_argument("--prefetch", default=usual.prefetch, metavar="SIZE", help="of each loader (default %(default)s)")
+    parser.add_argument(
+        "--prefetch", default=usual.prefetch, metavar="SIZE", help="of each loader (default %(default)s)"
+    )
     parser.add_argument("--batches", type=int, default=usual.most_batches, metavar="N", help="a loader takes at most")
-    parser.add_argument("--streams", type=int, default=usual.streams, metavar="N", help="of each loader, one after the other")
+    parser.add_argument(
+        "--streams", type=int, default=usual.streams, metavar="N", help="of each loader, one after the other"
+    )
     parser.add_argument("--processes", type=int, default=usual.processes, metavar="N", help="default %(default)s")
     parser.add_argument("--loaders", type=int, default=usual.loaders, metavar="N", help="in each process")
     parser.add_argument("--protection", choices=("clear", "sealed", "curve"), default=usual.protection)
-    parser.add_argument("--link", type=parse_duration_ns, metavar="TIME", help="round trip, such as 30ms (default: loopback)")
+    parser.add_argument(
+        "--link", type=parse_duration_ns, metavar="TIME", help="round trip, such as 30ms (default: loopback)"
+    )
     parser.add_argument("--one-core", action="store_true", help="keep all threads of the daemon on one core")
     parser.add_argument("--seed", type=int, default=usual.seed, metavar="N")
     who = parser.add_mutually_exclusive_group()

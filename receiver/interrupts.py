@@ -1,0 +1,46 @@
+"""Telling what a signal's handler raised from what a call raised.
+
+Covers: handlers written in Python, and Python's own for Ctrl-C; errors made of what they raised. Does not cover: what is done about
+it.
+"""
+
+import signal
+from types import CodeType, FunctionType, MethodType
+
+__all__ = ["interrupt_behind", "is_interrupt"]
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether it came out of nowhere: it says nothing of the work that it broke off, and belongs to the user.
+
+    A handler may raise any exception, such as `TimeoutError` for an alarm; then the handler is in its trace.
+    """
+    if not isinstance(error, Exception):
+        return True
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def interrupt_behind(error: BaseException) -> BaseException | None:
+    """The interrupt that an error is, or that it was made of by whoever took the interrupt for a failure."""
+    found: BaseException | None = error
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        if is_interrupt(found):
+            return found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _code(handler: object) -> CodeType | None:
+    """Of a function, a method, or an object that can be called."""
+    call = getattr(handler, "__call__", None)  # noqa: B004  # its code is wanted, not whether it is there
+    function = handler if isinstance(handler, FunctionType | MethodType) else call
+    code: object = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -1,0 +1,53 @@
+"""Waiting for threads that run users' functions, which may never return.
+
+Covers: a bound for the wait, a warning that says what still runs. Does not cover: telling the threads to end.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread, current_thread
+from types import FrameType
+
+from emlio.units import format_duration
+
+__all__ = ["AT_EXIT_S", "PATIENCE_S", "join_all"]
+
+_LOG = logging.getLogger("emlio.receiver")
+
+PATIENCE_S = 5.0
+"""How long closing waits for users' functions. Their threads are daemons: they do not hold up the interpreter's end."""
+
+AT_EXIT_S = 1.0
+"""The same where the process is about to end, by Ctrl-C or by itself."""
+
+_OURS = ("emlio.", "threading")
+
+
+def join_all(threads: Sequence[Thread], patience_s: float) -> None:
+    """Wait until all have ended, but for the one that calls; warn of those that have not in time."""
+    deadline = time.monotonic() + patience_s
+    begun = [thread for thread in threads if thread.ident is not None and thread is not current_thread()]
+    for thread in begun:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    left = [thread for thread in begun if thread.is_alive()]
+    if left:
+        frames = sys._current_frames()  # documented, though it looks private
+        what = dict.fromkeys(_user_function(frames.get(thread.ident or 0)) for thread in left)
+        _LOG.warning(
+            "%s still runs in %s, %s after the loader was closed; it is left behind and ends with the process",
+            ", ".join(what),
+            "a thread" if len(left) == 1 else f"{len(left)} threads",
+            format_duration(patience_s * 1e9),
+        )
+
+
+def _user_function(frame: FrameType | None) -> str:
+    """The first function in a thread's stack that is not the loader's: the transform or collate_fn."""
+    found, place = "a user's function", ""
+    while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(_OURS):
+        found, place = frame.f_code.co_qualname, f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+        frame = frame.f_back
+    return found + place
