@@ -280,9 +280,9 @@ class DaliPipe:
                 for _ in range(fed):
                     self._pipe.share_outputs()
                     self._pipe.release_outputs()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # one of those that nobody wants cannot be decoded
             _raise_interrupt(error)
-            self._rebuild()  # one of those that nobody wants cannot be decoded
+            self._rebuild()
         self._at_work = False
 
     def close(self) -> None:

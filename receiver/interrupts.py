@@ -1,7 +1,7 @@
 """Telling what a signal's handler raised from what a call raised.
 
-Covers: handlers written in Python, and Python's own for Ctrl-C; errors made of what they raised. Does not cover: what is done about
-it.
+Covers: handlers written in Python, and Python's own for Ctrl-C; errors made of what they raised. Does not cover: what is
+done about it.
 """
 
 import signal

@@ -5,6 +5,7 @@ Covers: its outcome, giving it up, telling who waits. Does not cover: making (em
 As `concurrent.futures.Future`, but without a lock that an interrupt could leave held (see emlio.receiver.bell).
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ class Promise:
         self._done = self._cancelled = False
         self._made: Any = None
         self._error: BaseException | None = None
-        self._tell: Callable[[Promise], None] | None = None
+        self._tells: deque[Callable[[Promise], None]] = deque()
 
     def set_result(self, made: Any) -> None:
         """It is made."""
@@ -48,10 +49,10 @@ class Promise:
         return self._done
 
     def add_done_callback(self, tell: "Callable[[Promise], None]") -> None:
-        """Have this called once it is done, at once if it is; perhaps twice."""
-        self._tell = tell
+        """Have this called once it is done, at once if it is."""
+        self._tells.append(tell)
         if self._done:
-            tell(self)
+            self._tell_all()
 
     def result(self, timeout_s: float | None = None) -> Any:
         """What was made; raises what prevented it, or `TimeoutError`. One thread at a time."""
@@ -68,6 +69,12 @@ class Promise:
     def _finish(self) -> None:
         self._done = True  # behind the outcome, which may be looked at from now on
         self._bell.ring()
-        tell = self._tell
-        if tell is not None:
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        while True:
+            try:
+                tell = self._tells.popleft()  # of two threads that are here each tells some
+            except IndexError:
+                return
             tell(self)

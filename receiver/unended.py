@@ -23,7 +23,7 @@ PATIENCE_S = 5.0
 AT_EXIT_S = 1.0
 """The same where the process is about to end, by Ctrl-C or by itself."""
 
-_OURS = ("emlio.", "threading")
+_OURS = "emlio."
 
 
 def join_all(threads: Sequence[Thread], patience_s: float) -> None:

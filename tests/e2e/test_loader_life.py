@@ -220,3 +220,23 @@ say({"made": made, "children": children, "reaped": resource.getrusage(resource.R
         assert rank.finish() == 0, rank.log
     assert list(temporary.iterdir()) == []
     assert set(os.listdir("/dev/shm")) <= shared
+
+
+@pytest.mark.parametrize("held", ["in a with", "in a variable"])
+@pytest.mark.parametrize("option", ["transform", "collate_fn"])
+def test_ctrl_c_ends_a_rank_whose_transform_does_not_return(daemon: DaemonProcess, option: str, held: str) -> None:
+    script = (
+        BEGIN.replace("def make", "def dream(what):\n    say('dreams')\n    threading.Event().wait(60)\n\ndef make")
+        + ("with " if held == "in a with" else "loader = ")
+        + f"make({option}=dream, threads=1)"
+        + (" as loader:\n    next(iter(loader))" if held == "in a with" else "\nnext(iter(loader))")
+    )
+    with RankProcess(script, daemon.address("small")) as rank:
+        assert rank.line(0) == "dreams"
+        begun = time.monotonic()
+        rank.send_signal(signal.SIGINT)
+        assert rank.finish(30.0) == -signal.SIGINT, rank.log
+        assert time.monotonic() - begun < 4 * AT_ONCE_S
+        assert rank.log.count("dream (<string>:") == 1, "it says once what still runs"
+        assert rank.log.count("Traceback") == 1
+    daemon.wait_for_log("the rank said goodbye")

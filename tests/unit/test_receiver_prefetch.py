@@ -36,7 +36,7 @@ class _Maker:
     def make(self, batch: WholeBatch) -> Made:
         return Made(value=self._assemble(batch), bad=len(batch.bad))
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 0) -> None:
         pass
 
 
@@ -51,8 +51,9 @@ def _prefetch(assemble: Callable[[WholeBatch], Any], ahead: bool = True) -> Iter
 
 
 def _get(prefetch: Prefetch) -> MadeBatch:
-    made = prefetch.get(_LONG_NS)
+    made = prefetch.first(_LONG_NS)
     assert made is not None
+    assert prefetch.taken(made)
     return made
 
 
@@ -69,7 +70,7 @@ def test_batches_come_out_in_the_order_they_went_in(ahead: bool) -> None:
 @_BOTH
 def test_no_batch_within_the_time_is_none_and_not_an_error(ahead: bool) -> None:
     with _prefetch(lambda batch: batch, ahead) as prefetch:
-        assert prefetch.get(1_000_000) is None
+        assert prefetch.first(1_000_000) is None
 
 
 def test_what_is_made_when_asked_is_made_by_who_asks() -> None:
@@ -116,10 +117,10 @@ def test_a_transforms_error_comes_in_the_place_of_its_batch_and_stays(ahead: boo
         assert [_get(prefetch).value, _get(prefetch).value] == [0, 1]
         for _ in range(2):
             with pytest.raises(ZeroDivisionError, match="transform of batch 2"):
-                prefetch.get(_LONG_NS)
+                prefetch.first(_LONG_NS)
         prefetch.put(0, _batch(6))  # comes too late: batch 2 would be missing and nobody would know
         with pytest.raises(ZeroDivisionError):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
 
 
 @_BOTH
@@ -127,7 +128,7 @@ def test_after_a_transforms_error_a_new_beginning_works(ahead: bool) -> None:
     with _prefetch(_fail_at(0), ahead) as prefetch:
         prefetch.put(0, _batch(0))
         with pytest.raises(ZeroDivisionError):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
         generation = prefetch.restart()
         prefetch.put(generation, _batch(5))
         assert _get(prefetch).value == 5
@@ -142,7 +143,7 @@ def test_an_exit_from_a_transform_reaches_the_user_and_leaves_the_thread_alive()
     with _prefetch(assemble) as prefetch:
         prefetch.put(0, _batch(0))
         with pytest.raises(SystemExit):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
         prefetch.put(prefetch.restart(), _batch(1))
         assert _get(prefetch).value == 1
 
@@ -155,10 +156,10 @@ def test_what_was_received_before_a_failure_still_goes_out() -> None:
         prefetch.fail(PeerLostError("a later error says less"))
         assert [_get(prefetch).value for _ in range(4)] == [0, 1, 2, 3]
         with pytest.raises(PeerLostError, match="store1 is gone"):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
         prefetch.restart()
         with pytest.raises(PeerLostError, match="store1 is gone"):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
 
 
 def test_starting_over_drops_what_is_there_what_is_being_made_and_what_comes_late() -> None:
@@ -179,7 +180,7 @@ def test_starting_over_drops_what_is_there_what_is_being_made_and_what_comes_lat
         go_on.set()
         prefetch.put(generation, _batch(8))
         assert _get(prefetch).value == 8
-        assert prefetch.get(1_000_000) is None
+        assert prefetch.first(1_000_000) is None
 
 
 def test_a_failing_transform_of_a_dropped_batch_is_nobodys_error() -> None:
@@ -210,7 +211,7 @@ def test_closing_wakes_who_waits() -> None:
     def wait() -> None:
         waiting.set()
         try:
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
         except ClosedError as error:
             raised.append(error)
 
@@ -228,7 +229,7 @@ def test_one_that_was_never_started_can_be_closed() -> None:
     prefetch = Prefetch(_Maker(lambda batch: batch))
     prefetch.close()
     with pytest.raises(ClosedError):
-        prefetch.get(1)
+        prefetch.first(1)
 
 
 def test_memory_of_a_batch_is_not_held_after_it_was_handed_out() -> None:
@@ -256,7 +257,7 @@ def test_who_makes_batches_cannot_end_the_users_loop_by_raising_stop_iteration(a
         prefetch.put(0, _batch(0))
         for _ in range(2):
             with pytest.raises(RuntimeError, match="must not raise StopIteration"):
-                prefetch.get(_LONG_NS)
+                prefetch.first(_LONG_NS)
 
 
 def test_who_makes_a_batch_may_close_it_all() -> None:
@@ -273,7 +274,7 @@ def test_who_makes_a_batch_may_close_it_all() -> None:
     prefetch.put(0, _batch(0))
     assert closed.wait(20)
     with pytest.raises(ClosedError):
-        prefetch.get(_LONG_NS)
+        prefetch.first(_LONG_NS)
 
 
 class _DemandingError(Exception):
@@ -311,7 +312,7 @@ def test_an_error_raised_again_says_the_same_and_keeps_nothing_of_who_met_it_fir
     def use(prefetch: Prefetch) -> "weakref.ref[Users]":
         users = Users()
         with pytest.raises(type(error)):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
         return weakref.ref(users)
 
     error.add_note("in the transform of record 3")
@@ -323,8 +324,8 @@ def test_an_error_raised_again_says_the_same_and_keeps_nothing_of_who_met_it_fir
         assert gone() is None
         for _ in range(2):
             with pytest.raises(Exception, match=re.escape(str(error))) as again:
-                prefetch.get(_LONG_NS)
-            assert again.value is not error
+                prefetch.first(_LONG_NS)
+            assert (again.value is not error) == ahead  # when asked, it is made again, by a function that keeps it
             if not isinstance(error, _DemandingError | UnicodeDecodeError):
                 assert type(again.value) is type(error)
                 assert again.value.__notes__ == ["in the transform of record 3"]

@@ -1,7 +1,6 @@
 """The hand-over to the user's thread of batches that are promised, and made by other threads meanwhile."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Condition, Thread
 
@@ -11,6 +10,7 @@ import pytest
 from emlio.errors import PeerLostError
 from emlio.receiver.making import Made
 from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.promise import Promise
 from emlio.receiver.reorder import WholeBatch
 
 _LONG_NS = 20_000_000_000
@@ -27,11 +27,11 @@ class _Promises:
     worked_ns = 0
 
     def __init__(self) -> None:
-        self.given: list[tuple[int, Future[Made]]] = []
+        self.given: list[tuple[int, Promise]] = []
         self._changed = Condition()
 
-    def make(self, batch: WholeBatch) -> "Future[Made]":
-        promise: Future[Made] = Future()
+    def make(self, batch: WholeBatch) -> Promise:
+        promise: Promise = Promise()
         with self._changed:
             self.given.append((batch.step, promise))
             self._changed.notify_all()
@@ -45,7 +45,7 @@ class _Promises:
         step, promise = self.given[number]
         promise.set_result(Made(value=step * 10, bad=0))
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 0) -> None:
         pass
 
 
@@ -61,8 +61,9 @@ def _promised() -> Iterator[tuple[Prefetch, _Promises]]:
 
 
 def _get(prefetch: Prefetch) -> MadeBatch:
-    made = prefetch.get(_LONG_NS)
+    made = prefetch.first(_LONG_NS)
     assert made is not None
+    assert prefetch.taken(made)
     return made
 
 
@@ -73,7 +74,7 @@ def test_what_is_ready_early_does_not_overtake_what_is_late() -> None:
         assert maker.wait_for(2)
         maker.keep(1)
         assert not prefetch.ready
-        assert prefetch.get(1_000_000) is None
+        assert prefetch.first(1_000_000) is None
         maker.keep(0)
         assert prefetch.ready
         assert [_get(prefetch).value, _get(prefetch).value] == [0, 10]
@@ -135,7 +136,7 @@ def test_behind_a_batch_that_could_not_be_made_nothing_is_made() -> None:
         assert maker.wait_for(2)
         maker.given[0][1].set_exception(KeyError("label"))
         with pytest.raises(KeyError):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)
         assert maker.given[1][1].cancelled()
         assert not maker.wait_for(4, 0.05)  # the third may have been begun when there was room, the fourth may not
 
@@ -153,8 +154,8 @@ def test_what_was_promised_before_a_failure_comes_before_it() -> None:
         prefetch.put(0, _batch(4))
         assert maker.wait_for(1)
         prefetch.fail(PeerLostError("store1 is gone"))
-        assert prefetch.get(1_000_000) is None
+        assert prefetch.first(1_000_000) is None
         maker.keep(0)
         assert _get(prefetch).value == 40
         with pytest.raises(PeerLostError, match="store1 is gone"):
-            prefetch.get(_LONG_NS)
+            prefetch.first(_LONG_NS)

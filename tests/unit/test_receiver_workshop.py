@@ -14,12 +14,16 @@ from emlio import EmlioLoader
 from emlio.errors import ConfigError
 from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
+from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.receiver.address import Address
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig
+from emlio.receiver.iteration import Handed
 from emlio.receiver.making import ColumnMaker, Made, SampleMaker
+from emlio.receiver.position import Position
 from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.reorder import WholeBatch
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
@@ -175,10 +179,36 @@ def test_without_a_word_a_process_takes_its_share_of_the_processors(
     assert threads == (most or len(os.sched_getaffinity(0)))
 
 
+def _plan() -> Plan:
+    catalog = Catalog(shards=(ShardEntry(name="a", records=20, size_bytes=1000, digest="x"),))
+    return Plan(catalog, PlanSpec(seed=7, batch_size=3, world_size=1))
+
+
+class _Batches:
+    """One batch, which comes first for as long as it is asked for."""
+
+    ready = True
+
+    def __init__(self, made: MadeBatch) -> None:
+        self.asked = self.told = 0
+        self._made = made
+
+    def first(self) -> MadeBatch:
+        self.asked += 1
+        return self._made
+
+    def taken(self, made: MadeBatch) -> None:
+        assert made is self._made
+        self.told += 1
+
+
 def test_the_user_gets_what_the_maker_made() -> None:
     workshop = Workshop(_options(), BadRecordPolicy("raise"), _config())
     made = MadeBatch(epoch=0, step=0, count=1, bad=0, size_bytes=1, value={"label": 3})
-    assert workshop.next(lambda: made, lambda: True) == (made, {"label": 3})
+    batches, handed = _Batches(made), Handed()
+    for _ in range(2):  # until it is counted
+        assert workshop.next(batches, handed, Position(_plan())) is made
+    assert (batches.asked, batches.told) == (1, 2)
     assert workshop.waited_ns == 0
     workshop.drop()
     workshop.close()

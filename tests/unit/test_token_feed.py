@@ -67,24 +67,44 @@ class _Pools:
         self._next = 0
         self.asked = 0
 
-    def __call__(self) -> MadeBatch:
+    ready = False
+
+    def first(self) -> MadeBatch:
         self.asked += 1
         if self.asked % 2:
             raise PeerLostError("not yet")
         ids: list[int] = self._epoch.ids(0, *self._epoch.batch_slots(0, self._next)).tolist()
         records = [np.frombuffer(token_record(identity, _LENGTHS[identity]), "<i4") for identity in ids]
+        return _pool(self._epoch.epoch, self._next, records)
+
+    def taken(self, made: MadeBatch) -> None:
+        assert made.step == self._next
         self._next += 1
-        return _pool(self._epoch.epoch, self._next - 1, records)
+
+
+class _Given:
+    """Those that are given."""
+
+    ready = True
+
+    def __init__(self, *batches: MadeBatch) -> None:
+        self.left = list(batches)
+
+    def first(self) -> MadeBatch:
+        return self.left[0]
+
+    def taken(self, made: MadeBatch) -> None:
+        assert made is self.left.pop(0)
 
 
 def _pool(epoch: int, step: int, records: list[Any]) -> MadeBatch:
     return MadeBatch(epoch=epoch, step=step, count=len(records), bad=0, size_bytes=0, value=records)
 
 
-def _patiently(work: TokenWork, pools: _Pools) -> tuple[MadeBatch, Any]:
+def _patiently(work: TokenWork, pools: _Pools, position: TokenPosition) -> MadeBatch:
     while True:
         try:
-            return work.next(pools)
+            return work.next(pools, position)
         except PeerLostError:
             continue
 
@@ -94,7 +114,7 @@ def test_a_pool_that_did_not_come_in_time_is_asked_for_again_and_those_that_did_
     pools = _Pools(position, 1, 64)
     seen = count_tokens([])
     while position.steps - position.steps_done > 1:
-        seen += count_tokens(read_padded(_patiently(work, pools)[1]))
+        seen += count_tokens(read_padded(_patiently(work, pools, position).value))
         position.step()
     # Now there are many pools of which nothing is left, which are taken together with those of which something is.
     state = position.state()
@@ -105,8 +125,8 @@ def test_a_pool_that_did_not_come_in_time_is_asked_for_again_and_those_that_did_
     pools = _Pools(position, 1, 2)
     made = 0
     while not position.at_end:
-        batch, value = _patiently(work, pools)
-        seen += count_tokens(read_padded(value))
+        batch = _patiently(work, pools, position)
+        seen += count_tokens(read_padded(batch.value))
         made += batch.count
         position.step()
     assert pools.asked == 2 * groups[-1].end_pool
@@ -118,7 +138,7 @@ def test_a_pool_that_did_not_come_in_time_is_asked_for_again_and_those_that_did_
 def test_what_is_left_of_the_epoch_before_is_passed_over_and_a_pool_too_early_is_a_defect() -> None:
     work, position = _work(1, 16)
     position.move_to(2)
-    early = [_pool(1, 3, []), _pool(2, 1, [])]
+    early = _Given(_pool(1, 3, []), _pool(2, 1, []))
     with pytest.raises(EmlioError, match="pool 0 of epoch 2 must come next, got pool 1 of epoch 2"):
-        work.next(lambda: early.pop(0))
-    assert not early
+        work.next(early, position)
+    assert [pool.epoch for pool in early.left] == [2]

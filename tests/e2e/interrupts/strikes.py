@@ -75,6 +75,7 @@ class AtMoments(_Strikes):
 
 
 _CALLS = frozenset(code for name, code in dis.opmap.items() if name.startswith(("CALL", "PRECALL")))
+_CALL = dis.opmap["CALL"]  # in 3.11 a call is two instructions, with nothing between them
 _LOOPS = frozenset(code for name, code in dis.opmap.items() if name.startswith("JUMP_BACKWARD"))
 
 
@@ -115,7 +116,7 @@ class AtPlaces(_Strikes):
                 }
             now, before = codes.get(frame.f_lasti, -1), self._before.get(frame, -1)
             self._before[frame] = now
-            if now in _LOOPS or before in _CALLS:
+            if now in _LOOPS or (before in _CALLS and now != _CALL):
                 self._pass(frame)
         elif event == "return":
             self._before.pop(frame, None)
