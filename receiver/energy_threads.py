@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import enumerate as living_threads
 
+from emlio.receiver.interrupts import is_interrupt
+
 __all__ = ["CpuLook", "look", "used"]
 
 _READERS = ("emlio-receive", "emlio-local", "ZMQbg/")
@@ -42,7 +44,9 @@ def look(tasks: Path = _TASKS) -> CpuLook:
     names = {thread.native_id: thread.name for thread in living_threads() if thread.native_id is not None}
     try:
         numbers = [int(task.name) for task in tasks.iterdir()]
-    except OSError:
+    except OSError as error:
+        if is_interrupt(error):
+            raise
         numbers = list(names)
     named = {number: names[number] if number in names else _native_name(tasks, number) for number in numbers}
     return CpuLook(
@@ -69,7 +73,9 @@ def _native_name(tasks: Path, number: int) -> str:
     """Of a thread that a library made, 15 bytes at most."""
     try:
         return (tasks / str(number) / "comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+    except OSError as error:
+        if is_interrupt(error):
+            raise
         return ""
 
 
@@ -79,6 +85,7 @@ def _times(numbers: Iterable[int]) -> dict[int, int]:
         try:
             # Not pthread_getcpuclockid, which must not be asked of a thread that may have ended.
             found[number] = time.clock_gettime_ns((~number << 3) | _THREAD_CLOCK)
-        except OSError:
-            continue
+        except OSError as error:
+            if is_interrupt(error):
+                raise
     return found

@@ -34,7 +34,7 @@ def join_all(threads: Sequence[Thread], patience_s: float) -> None:
         thread.join(max(deadline - time.monotonic(), 0.0))
     left = [thread for thread in begun if thread.is_alive()]
     if left:
-        frames = sys._current_frames()  # documented, though it looks private
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # documented all the same
         what = dict.fromkeys(_user_function(frames.get(thread.ident or 0)) for thread in left)
         _LOG.warning(
             "%s still runs in %s, %s after the loader was closed; it is left behind and ends with the process",

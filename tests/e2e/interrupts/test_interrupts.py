@@ -22,13 +22,12 @@ def _run(*words: object, timeout_s: float) -> str:
 
 def test_strikes_at_random_moments_change_nothing() -> None:
     ways = ("plain", "transform", "collate", "packed")
-    assert "all good" in _run("--interrupts", 200, "--ways", *ways, "--roots", "local", timeout_s=200.0)
+    assert "all good" in _run("--interrupts", 160, "--ways", *ways, "--roots", "local", timeout_s=200.0)
 
 
-@pytest.mark.parametrize("first", [1, 2, 3])
-def test_strikes_at_places_where_python_looks_for_signals_change_nothing(first: int) -> None:
-    words = ("--interrupts", 0, "--places", 9, "--first", first, "--ways", "plain", "transform", "--roots", "local")
-    assert "all good" in _run(*words, timeout_s=200.0)
+def test_strikes_at_places_where_python_looks_for_signals_change_nothing() -> None:
+    words = ("--interrupts", 0, "--places", 50, "--ways", "plain", "transform", "--roots", "local")
+    assert "all good" in _run(*words, timeout_s=250.0)
 
 
 @pytest.mark.slow
