@@ -48,7 +48,8 @@ _WAYS: dict[str, dict[str, Any]] = {
     "padded": {"tokens": TokenBatches(max_tokens=300, pool=16), "batch_size": None},
     "noted": {},
 }
-WAYS = tuple(way for way in _WAYS if not way.startswith("dali") or importlib.util.find_spec("nvidia.dali") is not None)
+_HAS_DALI = all(importlib.util.find_spec(name) is not None for name in ("nvidia", "nvidia.dali"))
+WAYS = tuple(way for way in _WAYS if _HAS_DALI or not way.startswith("dali"))
 
 
 def _example(record: int) -> bytes:
