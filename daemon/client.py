@@ -5,6 +5,7 @@ Covers: what belongs to it. Does not cover: the conversation (emlio.session.daem
 
 from dataclasses import dataclass
 
+from emlio.daemon.claims import Caller
 from emlio.daemon.library import AgreedPlan, ServedDataset
 from emlio.daemon.reservation import Reservation
 from emlio.daemon.stream import Stream
@@ -18,13 +19,10 @@ class Client:
     """A rank and what it has here.
 
     Attributes:
-        identity: its connection's name.
+        caller: the loader that said hello, over which connection.
         machine: the conversation.
         served: its dataset.
-        key: the public key it proved to have; none where nobody is asked for one.
-        owner: whose share of everything it takes from: that of its key, or of its host.
         protection: how its data are protected.
-        label: whose it is, for the log.
         agreed: the plan, once there is one.
         stream: the one that runs.
         reservation: lanes for its first one, while that is not ordered.
@@ -32,15 +30,34 @@ class Client:
         reached: whether it was there when something was last sent to it.
     """
 
-    identity: bytes
+    caller: Caller
     machine: DaemonSession
     served: ServedDataset
-    key: bytes
-    owner: bytes
     protection: str
-    label: str
     agreed: AgreedPlan | None = None
     stream: Stream | None = None
     reservation: Reservation | None = None
     lanes: int = 0
     reached: bool = True
+
+    @property
+    def identity(self) -> bytes:
+        """Its connection's name."""
+        return self.caller.connection
+
+    @property
+    def key(self) -> bytes:
+        """The public key it proved to have; none where nobody is asked for one."""
+        return self.caller.key
+
+    @property
+    def owner(self) -> bytes:
+        """Whose share of everything it takes from: that of its key, or of its host."""
+        return self.caller.owner
+
+    @property
+    def label(self) -> str:
+        """Whose it is, for the log."""
+        hello = self.caller.hello
+        rank = f"rank {hello.rank}/{hello.world_size} of {hello.dataset}"
+        return f"session {self.machine.session} ({rank}, {hello.host}:{hello.pid})"

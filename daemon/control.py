@@ -1,8 +1,7 @@
 """The control thread: sessions, and what their state machines ask for.
 
-Covers: receiving control messages, carrying out instructions, heartbeat deadlines, faults of streams. Does not cover: the
-rules of the conversation (emlio.session.daemon), who has which rank (emlio.daemon.claims), plans (emlio.daemon.library), moving
-data.
+Covers: receiving control messages, carrying out instructions, heartbeat deadlines, faults of streams. Does not cover: the rules
+of the conversation (emlio.session.daemon), of ranks (emlio.daemon.rank_rules), plans (emlio.daemon.library), moving data.
 """
 
 import logging
@@ -16,8 +15,9 @@ from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.admission import Admission
 from emlio.daemon.answers import Identity, fault_of, welcome_to
-from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
+from emlio.daemon.claims import Admit, Caller, Decision, End, Probe, TurnAway
 from emlio.daemon.client import Client
+from emlio.daemon.comparison import Agree, Differ, Verdict
 from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.energy_desk import EnergyDesk
@@ -26,6 +26,7 @@ from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.long_answers import LongAnswers
 from emlio.daemon.orders import Orders
 from emlio.daemon.permissions import Permissions
+from emlio.daemon.rank_rules import RankRules
 from emlio.daemon.reports import Reports
 from emlio.daemon.stream import StreamFailure
 from emlio.daemon.streams import Streams
@@ -47,6 +48,7 @@ from emlio.session.instructions import (
     StartStream,
     StopStream,
 )
+from emlio.session.terms import terms_of
 from emlio.waker import Waker
 from emlio.wire.control import (
     CatalogPart,
@@ -54,6 +56,7 @@ from emlio.wire.control import (
     EnergyReply,
     Hello,
     Ping,
+    PlanOffer,
     Pong,
     Refused,
     Reserve,
@@ -85,17 +88,19 @@ class Control:
         self._socket: ControlSocket = network.control()
         self._waker = Waker()
         try:
-            self._streams = Streams(config, network, clock, self._hear_failure)
+            self._streams = Streams(
+                config, network, clock, lambda failure: self.call(partial(self._on_failure, failure))
+            )
         except BaseException:
             self.abandon()
             raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
-        self._orders = Orders(library, self._streams, self.call, self._carry_out)
+        self._orders = Orders(library, self._streams, self.call, self._carry_out, self._compare)
         self._reports = Reports(self._streams, clock)
         self._long_answers = LongAnswers(self._send_to)
         self._energy = EnergyDesk(config.energy, boot_id(Path("/proc")), self.call, self._carry_out)
         self._turns = Turns()
-        self._claims = Claims(heartbeat_timeout_ns=config.heartbeat_timeout)
+        self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
         # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
@@ -136,13 +141,13 @@ class Control:
                 now_ns = self._clock.monotonic_ns()
                 self._look_at_permissions(now_ns)
                 self._tick(now_ns)
-                self._decide(self._claims.tick(now_ns))
+                self._decide(self._rules.tick(now_ns))
                 if self._tidy_ns is not None and now_ns >= self._tidy_ns:
                     # A long answer is freed when its peer takes it or goes, which may be long after its session.
                     self._tidy_ns = now_ns + _TIDY_NS if self._long_answers.under_way else None
                     give_back_freed_memory()
         finally:
-            self._decide(self._claims.dismiss("draining", _LEAVING))
+            self._decide(self._rules.dismiss("draining", _LEAVING))
             for client in list(self._clients.values()):
                 if (last := self._reports.last(client)) is not None:
                     self._send(client.identity, last)
@@ -161,7 +166,7 @@ class Control:
         """Take no new sessions; end when what was read has left, or its time is up."""
         self._draining = self._orders.draining = True
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
-        self._decide(self._claims.dismiss("draining", _LEAVING))
+        self._decide(self._rules.dismiss("draining", _LEAVING))
         for client in self._clients.values():
             if client.stream is not None:
                 self._streams.finish(client.stream)
@@ -196,7 +201,7 @@ class Control:
         others = (
             self._tick_ns,
             self._tidy_ns,
-            self._claims.deadline_ns(),
+            self._rules.deadline_ns(),
             self._permissions.deadline_ns(),
             self._long_answers.deadline_ns(now_ns),
             self._turns.deadline_ns(now_ns),
@@ -225,7 +230,7 @@ class Control:
         match message:
             case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
                 self._refuse(identity, "no-session", "there is no memory for another list of shards now")
-            case Hello() if client is not None or self._claims.waits(identity):
+            case Hello() if client is not None or self._rules.waits(identity):
                 self._refuse(identity, "protocol", "a connection must say hello once")
             case Hello():
                 self._greet(Caller(connection=identity, hello=message, address=received.address, key=received.key))
@@ -234,14 +239,14 @@ class Control:
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
-            case Reserve() if self._claims.waits(identity):
+            case Reserve() if self._rules.waits(identity):
                 pass  # right behind a hello that is not answered yet, and may be answered with no
             case _ if client is None:
                 self._refuse(identity, "no-session", "there is no such session here: say hello first")
             case _:
                 self._carry_out(client, client.machine.receive(message, heard_ns))
         if client is not None and identity in self._clients:
-            self._decide(self._claims.heard(identity, self._clock.monotonic_ns()))
+            self._decide(self._rules.heard(identity, self._clock.monotonic_ns()))
 
     def _refuse(self, identity: bytes, code: str, text: str) -> None:
         """End what there is with this peer, and say why."""
@@ -249,7 +254,7 @@ class Control:
         if client is not None:
             self._carry_out(client, client.machine.refuse(code, text))
         else:
-            self._claims.gone(identity)
+            self._leave(identity)
             self._send(identity, Refused(code=code, text=text))
 
     def _look_at_permissions(self, now_ns: int) -> None:
@@ -259,7 +264,7 @@ class Control:
             if not self._permissions.may_read_on(client.key, dataset):
                 self._carry_out(client, client.machine.refuse("revoked", f"this key may not read {dataset} any more"))
 
-    # ---- who has which rank ---------------------------------------------------------------------------------------
+    # ---- what holds between ranks ---------------------------------------------------------------------------------------
 
     def _greet(self, caller: Caller) -> None:
         if self._draining:
@@ -270,9 +275,16 @@ class Control:
         except RefusedError as error:
             self._send(caller.connection, Refused(code=error.code, text=str(error)))
         else:
-            self._decide(self._claims.say_hello(caller, self._clock.monotonic_ns()))
+            self._decide(self._rules.say_hello(caller, self._clock.monotonic_ns()))
 
-    def _decide(self, decisions: Sequence[Decision]) -> None:
+    def _compare(self, client: Client, offer: PlanOffer) -> None:
+        terms = terms_of(offer, client.caller.hello.world_size)
+        self._decide(self._rules.offer(client.caller, terms, self._clock.monotonic_ns()))
+
+    def _leave(self, connection: bytes) -> None:
+        self._decide(self._rules.gone(connection, self._clock.monotonic_ns()))
+
+    def _decide(self, decisions: Sequence[Decision | Verdict]) -> None:
         for decision in decisions:
             match decision:
                 case Admit(caller=caller):
@@ -280,6 +292,11 @@ class Control:
                 case TurnAway(caller=caller, code=code, text=text):
                     self._complaints.add(f"{caller} is turned away: {text}", self._clock.monotonic_ns())
                     self._send(caller.connection, Refused(code=code, text=text))
+                case Agree(connection=connection):
+                    if (client := self._clients.get(connection)) is not None:
+                        self._carry_out(client, client.machine.agree())
+                case Differ(connection=connection, text=text):
+                    self._refuse(connection, "ranks-differ", text)
                 case End(connection=connection, reason=reason):
                     if (client := self._clients.get(connection)) is not None:
                         self._carry_out(client, client.machine.end(reason))
@@ -288,41 +305,29 @@ class Control:
                     if (client := self._clients.get(connection)) is not None:
                         self._carry_out(client, [Send(message=self._reports.pong(client, 0))])
                         if not client.reached:
-                            self._claims.lost(connection, self._clock.monotonic_ns())
+                            self._rules.lost(connection, self._clock.monotonic_ns())
 
     def _admit(self, caller: Caller) -> None:
-        identity, hello = caller.connection, caller.hello
+        identity = caller.connection
         try:
             admitted = self._admission.enter(caller)
         except RefusedError as error:
             self._send(identity, Refused(code=error.code, text=str(error)))
-            self._decide(self._claims.gone(identity))
+            self._leave(identity)
             return
         served, protection = admitted.served, admitted.protection
         welcome = welcome_to(
             served, self._config, session=self._next_session, daemon=self._identity, protection=protection
         )
         self._next_session += 1
+        timeout_ns, now_ns = self._config.heartbeat_timeout, self._clock.monotonic_ns()
         machine = DaemonSession(
-            hello=hello,
-            welcome=welcome,
-            rows=served.rows,
-            heartbeat_timeout_ns=self._config.heartbeat_timeout,
-            now_ns=self._clock.monotonic_ns(),
+            hello=caller.hello, welcome=welcome, rows=served.rows, heartbeat_timeout_ns=timeout_ns, now_ns=now_ns
         )
-        label = f"session {welcome.session} (rank {hello.rank}/{hello.world_size} of {hello.dataset}, {hello.host}:{hello.pid})"
-        client = Client(
-            identity=identity,
-            machine=machine,
-            served=served,
-            key=caller.key,
-            owner=caller.owner,
-            protection=protection,
-            label=label,
-        )
+        client = Client(caller=caller, machine=machine, served=served, protection=protection)
         self._clients[identity] = client
         self._watch(client)
-        _LOG.info("%s begins", label)
+        _LOG.info("%s begins", client.label)
         self._carry_out(client, machine.begin())
         if not client.reached:
             self._carry_out(client, machine.end("it went away before it was welcomed"))
@@ -342,9 +347,7 @@ class Control:
 
     def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage]) -> None:
         if not self._long_answers.add(client, answer):
-            text = (
-                f"at most {MOST_OPEN_QUESTIONS} questions may be open, this rank asks more before it takes the answers"
-            )
+            text = f"at most {MOST_OPEN_QUESTIONS} questions may be open, this rank asks more before it takes answers"
             self._carry_out(client, client.machine.refuse("protocol", text))
 
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
@@ -372,7 +375,7 @@ class Control:
                         self._long_answers.forget(client)
                         self._energy.forget(client)
                         _LOG.info("%s ended: %s", client.label, reason)
-                        self._decide(self._claims.gone(client.identity))
+                        self._leave(client.identity)
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
         """Somebody waits to write to this file, and ranks do not take what was lent of it: end their streams."""
@@ -384,9 +387,6 @@ class Control:
             if client.stream is not None and any(client.stream is borrower for borrower in borrowers):
                 self._on_failure(StreamFailure(stream=client.stream, error=error))
                 self._orders.stop(client)
-
-    def _hear_failure(self, failure: StreamFailure) -> None:
-        self.call(lambda: self._on_failure(failure))
 
     def _on_failure(self, failure: StreamFailure) -> None:
         stream, error = failure.stream, failure.error

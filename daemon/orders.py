@@ -19,7 +19,7 @@ from emlio.daemon.stream import Stream
 from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError
 from emlio.session.instructions import DaemonInstruction, FreeLanes, Judge, ReserveLanes, StartStream, StopStream
-from emlio.wire.control import Open
+from emlio.wire.control import Open, PlanOffer
 
 __all__ = ["Orders"]
 
@@ -42,6 +42,7 @@ class Orders:
         streams: Streams,
         call: Callable[[Callable[[], None]], None],
         carry_out: CarryOut,
+        compare: Callable[[Client, PlanOffer], None],
     ) -> None:
         """See the class.
 
@@ -50,12 +51,14 @@ class Orders:
             streams: that run.
             call: runs something in the control thread.
             carry_out: does what a session's machine asks for.
+            compare: answers an offer that is right in itself, once it is known to go with those of the other ranks.
         """
         self.draining = False
         self._library = library
         self._streams = streams
         self._call = call
         self._carry_out = carry_out
+        self._compare = compare
         self._lanes = Shares(most=MOST_LANES, most_each=MOST_LANES_EACH)
         self._catalogs = SentCatalogs()
 
@@ -92,7 +95,10 @@ class Orders:
             return
         finally:
             self._catalogs.gone(client.identity)
-        self._carry_out(client, machine.agree() if client.agreed is not None else machine.ask_catalog())
+        if client.agreed is None:
+            self._carry_out(client, machine.ask_catalog())
+        else:
+            self._compare(client, judge.offer)
 
     def _reserve(self, client: Client, asked: int) -> None:
         """Bind lanes before they are ordered, if there are any; what a stream could not have had is not reserved either."""

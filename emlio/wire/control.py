@@ -95,7 +95,10 @@ Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """Rank: who I am and which dataset I want, and how it may be protected on its way, best first. Opens a session."""
+    """Rank: who I am and which dataset I want, and how it may be protected on its way, best first. Opens a session.
+
+    `ordinal` is how many loaders this process made before for the dataset and rank; without it, plans are not compared.
+    """
 
     job: Name
     client: Name
@@ -106,6 +109,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     pid: Count
     software: Name
     protections: Protections = ("clear",)
+    ordinal: Count | msgspec.UnsetType = msgspec.UNSET
 
 
 class Welcome(_Message, frozen=True, kw_only=True):

@@ -1,0 +1,307 @@
+"""Whether the ranks of a job work by the same plan.
+
+Ranks that differ in seed, batch size, world size or anything else of the plan would get some records twice and others never, and
+no rank would notice. So a plan is agreed to only if it goes with those of the other ranks of its job and dataset.
+
+A session that clashes may be that of a process that is dead and not yet missed: the newcomer's answer waits until that session is
+over, and is yes then, or until it is heard, and is no then. So a job may come back with another number of ranks.
+
+Covers: those decisions, and what is remembered for them. Pure: times come in, decisions go out. Does not cover: when two loaders
+clash (emlio.session.terms), who has which rank (emlio.daemon.claims), carrying decisions out (emlio.daemon.control).
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from emlio.daemon.claims import Caller, End, Probe
+from emlio.session.terms import MadeLoader, Terms, clash, describe_difference
+
+__all__ = ["Agree", "Comparison", "Differ", "Verdict"]
+
+_GRACE_NS = 1_000_000_000
+"""What a session said just before its process died may be read after the newcomer's offer, so nothing counts that soon after it.
+Loaders that a rank makes in several threads have this long to come in another order than elsewhere."""
+
+_PROBES_A_TIMEOUT = 10
+
+_MOST_LOADERS_KNOWN = 64
+"""Of one rank, those that are closed included."""
+
+_MOST_IDLE_RANKS = 4096
+"""Ranks without a session whose former loaders are remembered, over all jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agree:
+    """The plan offered over this connection goes with those of the other ranks."""
+
+    connection: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differ:
+    """It does not, and never will: refuse it with this text."""
+
+    connection: bytes
+    text: str
+
+
+Verdict = Agree | Differ | End | Probe
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Loader:
+    caller: Caller
+    ordinal: int
+    terms: Terms
+    lives: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.caller.hello.rank} ({self.caller})"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Rank:
+    """The loaders of the process that has a rank, in the order they came."""
+
+    process: tuple[bytes, str, int]
+    loaders: list[_Loader] = field(default_factory=list)
+    made: tuple[MadeLoader, ...] = ()
+
+    def renew(self) -> None:
+        """What is compared; ranks are many and mostly alike, so it is kept ready."""
+        self.made = tuple(MadeLoader(ordinal=one.ordinal, terms=one.terms, lives=one.lives) for one in self.loaders)
+
+    @property
+    def lives(self) -> bool:
+        return any(one.lives for one in self.loaders)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Waiting:
+    """An offer that waits for sessions to be heard or to end.
+
+    Attributes:
+        offered: the loader whose offer it is.
+        since_ns: when it came.
+        against: of each session that it waits for, which loader of this rank clashes with which there.
+    """
+
+    offered: _Loader
+    since_ns: int
+    against: dict[bytes, tuple[_Loader, _Loader]]
+
+
+_Job = tuple[str, str]
+
+
+class Comparison:
+    """What the ranks of all jobs agreed to. Used by the control thread."""
+
+    def __init__(self, *, heartbeat_timeout_ns: int) -> None:
+        """See the class.
+
+        Args:
+            heartbeat_timeout_ns: after which silence a session is ended, by whoever owns it.
+        """
+        self._grace_ns = min(_GRACE_NS, heartbeat_timeout_ns // 4)
+        # As for claims: a rank whose connection broke calls again within a fifth of the timeout.
+        self._lost_for_ns = heartbeat_timeout_ns * 3 // 10
+        self._probe_every_ns = heartbeat_timeout_ns // _PROBES_A_TIMEOUT
+        self._probe_ns = 0
+        self._jobs: dict[_Job, dict[int, _Rank]] = {}
+        self._idle: OrderedDict[tuple[_Job, int], None] = OrderedDict()
+        self._standing: dict[bytes, _Loader] = {}
+        self._lost_ns: dict[bytes, int] = {}
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._awaited: dict[bytes, dict[bytes, None]] = {}  # sessions, and the offers that wait for each
+
+    def call_again(self, caller: Caller, now_ns: int) -> list[Verdict]:
+        """A loader says hello. One that is known stays what it is, over its new connection."""
+        known = self._find(caller)
+        if known is None or not known.lives:
+            return []
+        before, known.caller = known.caller.connection, caller
+        del self._standing[before]
+        self._lost_ns.pop(before, None)
+        self._standing[caller.connection] = known
+        if waiting := self._awaited.pop(before, None):
+            self._awaited[caller.connection] = waiting
+            for connection in waiting:
+                against = self._waiting[connection].against
+                against[caller.connection] = against.pop(before)
+        return self.heard(caller.connection, now_ns)
+
+    def offer(self, caller: Caller, terms: Terms, now_ns: int) -> list[Verdict]:
+        """A plan was offered that is right in itself; by a session that waits for no other answer."""
+        ordinal = caller.hello.ordinal
+        if ordinal is UNSET or caller.hello.world_size == 1:
+            return [Agree(connection=caller.connection)]
+        offered = _Loader(caller=caller, ordinal=ordinal, terms=terms)
+        return self._judge(_Waiting(offered=offered, since_ns=now_ns, against={}), now_ns)
+
+    def heard(self, connection: bytes, now_ns: int) -> list[Verdict]:
+        """Something came over this connection, and its session goes on."""
+        self._lost_ns.pop(connection, None)
+        in_vain = [
+            self._waiting[waiting]
+            for waiting in self._awaited.get(connection, ())
+            if now_ns - self._waiting[waiting].since_ns >= self._grace_ns
+        ]
+        return [self._differ(one, *one.against[connection]) for one in in_vain]
+
+    def lost(self, connection: bytes, now_ns: int) -> None:
+        """The connection is not there any more; its process may be, and call again."""
+        if connection in self._standing:
+            self._lost_ns.setdefault(connection, now_ns)
+
+    def gone(self, connection: bytes, now_ns: int) -> list[Verdict]:
+        """The session of this connection is over."""
+        if (waited := self._waiting.get(connection)) is not None:
+            self._forget_waiting(waited)
+        loader = self._standing.pop(connection, None)
+        if loader is None:
+            return []
+        self._lost_ns.pop(connection, None)
+        loader.lives = False
+        job, number = _job_of(loader.caller), loader.caller.hello.rank
+        rank = self._jobs.get(job, {}).get(number)
+        if rank is not None:
+            rank.renew()
+        verdicts: list[Verdict] = []
+        for waiting in list(self._awaited.pop(connection, ())):
+            one = self._waiting[waiting]
+            del one.against[connection]
+            if not one.against:
+                one.since_ns = now_ns
+                verdicts += self._judge(one, now_ns)
+        if rank is not None and not rank.lives and self._jobs.get(job, {}).get(number) is rank:
+            self._idle[(job, number)] = None
+            self._tidy(job)
+        return verdicts
+
+    def tick(self, now_ns: int) -> list[Verdict]:
+        """Time has passed."""
+        verdicts: list[Verdict] = [
+            End(connection=connection, reason="its connection broke, and another rank waits with another plan")
+            for connection in self._awaited
+            if connection in self._lost_ns and now_ns - self._lost_ns[connection] >= self._lost_for_ns
+        ]
+        return verdicts + (self._probe(now_ns) if self._awaited and now_ns >= self._probe_ns else [])
+
+    def deadline_ns(self) -> int | None:
+        """When `tick` must be called at the latest."""
+        if not self._awaited:
+            return None
+        lost = (self._lost_ns[connection] for connection in self._awaited if connection in self._lost_ns)
+        return min([self._probe_ns, *(lost_ns + self._lost_for_ns for lost_ns in lost)])
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, one: _Waiting, now_ns: int) -> list[Verdict]:
+        """Agree to an offer, or have it wait for the sessions it clashes with."""
+        self._forget_waiting(one)
+        caller = one.offered.caller
+        one.against = self._clashes(one.offered)
+        if not one.against:
+            return [Agree(connection=caller.connection), *self._stand(one.offered, now_ns)]
+        self._waiting[caller.connection] = one
+        for connection in one.against:
+            self._awaited.setdefault(connection, {})[caller.connection] = None
+        return self._probe(now_ns)
+
+    def _clashes(self, offered: _Loader) -> dict[bytes, tuple[_Loader, _Loader]]:
+        """The sessions of other ranks that it clashes with; of each rank one."""
+        caller = offered.caller
+        ranks = self._jobs.get(_job_of(caller), {})
+        own = ranks.get(caller.hello.rank)
+        known = own.loaders if own is not None and own.process == caller.process else []
+        mine = [*(loader for loader in known if loader.caller.loader != caller.loader), offered]
+        made = tuple(MadeLoader(ordinal=each.ordinal, terms=each.terms, lives=each.lives) for each in mine)
+        found: dict[tuple[MadeLoader, ...], tuple[MadeLoader, MadeLoader] | None] = {}
+        clashes: dict[bytes, tuple[_Loader, _Loader]] = {}
+        for number, rank in ranks.items():
+            if number == caller.hello.rank:
+                continue
+            if rank.made not in found:
+                found[rank.made] = clash(made, rank.made)
+            if (pair := found[rank.made]) is not None:
+                other = _that_is(rank.loaders, pair[1])
+                clashes[other.caller.connection] = (_that_is(mine, pair[0]), other)
+        return clashes
+
+    def _stand(self, loader: _Loader, now_ns: int) -> list[Verdict]:
+        """From now on others are compared with it; for those that wait for its rank it may be what they lacked."""
+        caller, job = loader.caller, _job_of(loader.caller)
+        ranks = self._jobs.setdefault(job, {})
+        rank = ranks.get(caller.hello.rank)
+        if rank is None or rank.process != caller.process:
+            rank = ranks[caller.hello.rank] = _Rank(process=caller.process)
+        self._idle.pop((job, caller.hello.rank), None)
+        rank.loaders = [each for each in rank.loaders if each.caller.loader != caller.loader]
+        while len(rank.loaders) >= _MOST_LOADERS_KNOWN and (
+            old := next((x for x in rank.loaders if not x.lives), None)
+        ):
+            rank.loaders.remove(old)
+        rank.loaders.append(loader)
+        rank.renew()
+        self._standing[caller.connection] = loader
+        waiting = {
+            waits: self._waiting[waits]
+            for each in rank.loaders
+            if each.lives
+            for waits in self._awaited.get(each.caller.connection, ())
+        }
+        # Each is judged once; what is agreed to on the way may have others judged before their turn.
+        return [
+            verdict
+            for connection, one in waiting.items()
+            if self._waiting.get(connection) is one
+            for verdict in self._judge(one, now_ns)
+        ]
+
+    def _differ(self, one: _Waiting, mine: _Loader, other: _Loader) -> Differ:
+        self._forget_waiting(one)
+        caller = one.offered.caller
+        text = describe_difference(caller.hello.dataset, (mine.name, mine.terms), (other.name, other.terms))
+        return Differ(connection=caller.connection, text=text)
+
+    def _forget_waiting(self, one: _Waiting) -> None:
+        if self._waiting.pop(one.offered.caller.connection, None) is None:
+            return
+        for connection in one.against:
+            waiting = self._awaited.get(connection, {})
+            waiting.pop(one.offered.caller.connection, None)
+            if not waiting:
+                self._awaited.pop(connection, None)
+
+    def _probe(self, now_ns: int) -> list[Verdict]:
+        if self._probe_ns <= now_ns:
+            self._probe_ns = now_ns + self._probe_every_ns
+            return [Probe(connection=connection) for connection in self._awaited]
+        return []
+
+    def _find(self, caller: Caller) -> _Loader | None:
+        rank = self._jobs.get(_job_of(caller), {}).get(caller.hello.rank)
+        loaders = rank.loaders if rank is not None else []
+        return next((loader for loader in loaders if loader.caller.loader == caller.loader), None)
+
+    def _tidy(self, job: _Job) -> None:
+        """Forget a job without sessions, and of all others the ranks that are gone longest."""
+        if not any(rank.lives for rank in self._jobs[job].values()):
+            for number in self._jobs.pop(job):
+                self._idle.pop((job, number), None)
+        while len(self._idle) > _MOST_IDLE_RANKS:
+            (other, number), _ = self._idle.popitem(last=False)
+            del self._jobs[other][number]
+
+
+def _job_of(caller: Caller) -> _Job:
+    return caller.hello.job, caller.hello.dataset
+
+
+def _that_is(loaders: list[_Loader], made: MadeLoader) -> _Loader:
+    return next(one for one in loaders if (one.ordinal, one.terms, one.lives) == (made.ordinal, made.terms, made.lives))

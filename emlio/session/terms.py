@@ -1,0 +1,95 @@
+"""By which options a loader works, and when the loaders of two ranks do not go together.
+
+Covers: the comparison of two ranks, whoever makes it: a daemon, or the ranks themselves. Does not cover: who is compared when
+(emlio.daemon.comparison, emlio.receiver.other_ranks).
+
+Ranks run one program, so the n-th loader of one should be the n-th of the other. Counts may drift: a rank may have made a loader
+that others did not. So two loaders are held against each other only if they have the same number, both are in use, and neither
+finds a loader with its own options among all that the other rank has made.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from emlio.wire.control import PlanOffer
+
+__all__ = ["MadeLoader", "Terms", "clash", "describe_difference", "terms_of"]
+
+_BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What must be the same on all ranks: options and their values, by the names users know."""
+
+    values: tuple[tuple[str, str | int | bool], ...]
+
+    def unlike(self, other: "Terms") -> str:
+        """The options in which this differs from the other, with the values here."""
+        there = dict(other.values)
+        return ", ".join(f"{name}={value!r}" for name, value in self.values if there.get(name) != value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeLoader:
+    """One loader of a rank.
+
+    Attributes:
+        ordinal: how many loaders the rank's process had made before, for this dataset.
+        terms: by which it works.
+        lives: whether it is in use; one that was closed still says that the rank knew such terms.
+    """
+
+    ordinal: int
+    terms: Terms
+    lives: bool
+
+
+def terms_of(offer: PlanOffer, world_size: int) -> Terms:
+    """What a plan that was offered stands for."""
+    shuffle = f"{_BLOCK}:{offer.block_records}:{offer.window_blocks}" if offer.shuffle == _BLOCK else offer.shuffle
+    return Terms(
+        (
+            ("world_size", world_size),
+            ("batch_size", offer.batch_size),
+            ("seed", offer.seed),
+            ("shuffle", shuffle),
+            ("drop_last", offer.drop_last),
+            ("pad", offer.pad),
+            ("fingerprint", offer.fingerprint),
+        )
+    )
+
+
+def clash(mine: Sequence[MadeLoader], theirs: Sequence[MadeLoader]) -> tuple[MadeLoader, MadeLoader] | None:
+    """Two loaders, one of each rank, that cannot both be right; None where there are none."""
+    keys: tuple[Callable[[MadeLoader], Hashable], ...] = (lambda one: (one.ordinal, one.terms), lambda one: one.terms)
+    for key in keys:
+        mine, theirs = _unpaired(mine, theirs, key), _unpaired(theirs, mine, key)
+    there = {one.ordinal: one for one in theirs if one.lives}
+    return next(((one, there[one.ordinal]) for one in mine if one.lives and one.ordinal in there), None)
+
+
+def _unpaired(
+    ours: Sequence[MadeLoader], theirs: Sequence[MadeLoader], key: Callable[[MadeLoader], Hashable]
+) -> list[MadeLoader]:
+    """Those of ours for which theirs have none left of the same key."""
+    left = Counter(key(one) for one in theirs)
+    unpaired: list[MadeLoader] = []
+    for one in ours:
+        if left[key(one)] > 0:
+            left[key(one)] -= 1
+        else:
+            unpaired.append(one)
+    return unpaired
+
+
+def describe_difference(dataset: str, mine: tuple[str, Terms], other: tuple[str, Terms]) -> str:
+    """What a rank is told whose loader does not go with another rank's; each is a rank in words, and its terms."""
+    (who, terms), (whom, others) = mine, other
+    return (
+        f"all ranks of a job must give the same options for dataset {dataset!r}: {who} has {terms.unlike(others)}, "
+        f"{whom} has {others.unlike(terms)}; give both the same, end the one that belongs to a former run, or say "
+        "rank=0, world_size=1 for a loader that only one rank makes"
+    )
