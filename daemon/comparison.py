@@ -68,7 +68,7 @@ class _Rank:
     """The loaders of the process that has a rank, in the order they came."""
 
     process: tuple[bytes, str, int]
-    loaders: list[_Loader] = field(default_factory=list)
+    loaders: list[_Loader] = field(default_factory=list[_Loader])
     made: tuple[MadeLoader, ...] = ()
 
     def renew(self) -> None:

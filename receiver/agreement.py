@@ -19,7 +19,7 @@ from emlio.planner.spec import PlanSpec
 from emlio.receiver.config import LoaderConfig
 from emlio.wire.control import PlanOffer, ShardRow
 
-__all__ = ["Agreement", "Holding", "agree"]
+__all__ = ["Agreement", "Holding", "agree", "offer_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,19 +154,24 @@ class Agreement:
 
     def offer(self, session: int) -> PlanOffer:
         """The plan as it is offered to a daemon."""
-        spec = self.plan.spec
-        return PlanOffer(
-            session=session,
-            fingerprint=self.plan.catalog.fingerprint,
-            digest=self.plan.digest,
-            seed=spec.seed,
-            shuffle=spec.shuffle.mode.value,
-            block_records=spec.shuffle.block_records,
-            window_blocks=spec.shuffle.window_blocks,
-            batch_size=spec.batch_size,
-            drop_last=spec.drop_last,
-            pad=spec.pad,
-        )
+        return offer_of(self.plan, session)
+
+
+def offer_of(plan: Plan, session: int) -> PlanOffer:
+    """A plan as it is offered in a session."""
+    spec = plan.spec
+    return PlanOffer(
+        session=session,
+        fingerprint=plan.catalog.fingerprint,
+        digest=plan.digest,
+        seed=spec.seed,
+        shuffle=spec.shuffle.mode.value,
+        block_records=spec.shuffle.block_records,
+        window_blocks=spec.shuffle.window_blocks,
+        batch_size=spec.batch_size,
+        drop_last=spec.drop_last,
+        pad=spec.pad,
+    )
 
 
 def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[int] | None = None) -> Agreement:

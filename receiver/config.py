@@ -48,6 +48,7 @@ class LoaderConfig:
         trust: this host's keys, and how data may be protected.
         pace: "race", or "energy": no further ahead than the user's own pace asks for.
         epochs: how many there are in all, counted from epoch 0; None where nobody knows.
+        ordinal: how many loaders this process made before for the dataset and rank; None where that is not counted.
     """
 
     address: Address
@@ -69,6 +70,7 @@ class LoaderConfig:
     trust: Trust = field(default_factory=Trust)
     pace: Pace = "race"
     epochs: int | None = None
+    ordinal: int | None = None
 
     def __post_init__(self) -> None:
         if not is_whole(self.batch_size) or self.batch_size < 1:

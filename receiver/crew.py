@@ -25,7 +25,7 @@ from emlio.receiver.membership import Membership
 from emlio.receiver.names import Target
 from emlio.receiver.quorum import Quorum
 from emlio.receiver.reorder import Reorder
-from emlio.receiver.retry import Retry, is_for_the_user, may_pass
+from emlio.receiver.retry import Retry, is_for_the_user, is_of_other_ranks, may_pass
 from emlio.receiver.source import Source, Sources
 from emlio.receiver.stream_numbers import StreamNumbers
 from emlio.receiver.transport import Network
@@ -317,7 +317,8 @@ class Crew:
         error = source.clearer(error)
         self._on_trouble()
         knew_it = source.agreed or source.late or (source.retry is not None and source.holding is not None)
-        if not knew_it and is_for_the_user(error, source.retry):
+        never_agreed = not source.agreed and is_of_other_ranks(error)
+        if never_agreed or (not knew_it and is_for_the_user(error, source.retry)):
             raise error
         source.in_vain += source.machine.in_vain
         was_here = source.is_here or source.farewell is not None

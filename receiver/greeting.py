@@ -6,6 +6,8 @@ Covers: the message. Does not cover: when it is said (emlio.receiver.crew), what
 import os
 import socket
 
+from msgspec import UNSET
+
 from emlio import __version__
 from emlio.receiver.address import Peer
 from emlio.receiver.config import LoaderConfig
@@ -26,4 +28,5 @@ def greeting(config: LoaderConfig, client: str, peer: Peer) -> Hello:
         pid=os.getpid(),
         software=__version__,
         protections=config.trust.protections(peer),
+        ordinal=UNSET if config.ordinal is None else config.ordinal,
     )

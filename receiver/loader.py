@@ -25,6 +25,8 @@ from emlio.receiver.ending import let_go
 from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.loader_energy import begin_energy
 from emlio.receiver.loader_parts import LoaderParts
+from emlio.receiver.other_ranks import OtherRanks
+from emlio.receiver.own_loaders import OwnLoaders
 from emlio.receiver.position import moved
 from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.record_sizes import locate_record
@@ -35,12 +37,14 @@ from emlio.receiver.token_feed import plan_batch_size
 from emlio.receiver.trust import find_trust
 from emlio.receiver.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.workshop import BatchOptions
-from emlio.receiver.world import check_world, find_world
+from emlio.receiver.world import find_world
 from emlio.tokens import TokenBatches
 from emlio.units import parse_duration_ns, parse_size
 from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
+
+_OWN = OwnLoaders()
 
 
 class EmlioLoader:
@@ -144,7 +148,6 @@ class EmlioLoader:
         self._pid = os.getpid()
         self._closed = False
         world = find_world(rank, world_size, os.environ)
-        self._world_was_given = rank is not None
         options = BatchOptions(
             raw=raw,
             fields=fields,
@@ -167,7 +170,7 @@ class EmlioLoader:
             folder=None if keys is None else Path(keys),
             environment=os.environ,
         )
-        self._config = LoaderConfig(
+        config = LoaderConfig(
             address=found,
             trust=trust,
             batch_size=plan_batch_size(batch_size, tokens),
@@ -188,13 +191,19 @@ class EmlioLoader:
             pace=pace,
             epochs=epochs,
         )
+        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, own=_OWN)
+        self._config = self._others.config
         self._show_progress = progress
         self._tally = Tally(skips=on_error == "skip")
         self._handed: Handed | None = None  # of the iteration under way
         self._flows_at: tuple[int, int] | None = None
         policy = BadRecordPolicy(on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
-        self._parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
+        try:
+            self._parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
+        except BaseException:
+            self._others.withdraw()
+            raise
         self._engine, self._prefetch, self._workshop = self._parts.engine, self._parts.prefetch, self._parts.workshop
         # Threads must not outlive the loader, nor hold up the interpreter's end.
         self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), self._parts)
@@ -207,6 +216,7 @@ class EmlioLoader:
                 self._energy.start(self._config, self._engine, self.fingerprint)
         except BaseException:
             self.close()
+            self._others.withdraw()
             raise
         if tokens is None:
             tell_repeated(self._plan.catalog.records, world.world_size, self._position.repeated)
@@ -283,10 +293,7 @@ class EmlioLoader:
         """Go on with these daemons, in the midst of an epoch or between two; the order of records stays what it is.
 
         A daemon that is new is called, and shards are dealt to it once it has agreed to the plan. One that is not named any more
-        is released as soon as nothing is left that only it holds.
-
-        Args:
-            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, of the same dataset.
+        is released as soon as nothing is left that only it holds. The address must be of the same dataset.
         """
         self._check_usable()
         meant = self._config.trust.with_keys(Address.parse(address))
@@ -299,14 +306,12 @@ class EmlioLoader:
     def __iter__(self) -> Iterator[Any]:
         """The batches of the next epoch, or the rest of one after a resume. An iteration under way ends."""
         self._check_usable()
-        if not self._world_was_given:
-            check_world(self.rank, self.world_size)
+        self._others.check(self._plan, self._position.flow)
         if self._handed is not None:
             self._leave_iteration()
         self._config.check_epoch(self.epoch)
         bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
-        resumes = self.remaining < len(self)
-        notes = self._energy.begin(self.epoch, resumes=resumes) if self._energy is not None else None
+        notes = self._energy.begin(self.epoch, resumes=self.remaining < len(self)) if self._energy is not None else None
         iteration = Iteration(self._next, self._position, self._tally, bar, notes)
         if self._flows_at != self._position.flow:
             self._flows_at = None
@@ -380,6 +385,7 @@ class EmlioLoader:
         if self._handed is not None and not self._closed and os.getpid() == self._pid:
             self._end_energy()
         self._closed = True
+        self._others.close()
         if self._finalizer.alive:
             self._parts.close(patience_s)
             self._finalizer.detach()

@@ -8,7 +8,7 @@ import random
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 
-__all__ = ["Retry", "is_for_the_user", "may_pass"]
+__all__ = ["Retry", "is_for_the_user", "is_of_other_ranks", "may_pass"]
 
 _FIRST_NS = 50_000_000
 """A daemon that restarts is back after half a second; one that is gone costs little to be asked that often at first."""
@@ -19,7 +19,7 @@ _LONGEST_NS = 1_000_000_000
 _SLOW_NS = 10_000_000_000
 """Between looks at a daemon whose files are not what they were: somebody may mend them."""
 
-_PASSING = frozenset({"no-session", "draining", "rank-claimed", "protocol"})
+_PASSING = frozenset({"no-session", "draining", "rank-claimed", "ranks-differ", "protocol"})
 """Refusals after which the same daemon may say yes."""
 
 _PASSING_SOON = frozenset({"no-session", "draining"})
@@ -107,6 +107,14 @@ def may_pass(error: EmlioError, before: Retry | None, *, reopens: bool) -> bool:
     return isinstance(error, TransportError | RemoteProtocolError) or (
         isinstance(error, RefusedError) and error.code in codes
     )
+
+
+def is_of_other_ranks(error: EmlioError) -> bool:
+    """Whether the daemon refused a plan because another rank has another one.
+
+    It may pass for a rank that had agreed before: those that come back to a daemon that was started again come in any order.
+    """
+    return isinstance(error, RefusedError) and error.code == "ranks-differ"
 
 
 def is_for_the_user(error: EmlioError, before: Retry | None) -> bool:

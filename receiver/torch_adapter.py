@@ -18,11 +18,13 @@ from emlio.errors import ConfigError
 __all__ = [
     "CudaEvents",
     "DeviceMover",
+    "GroupStore",
     "Moving",
     "cuda_events",
     "cuda_stream",
     "distributed_world",
     "from_dlpack",
+    "group_store",
     "tensor_maker",
     "torch_is_installed",
 ]
@@ -39,6 +41,33 @@ def distributed_world() -> tuple[int, int] | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return int(distributed.get_rank()), int(distributed.get_world_size())
+
+
+def group_store() -> "GroupStore | None":
+    """Where ranks of the process group that is initialised can leave values for each other; None where that is not to be had."""
+    group: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    find: Any = getattr(group, "_get_default_store", None)
+    return GroupStore(find()) if find is not None and distributed_world() is not None else None
+
+
+class GroupStore:
+    """See `emlio.receiver.other_ranks.Store`: the one by which the ranks of the process group found each other."""
+
+    def __init__(self, store: Any) -> None:
+        """Around torch's."""
+        self._store = store
+
+    def claim(self, key: str, value: bytes) -> bytes:
+        """See `Store`."""
+        return bytes(self._store.compare_set(key, "", value.decode("ascii")))
+
+    def put(self, key: str, value: bytes) -> None:
+        """See `Store`."""
+        self._store.set(key, value.decode("ascii"))
+
+    def look(self, key: str) -> bytes | None:
+        """See `Store`; torch's `get` alone would wait for the value."""
+        return bytes(self._store.get(key)) if self._store.check([key]) else None
 
 
 def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":

@@ -95,10 +95,7 @@ Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """Rank: who I am and which dataset I want, and how it may be protected on its way, best first. Opens a session.
-
-    `ordinal` is how many loaders this process made before for the dataset and rank; without it, plans are not compared.
-    """
+    """Rank: who I am and which dataset I want, and how it may be protected on its way, best first. Opens a session."""
 
     job: Name
     client: Name
@@ -109,7 +106,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     pid: Count
     software: Name
     protections: Protections = ("clear",)
-    ordinal: Count | msgspec.UnsetType = msgspec.UNSET
+    ordinal: Count | msgspec.UnsetType = msgspec.UNSET  # loaders this process made before for the dataset and rank
 
 
 class Welcome(_Message, frozen=True, kw_only=True):

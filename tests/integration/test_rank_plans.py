@@ -1,0 +1,164 @@
+"""Loaders of several ranks at one daemon: whose plans go together, and what those are told whose do not.
+
+The ranks here live in one process, which changes nothing: ranks are compared by their numbers. Covers: real loaders and a real
+daemon. Does not cover: the rules one by one (tests/unit/test_comparison), processes that die (tests/e2e/test_unlike_ranks).
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from emlio import EmlioLoader
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.service import Daemon
+from emlio.errors import RefusedError
+from emlio.testing.datasets import make_dataset
+
+RECORDS = 64
+HEARTBEAT_NS = 2_000_000_000
+
+Make = Callable[..., EmlioLoader]
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("datasets") / "numbers"
+    make_dataset(directory, records=RECORDS, shards=4)
+    return directory
+
+
+@pytest.fixture
+def daemon(numbers: Path) -> Iterator[Daemon]:
+    config = DaemonConfig(
+        data=(DatasetSource(name="numbers", directory=numbers),),
+        bind=Endpoint(host="127.0.0.1", port=0),
+        heartbeat_timeout=HEARTBEAT_NS,
+    )
+    with Daemon(config) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def make(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """A loader of one job, closed at the end."""
+    # Loaders are counted by job, and a process has one job; these tests share theirs.
+    monkeypatch.setenv("EMLIO_JOB", uuid4().hex)
+    address = f"emlio://{daemon.endpoint.removeprefix('tcp://')}/numbers"
+    with ExitStack() as stack:
+
+        def make_one(rank: int, **options: Any) -> EmlioLoader:
+            said = {"world_size": 2, "batch_size": 4, "seed": 1, "timeout": "20s", **options}
+            return stack.enter_context(EmlioLoader(address, rank=rank, raw=True, ids=True, to="numpy", **said))
+
+        yield make_one
+
+
+def ids(loader: EmlioLoader) -> list[int]:
+    return [number for batch in loader for number in batch["__id__"].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("other", "here", "there"),
+    [
+        ({"seed": 2}, "seed=2", "seed=1"),
+        ({"batch_size": 8}, "batch_size=8", "batch_size=4"),
+        ({"world_size": 4}, "world_size=4", "world_size=2"),
+        ({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'"),
+        ({"shuffle": "block"}, "shuffle='block:256:64'", "shuffle='global'"),
+        ({"drop_last": True}, "drop_last=True", "drop_last=False"),
+        ({"pad": True}, "pad=True", "pad=False"),
+        ({"seed": 2, "batch_size": 8}, "batch_size=8, seed=2", "batch_size=4, seed=1"),
+    ],
+)
+def test_a_rank_with_another_plan_is_refused_and_both_are_named(
+    make: Make, other: dict[str, Any], here: str, there: str
+) -> None:
+    first = make(0)
+    with pytest.raises(RefusedError) as raised:
+        make(1, **other)
+    assert raised.value.code == "ranks-differ"
+    told = str(raised.value)
+    assert re.search(rf"rank 1 \([^ ]+:{os.getpid()} \(127\.0\.0\.1\)\) has {re.escape(here)}, ", told), told
+    assert re.search(rf"rank 0 \([^ ]+:{os.getpid()} \(127\.0\.0\.1\)\) has {re.escape(there)}; ", told), told
+    second = make(1)
+    assert sorted(ids(first) + ids(second)) == list(range(RECORDS)), (
+        "the first goes on, and one that is right is let in"
+    )
+
+
+def test_ranks_with_one_plan_are_let_in_at_once(make: Make) -> None:
+    loaders = [make(rank) for rank in range(2)]
+    assert sorted(number for loader in loaders for number in ids(loader)) == list(range(RECORDS))
+
+
+def test_loaders_for_training_and_evaluation_live_beside_each_other(make: Make) -> None:
+    training = [make(0)]
+    evaluation = [make(0, batch_size=8, shuffle=False)]
+    training += [make(1)]
+    evaluation += [make(1, batch_size=8, shuffle=False)]
+    for loaders in (training, evaluation):
+        assert sorted(number for loader in loaders for number in ids(loader)) == list(range(RECORDS))
+
+
+def test_what_differs_in_the_loaders_for_evaluation_is_found_beside_equal_ones_for_training(make: Make) -> None:
+    for rank in range(2):
+        make(rank)
+    make(0, batch_size=8, seed=5)
+    with pytest.raises(RefusedError, match=r"rank 1 .* has seed=6, rank 0 .* has seed=5"):
+        make(1, batch_size=8, seed=6)
+
+
+def test_a_rank_may_be_a_stage_ahead(make: Make) -> None:
+    first, second = make(0), make(1)
+    first.close()
+    first = make(0, batch_size=8)
+    second.close()
+    second = make(1, batch_size=8)
+    assert sorted(ids(first) + ids(second)) == list(range(RECORDS))
+
+
+def test_a_loader_that_one_rank_made_and_closed_before_does_not_count(make: Make) -> None:
+    make(0, batch_size=1).close()
+    first, second = make(0), make(1)
+    # From here on the ranks' counts differ by one: the second's evaluation has the number of the first's training.
+    evaluation = make(1, batch_size=8), make(0, batch_size=8)
+    for loaders in ((first, second), evaluation):
+        assert sorted(number for loader in loaders for number in ids(loader)) == list(range(RECORDS))
+
+
+def test_a_loader_that_one_rank_has_for_itself_is_compared_with_none(make: Make) -> None:
+    alone = make(0, world_size=1, batch_size=1)
+    loaders = [make(rank) for rank in range(2)]
+    assert sorted(ids(alone)) == list(range(RECORDS))
+    assert sorted(number for loader in loaders for number in ids(loader)) == list(range(RECORDS))
+
+
+def test_a_loader_that_could_not_be_made_is_not_counted(make: Make) -> None:
+    first = make(0)
+    with pytest.raises(RefusedError):
+        make(1, seed=2)
+    make(1)
+    assert first.rank == 0
+    make(0, batch_size=8, seed=5)
+    with pytest.raises(RefusedError, match="has seed=6"):
+        make(1, batch_size=8, seed=6)
+
+
+def test_a_job_goes_on_with_other_ranks_once_the_former_are_gone(make: Make) -> None:
+    for loader in [make(rank) for rank in range(2)]:
+        loader.close()
+    loaders = [make(rank, world_size=4, batch_size=2) for rank in (3, 0, 2, 1)]
+    assert sorted(number for loader in loaders for number in ids(loader)) == list(range(RECORDS))
+
+
+def test_other_jobs_are_not_compared(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make(0)
+    monkeypatch.setenv("EMLIO_JOB", "another")
+    second = make(1, seed=2)
+    assert len(ids(first)) == len(ids(second)) == RECORDS // 2
