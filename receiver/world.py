@@ -1,7 +1,7 @@
 """Which rank this process is, and of which run, found by itself.
 
-Covers: torch.distributed when it is initialised, then the variables launchers set, then alone. Does not cover: checking the
-answer against the other ranks.
+Covers: torch.distributed when it is initialised, then what a launcher says, then alone; the run's name. Does not cover:
+launchers' variables (emlio.receiver.launchers), checking the answer against the other ranks (emlio.receiver.other_ranks).
 
 The job names one run: the same for all its ranks and after an elastic restart, another for every other run at the same daemon.
 A process that no launcher started, or that is alone though one did, is a run of its own; EMLIO_JOB says otherwise.
@@ -11,20 +11,16 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import index
 from uuid import uuid4
 
 from emlio.errors import ConfigError
+from emlio.receiver.launchers import launched, slurm_step
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["World", "check_world", "find_world", "is_of_group"]
 
-_LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),  # torchrun, and everything that imitates it
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-)
 _NO_RUN_ID = "none"
 """What torchrun sets where it was given no --rdzv-id; with --standalone it draws one."""
 
@@ -45,13 +41,11 @@ def find_world(
     rank: int | None, world_size: int | None, environment: Mapping[str, str], host: str | None = None
 ) -> World:
     """The world; what the caller gives goes before what is found. `host` is by default this one's name."""
-    if (rank is None) != (world_size is None):
-        raise ConfigError(f"rank and world_size must be given together, got rank={rank} and world_size={world_size}")
-    given = (rank, world_size) if rank is not None and world_size is not None else None
-    found = given or distributed_world() or _launched(environment) or (0, 1)
+    given = _given(rank, world_size)
+    found = given or distributed_world() or launched(environment) or (0, 1)
     # A caller who says so is alone, whatever a launcher started beside it.
-    launched = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
-    job = environment.get("EMLIO_JOB") or launched or uuid4().hex
+    run = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
+    job = environment.get("EMLIO_JOB") or run or uuid4().hex
     return World(rank=found[0], world_size=found[1], job=_as_name(job))
 
 
@@ -70,18 +64,21 @@ def check_world(rank: int, world_size: int) -> None:
         )
 
 
-def _launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
-    """Rank and world size, as the launcher says."""
-    for rank_name, size_name in _LAUNCHERS:
-        if rank_name in environment and size_name in environment:
-            try:
-                return int(environment[rank_name]), int(environment[size_name])
-            except ValueError:
-                raise ConfigError(
-                    f"{rank_name} and {size_name} must be whole numbers, "
-                    f"got {environment[rank_name]!r} and {environment[size_name]!r}"
-                ) from None
-    return None
+def _given(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
+    """What the caller says, checked: whole numbers of any type."""
+    if rank is None and world_size is None:
+        return None
+    try:
+        if rank is None or world_size is None or isinstance(rank, bool) or isinstance(world_size, bool):
+            raise TypeError
+        found = index(rank), index(world_size)
+    except TypeError:
+        raise ConfigError(
+            f"rank and world_size must be given together, as whole numbers, got rank={rank!r} and world_size={world_size!r}"
+        ) from None
+    if not 0 <= found[0] < found[1]:
+        raise ConfigError(f"rank must be in [0, world_size), got rank={found[0]} and world_size={found[1]}")
+    return found
 
 
 def _run(environment: Mapping[str, str], world_size: int, host: str | None) -> str | None:
@@ -96,9 +93,10 @@ def _run(environment: Mapping[str, str], world_size: int, host: str | None) -> s
         for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"):
             if environment.get(name):
                 return environment[name]
-        if environment.get("SLURM_JOB_ID") and environment.get("SLURM_STEP_ID"):
+        step = slurm_step(environment)
+        if environment.get("SLURM_JOB_ID") and step is not None:
             # An allocation may run several steps at once; without a step srun did not start this process.
-            return f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}"
+            return f"{environment['SLURM_JOB_ID']}.{step}"
     if environment.get("MASTER_PORT"):
         # Two runs cannot listen on one port of one host at the same time.
         address = environment.get("MASTER_ADDR", "")

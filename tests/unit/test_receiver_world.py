@@ -1,5 +1,8 @@
 """Which rank a process is, from what its launcher left in the environment."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from emlio.errors import ConfigError
@@ -10,11 +13,11 @@ from emlio.receiver.world import World, find_world
     "environment",
     [
         {"RANK": "3", "WORLD_SIZE": "8"},
-        {"SLURM_PROCID": "3", "SLURM_NTASKS": "8"},
+        {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
         {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"},
         {"PMI_RANK": "3", "PMI_SIZE": "8"},
         {"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-        {"RANK": "5", "SLURM_PROCID": "3", "SLURM_NTASKS": "8"},
+        {"RANK": "5", "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
     ],
 )
 def test_each_launchers_variables_are_understood_both_or_none(environment: dict[str, str]) -> None:
@@ -116,7 +119,33 @@ def test_half_an_answer_is_refused(rank: int | None, world_size: int | None) -> 
         find_world(rank, world_size, {})
 
 
+@pytest.mark.parametrize(
+    ("rank", "world_size", "told"),
+    [
+        (0.0, 2, "as whole numbers, got rank=0.0 and world_size=2"),
+        (1, 2.5, "got rank=1 and world_size=2.5"),
+        ("1", "2", "got rank='1' and world_size='2'"),
+        (True, 2, "got rank=True"),
+        (0, True, "world_size=True"),
+        (2, 2, "rank must be in .0, world_size., got rank=2 and world_size=2"),
+        (-1, 2, "got rank=-1"),
+        (0, 0, "got rank=0 and world_size=0"),
+        (0, -3, "world_size=-3"),
+    ],
+)
+def test_a_rank_that_is_none_is_refused(rank: Any, world_size: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        find_world(rank, world_size, {})
+
+
+def test_whole_numbers_of_other_types_are_welcome() -> None:
+    given: Any = np.int64(1), np.int32(2)
+    world = find_world(*given, {"EMLIO_JOB": "j"})
+    assert world == World(rank=1, world_size=2, job="j")
+    assert (type(world.rank), type(world.world_size)) == (int, int)
+
+
 @pytest.mark.parametrize("value", ["", "one", "1.5"])
 def test_variables_that_are_no_numbers_are_named(value: str) -> None:
     with pytest.raises(ConfigError, match="SLURM_PROCID and SLURM_NTASKS must be whole numbers"):
-        find_world(None, None, {"SLURM_PROCID": value, "SLURM_NTASKS": "8"})
+        find_world(None, None, {"SLURM_PROCID": value, "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"})
