@@ -1,8 +1,8 @@
 """Which launcher started this process, and as which of how many, from the variables it set.
 
-A child inherits variables: of an allocation, of a launcher that started a launcher, of a shell. So a launcher's variables count only
-where they are about this process, and the innermost launcher's go first. Where that cannot be told it is an error, since both
-guesses are wrong in silence: a process that takes itself for one of many reads a part, one that takes itself for alone reads all.
+A child inherits variables: of an allocation, of a launcher that started a launcher, of a shell. So a launcher's variables count
+only where they are about this process, and the innermost launcher's go first. Where that cannot be told it is an error: a process
+that wrongly takes itself for one of many reads a part, one that wrongly takes itself for alone reads all, both in silence.
 
 Covers: torchrun's variables, Open MPI's, those of PMI (MPICH, Intel MPI, Cray), PMIx's and Slurm's. Pure but for a line in the
 log. Does not cover: torch.distributed, what the caller says, the run's name (emlio.receiver.world).
