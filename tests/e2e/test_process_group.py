@@ -1,5 +1,10 @@
-"""Two ranks with a process group of PyTorch: a loader made too early would give every rank everything, and says so."""
+"""Two ranks with a process group of PyTorch and no daemon.
 
+A loader made before the group would give every rank everything, and says so. Ranks whose options differ find that out by the
+group's store, and ranks that say which they are need not be those of the group.
+"""
+
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,13 +27,14 @@ import json, sys
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 
-folder, store, rank, world, when = sys.argv[1:]
+folder, store, rank, world, when, options = sys.argv[1:]
+options = json.loads(options)[int(rank)]
 
 def say(what):
     print(json.dumps(what), flush=True)
 
-def make():
-    return EmlioLoader(folder, batch_size=4, raw=True, ids=True, to="numpy")
+def make(**others):
+    return EmlioLoader(folder, **{"batch_size": 4, "raw": True, "ids": True, "to": "numpy", **options, **others})
 
 def join():
     import torch.distributed
@@ -41,23 +47,31 @@ else:
     group, loader = join(), make()
 with loader:
     say([loader.rank, loader.world_size, len(loader)])
+    if when == "in turn" and rank == "1":
+        group.barrier()
     try:
         say([number for batch in loader for number in batch["__id__"].tolist()])
     except ConfigError as error:
         say(str(error))
+    if when == "in turn" and rank == "0":
+        group.barrier()
 group.barrier()
 group.destroy_process_group()
 """
 
 
 @contextmanager
-def _ranks(tmp_path: Path, when: str) -> Iterator[list[RankProcess]]:
+def _ranks(tmp_path: Path, when: str, *options: dict[str, Any]) -> Iterator[list[RankProcess]]:
+    """Ranks with these options each."""
     make_dataset(tmp_path / "numbers", records=_RECORDS, shards=2)
     arguments = [str(tmp_path / "numbers"), str(tmp_path / "store")]
+    said = json.dumps(options or [{}] * _WORLD)
     environment = {"GLOO_SOCKET_IFNAME": "lo"}
     with ExitStack() as stack:
         yield [
-            stack.enter_context(RankProcess(_RANK, *arguments, str(rank), str(_WORLD), when, environment=environment))
+            stack.enter_context(
+                RankProcess(_RANK, *arguments, str(rank), str(_WORLD), when, said, environment=environment)
+            )
             for rank in range(_WORLD)
         ]
 
@@ -82,3 +96,41 @@ def test_a_loader_made_after_the_group_takes_its_rank_from_it(tmp_path: Path) ->
             assert world == [rank, 2, 3]
             handed += ids
     assert sorted(handed) == list(range(_RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("options", "here", "there"),
+    [
+        ({"seed": 2}, "seed=2", "seed=0"),
+        ({"batch_size": 8}, "batch_size=8", "batch_size=4"),
+        ({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'"),
+    ],
+)
+def test_the_rank_that_comes_later_with_other_options_is_told_what_differs(
+    tmp_path: Path, options: dict[str, Any], here: str, there: str
+) -> None:
+    with _ranks(tmp_path, "in turn", {}, options) as ranks:
+        (_, ids), (_, error) = _said(ranks)
+        assert len(ids) == _RECORDS // 2
+        assert f":{ranks[1].pid}) has {here}, rank 0 (" in error
+        assert f":{ranks[0].pid}) has {there};" in error
+
+
+def test_neither_waits_for_the_other(tmp_path: Path) -> None:
+    with _ranks(tmp_path, "in turn", {}, {}) as ranks:
+        (_, first), (_, second) = _said(ranks)
+        assert sorted(first + second) == list(range(_RECORDS))
+
+
+def test_ranks_that_say_which_they_are_of_how_many_are_not_those_of_the_group(tmp_path: Path) -> None:
+    with _ranks(tmp_path, "late", {"rank": 0, "world_size": 3}, {"rank": 2, "world_size": 3, "seed": 5}) as ranks:
+        for rank, (world, ids) in zip((0, 2), _said(ranks), strict=True):
+            assert world == [rank, 3, 2]
+            assert len(ids) == _RECORDS // 3
+
+
+def test_a_rank_may_have_a_loader_for_itself(tmp_path: Path) -> None:
+    with _ranks(tmp_path, "in turn", {"rank": 0, "world_size": 1, "seed": 5}, {}) as ranks:
+        (_, everything), (_, part) = _said(ranks)
+        assert sorted(everything) == list(range(_RECORDS))
+        assert len(part) == _RECORDS // 2
