@@ -24,8 +24,8 @@ from emlio.planner.plan import Plan
 from emlio.receiver.agreement import offer_of
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.own_loaders import Kind, OwnLoaders
-from emlio.receiver.torch_adapter import group_store
-from emlio.receiver.world import check_world, is_of_group
+from emlio.receiver.torch_adapter import distributed_world, group_store
+from emlio.receiver.world import check_world
 from emlio.session.terms import MadeLoader, Terms, clash, describe_difference, terms_of
 from emlio.tokens import TokenBatches
 
@@ -88,6 +88,7 @@ class OtherRanks:
         tokens: TokenBatches | None,
         world_was_given: bool,
         own: OwnLoaders,
+        find_group: Callable[[], tuple[int, int] | None] = distributed_world,
         find_store: Callable[[], Store | None] = group_store,
     ) -> None:
         """See the class.
@@ -97,6 +98,7 @@ class OtherRanks:
             tokens: how records become batches.
             world_was_given: rank and world size are the user's, whatever torch.distributed says.
             own: the loaders that this process has made.
+            find_group: this process's rank in its process group, and the group's size, or None where there is none.
             find_store: the process group's, or None where there is none.
         """
         self._kinds: tuple[Kind, ...] = ()
@@ -108,6 +110,7 @@ class OtherRanks:
         self.config = replace(config, ordinal=self._ordinals[0]) if self._kinds else config
         self._tokens = tokens
         self._world_was_given = world_was_given
+        self._find_group = find_group
         self._find_store = find_store
         self._own = own
         self._compared = False
@@ -123,7 +126,7 @@ class OtherRanks:
         rank, world_size = self.config.rank, self.config.world_size
         if not self._world_was_given:
             check_world(rank, world_size)
-        if not self._compared and self._kinds and is_of_group(rank, world_size):
+        if not self._compared and self._kinds and self._find_group() == (rank, world_size):
             store = self._find_store()
             if store is not None:
                 self._compared = True

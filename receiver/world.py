@@ -19,7 +19,7 @@ from emlio.receiver.launchers import launched, slurm_step
 from emlio.receiver.torch_adapter import distributed_world
 from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["World", "check_world", "find_world", "is_of_group"]
+__all__ = ["World", "check_world", "find_world"]
 
 _NO_RUN_ID = "none"
 """What torchrun sets where it was given no --rdzv-id; with --standalone it draws one."""
@@ -47,11 +47,6 @@ def find_world(
     run = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
     job = environment.get("EMLIO_JOB") or run or uuid4().hex
     return World(rank=found[0], world_size=found[1], job=_as_name(job))
-
-
-def is_of_group(rank: int, world_size: int) -> bool:
-    """Whether the process group that is initialised has this rank of this world."""
-    return distributed_world() == (rank, world_size)
 
 
 def check_world(rank: int, world_size: int) -> None:

@@ -1,0 +1,182 @@
+"""What ranks find out from each other's word in the store of a process group."""
+
+import os
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emlio.errors import ConfigError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.receiver.address import Address
+from emlio.receiver.config import LoaderConfig
+from emlio.receiver.other_ranks import OtherRanks
+from emlio.receiver.own_loaders import OwnLoaders
+from emlio.tokens import TokenBatches
+
+CATALOG = Catalog(shards=(ShardEntry(name="a", records=64, size_bytes=640, digest="d"),))
+CONFIG = LoaderConfig(
+    address=Address(peers=(), dataset="x"), batch_size=4, rows=4, shuffle=Shuffle.parse(True), seed=1, drop_last=False,
+    pad=False, rank=0, world_size=2, job="j", in_order=True, prefetch_bytes=1 << 20, timeout_ns=10**9,
+    heartbeat_ns=10**9, on_error="raise", verify="all",
+)  # fmt: skip
+
+
+class FakeStore:
+    """Values in a dict; see `Store`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.fails = False
+
+    def claim(self, key: str, value: bytes) -> bytes:
+        if self.fails:
+            raise RuntimeError("the store's host is gone")
+        return self.values.setdefault(key, value)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def look(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+
+class Group:
+    """Ranks of one process group, as if each were a process."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.own = [OwnLoaders(), OwnLoaders()]
+
+    def loader(self, rank: int, tokens: TokenBatches | None = None, **options: Any) -> OtherRanks:
+        others = OtherRanks(
+            replace(CONFIG, **{"rank": rank, **options}),
+            tokens=tokens,
+            world_was_given=True,
+            own=self.own[rank],
+            find_group=lambda: (rank, 2),
+            find_store=lambda: self.store,
+        )
+        assert (others.config.ordinal is None) == (others.config.world_size == 1)
+        return others
+
+
+def begin(others: OtherRanks, flow: tuple[int, int] = (0, 0)) -> None:
+    """An iteration begins."""
+    config = others.config
+    spec = PlanSpec(
+        seed=config.seed, shuffle=config.shuffle, batch_size=config.batch_size, world_size=config.world_size
+    )
+    others.check(Plan(CATALOG, spec), flow)
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+def test_ranks_with_the_same_options_hear_nothing(group: Group) -> None:
+    for rank in range(2):
+        begin(group.loader(rank))
+
+
+def test_the_later_one_is_told_what_differs_each_time_it_begins(group: Group) -> None:
+    begin(group.loader(0))
+    second = group.loader(1, seed=2, batch_size=8)
+    for _ in range(2):
+        with pytest.raises(
+            ConfigError, match=rf"rank 1 \(.*:{os.getpid()}\) has batch_size=8, seed=2, rank 0 .* has batch"
+        ):
+            begin(second)
+
+
+def test_ranks_that_begin_at_different_places_differ(group: Group) -> None:
+    begin(group.loader(0), (3, 16))
+    with pytest.raises(ConfigError, match=r"rank 1 .* has epoch=0, samples consumed=0, rank 0 .* has epoch=3, samples"):
+        begin(group.loader(1))
+
+
+def test_it_is_compared_once(group: Group) -> None:
+    first, second = group.loader(0), group.loader(1)
+    begin(first)
+    begin(second)
+    begin(second, (1, 0))
+    said = dict(group.store.values)
+    begin(first, (1, 0))
+    assert group.store.values == said
+
+
+def test_how_tokens_become_batches_is_compared(group: Group) -> None:
+    begin(group.loader(0, TokenBatches(pack=16)))
+    with pytest.raises(ConfigError, match=r"tokens=.TokenBatches\(.*pack=32"):
+        begin(group.loader(1, TokenBatches(pack=32)))
+
+
+def test_loaders_for_training_and_evaluation_are_each_compared_with_their_own(group: Group) -> None:
+    for rank in range(2):
+        training, evaluation = group.loader(rank), group.loader(rank, batch_size=8)
+        begin(training)
+        begin(evaluation)
+
+
+def test_a_loader_that_one_rank_closed_does_not_count(group: Group) -> None:
+    peek = group.loader(0, batch_size=1)
+    begin(peek)
+    peek.close()
+    first, second = group.loader(0), group.loader(1)
+    begin(first)
+    begin(second)
+
+
+def test_a_loader_that_one_rank_dropped_does_not_count(group: Group) -> None:
+    peek = group.loader(0, batch_size=1)
+    begin(peek)
+    gone = weakref.ref(peek)
+    del peek
+    assert gone() is None
+    first, second = group.loader(0), group.loader(1)
+    begin(first)
+    begin(second)
+
+
+def test_a_loader_that_could_not_be_made_does_not_count(group: Group) -> None:
+    group.loader(0, batch_size=1).withdraw()
+    begin(group.loader(0))
+    with pytest.raises(ConfigError, match="seed"):
+        begin(group.loader(1, seed=2))
+
+
+@pytest.mark.parametrize("options", [{"world_size": 1}, {"world_size": 3}])
+def test_a_world_that_is_not_the_groups_is_not_compared(group: Group, options: dict[str, Any]) -> None:
+    begin(group.loader(0, **options))
+    assert group.store.values == {}
+
+
+def test_a_store_that_fails_is_no_reason_to_stop(group: Group) -> None:
+    begin(group.loader(0))
+    group.store.fails = True
+    begin(group.loader(1, seed=2))
+
+
+def test_where_there_is_no_store_nothing_is_compared() -> None:
+    own = OwnLoaders()
+    for seed in range(2):
+        config = replace(CONFIG, seed=seed)
+        begin(
+            OtherRanks(
+                config, tokens=None, world_was_given=True, own=own, find_group=lambda: (0, 2), find_store=lambda: None
+            )
+        )
+
+
+def test_daemons_are_told_the_number_by_job_and_ranks_of_a_group_count_without() -> None:
+    own = OwnLoaders()
+    ordinals = [
+        OtherRanks(replace(CONFIG, job=job), tokens=None, world_was_given=True, own=own).config.ordinal
+        for job in "jjkj"
+    ]
+    assert ordinals == [0, 1, 0, 2]
+    assert own.count(("", "x", 0)) == 4
