@@ -29,6 +29,9 @@ _PROBES_A_TIMEOUT = 10
 _MOST_LOADERS_KNOWN = 64
 """Of one rank, those that are closed included."""
 
+_MOST_WAITED_FOR = 64
+"""Sessions that one offer waits for at a time; those that wait beside it for a large job's dead ranks wait for others of them."""
+
 _MOST_IDLE_RANKS = 4096
 """Ranks without a session whose former loaders are remembered, over all jobs."""
 
@@ -65,19 +68,48 @@ class _Loader:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Rank:
-    """The loaders of the process that has a rank, in the order they came."""
+    """The loaders of the process that has a rank, in the order they came; and the same as they are compared."""
 
     process: tuple[bytes, str, int]
     loaders: list[_Loader] = field(default_factory=list[_Loader])
     made: tuple[MadeLoader, ...] = ()
 
-    def renew(self) -> None:
-        """What is compared; ranks are many and mostly alike, so it is kept ready."""
-        self.made = tuple(MadeLoader(ordinal=one.ordinal, terms=one.terms, lives=one.lives) for one in self.loaders)
-
     @property
     def lives(self) -> bool:
         return any(one.lives for one in self.loaders)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Job:
+    """The ranks of a job by their numbers; and those that have sessions by what they made, which is mostly alike."""
+
+    ranks: dict[int, _Rank] = field(default_factory=dict[int, _Rank])
+    alike: dict[tuple[MadeLoader, ...], dict[int, _Rank]] = field(
+        default_factory=dict[tuple[MadeLoader, ...], dict[int, _Rank]]
+    )
+
+    def rank_of(self, caller: Caller) -> _Rank:
+        """The rank of this caller's process, which it has from now on."""
+        number = caller.hello.rank
+        rank = self.ranks.get(number)
+        if rank is None or rank.process != caller.process:
+            if rank is not None:
+                self._take_out(number, rank)
+            rank = self.ranks[number] = _Rank(process=caller.process)
+        return rank
+
+    def renew(self, number: int, rank: _Rank) -> None:
+        """Its loaders have changed."""
+        self._take_out(number, rank)
+        rank.made = _made(rank.loaders)
+        if rank.lives:
+            self.alike.setdefault(rank.made, {})[number] = rank
+
+    def _take_out(self, number: int, rank: _Rank) -> None:
+        alike = self.alike.get(rank.made, {})
+        alike.pop(number, None)
+        if not alike:
+            self.alike.pop(rank.made, None)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -95,7 +127,8 @@ class _Waiting:
     against: dict[bytes, tuple[_Loader, _Loader]]
 
 
-_Job = tuple[str, str]
+_Key = tuple[str, str]
+"""Of a job: its name, and the dataset's."""
 
 
 class Comparison:
@@ -112,8 +145,8 @@ class Comparison:
         self._lost_for_ns = heartbeat_timeout_ns * 3 // 10
         self._probe_every_ns = heartbeat_timeout_ns // _PROBES_A_TIMEOUT
         self._probe_ns = 0
-        self._jobs: dict[_Job, dict[int, _Rank]] = {}
-        self._idle: OrderedDict[tuple[_Job, int], None] = OrderedDict()
+        self._jobs: dict[_Key, _Job] = {}
+        self._idle: OrderedDict[tuple[_Key, int], None] = OrderedDict()
         self._standing: dict[bytes, _Loader] = {}
         self._lost_ns: dict[bytes, int] = {}
         self._waiting: dict[bytes, _Waiting] = {}
@@ -167,10 +200,11 @@ class Comparison:
             return []
         self._lost_ns.pop(connection, None)
         loader.lives = False
-        job, number = _job_of(loader.caller), loader.caller.hello.rank
-        rank = self._jobs.get(job, {}).get(number)
-        if rank is not None:
-            rank.renew()
+        key, number = _job_of(loader.caller), loader.caller.hello.rank
+        job = self._jobs.get(key)
+        rank = job.ranks.get(number) if job is not None else None
+        if job is not None and rank is not None:
+            job.renew(number, rank)
         verdicts: list[Verdict] = []
         for waiting in list(self._awaited.pop(connection, ())):
             one = self._waiting[waiting]
@@ -178,9 +212,9 @@ class Comparison:
             if not one.against:
                 one.since_ns = now_ns
                 verdicts += self._judge(one, now_ns)
-        if rank is not None and not rank.lives and self._jobs.get(job, {}).get(number) is rank:
-            self._idle[(job, number)] = None
-            self._tidy(job)
+        if rank is not None and not rank.lives:
+            self._idle[(key, number)] = None
+            self._tidy(key)
         return verdicts
 
     def tick(self, now_ns: int) -> list[Verdict]:
@@ -214,40 +248,36 @@ class Comparison:
         return self._probe(now_ns)
 
     def _clashes(self, offered: _Loader) -> dict[bytes, tuple[_Loader, _Loader]]:
-        """The sessions of other ranks that it clashes with; of each rank one."""
-        caller = offered.caller
-        ranks = self._jobs.get(_job_of(caller), {})
-        own = ranks.get(caller.hello.rank)
+        """Sessions of other ranks that it clashes with; of each rank one, and not of all where there are many."""
+        caller, number = offered.caller, offered.caller.hello.rank
+        job = self._jobs.get(_job_of(caller)) or _Job()
+        own = job.ranks.get(number)
         known = own.loaders if own is not None and own.process == caller.process else []
         mine = [*(loader for loader in known if loader.caller.loader != caller.loader), offered]
-        made = tuple(MadeLoader(ordinal=each.ordinal, terms=each.terms, lives=each.lives) for each in mine)
-        found: dict[tuple[MadeLoader, ...], tuple[MadeLoader, MadeLoader] | None] = {}
+        made = _made(mine)
         clashes: dict[bytes, tuple[_Loader, _Loader]] = {}
-        for number, rank in ranks.items():
-            if number == caller.hello.rank:
-                continue
-            if rank.made not in found:
-                found[rank.made] = clash(made, rank.made)
-            if (pair := found[rank.made]) is not None:
-                other = _that_is(rank.loaders, pair[1])
-                clashes[other.caller.connection] = (_that_is(mine, pair[0]), other)
+        for theirs, ranks in job.alike.items():
+            if (pair := clash(made, theirs)) is not None:
+                first, second = made.index(pair[0]), theirs.index(pair[1])
+                others = [rank.loaders[second] for each, rank in ranks.items() if each != number]
+                begin = number * _MOST_WAITED_FOR % max(len(others), 1)
+                chosen = [*others[begin : begin + _MOST_WAITED_FOR], *others[:begin]][:_MOST_WAITED_FOR]
+                clashes.update({other.caller.connection: (mine[first], other) for other in chosen})
         return clashes
 
     def _stand(self, loader: _Loader, now_ns: int) -> list[Verdict]:
         """From now on others are compared with it; for those that wait for its rank it may be what they lacked."""
-        caller, job = loader.caller, _job_of(loader.caller)
-        ranks = self._jobs.setdefault(job, {})
-        rank = ranks.get(caller.hello.rank)
-        if rank is None or rank.process != caller.process:
-            rank = ranks[caller.hello.rank] = _Rank(process=caller.process)
-        self._idle.pop((job, caller.hello.rank), None)
+        caller, key = loader.caller, _job_of(loader.caller)
+        job = self._jobs.setdefault(key, _Job())
+        rank = job.rank_of(caller)
+        self._idle.pop((key, caller.hello.rank), None)
         rank.loaders = [each for each in rank.loaders if each.caller.loader != caller.loader]
         while len(rank.loaders) >= _MOST_LOADERS_KNOWN and (
             old := next((x for x in rank.loaders if not x.lives), None)
         ):
             rank.loaders.remove(old)
         rank.loaders.append(loader)
-        rank.renew()
+        job.renew(caller.hello.rank, rank)
         self._standing[caller.connection] = loader
         waiting = {
             waits: self._waiting[waits]
@@ -285,23 +315,24 @@ class Comparison:
         return []
 
     def _find(self, caller: Caller) -> _Loader | None:
-        rank = self._jobs.get(_job_of(caller), {}).get(caller.hello.rank)
+        job = self._jobs.get(_job_of(caller))
+        rank = job.ranks.get(caller.hello.rank) if job is not None else None
         loaders = rank.loaders if rank is not None else []
         return next((loader for loader in loaders if loader.caller.loader == caller.loader), None)
 
-    def _tidy(self, job: _Job) -> None:
+    def _tidy(self, key: _Key) -> None:
         """Forget a job without sessions, and of all others the ranks that are gone longest."""
-        if not any(rank.lives for rank in self._jobs[job].values()):
-            for number in self._jobs.pop(job):
-                self._idle.pop((job, number), None)
+        if not self._jobs[key].alike:
+            for number in self._jobs.pop(key).ranks:
+                self._idle.pop((key, number), None)
         while len(self._idle) > _MOST_IDLE_RANKS:
             (other, number), _ = self._idle.popitem(last=False)
-            del self._jobs[other][number]
+            del self._jobs[other].ranks[number]
 
 
-def _job_of(caller: Caller) -> _Job:
+def _job_of(caller: Caller) -> _Key:
     return caller.hello.job, caller.hello.dataset
 
 
-def _that_is(loaders: list[_Loader], made: MadeLoader) -> _Loader:
-    return next(one for one in loaders if (one.ordinal, one.terms, one.lives) == (made.ordinal, made.terms, made.lives))
+def _made(loaders: list[_Loader]) -> tuple[MadeLoader, ...]:
+    return tuple(MadeLoader(ordinal=one.ordinal, terms=one.terms, lives=one.lives) for one in loaders)

@@ -158,6 +158,24 @@ def test_a_loader_that_the_other_rank_makes_meanwhile_may_be_what_was_lacking() 
     assert agrees(table.offer(evaluation, terms("e"), 1), evaluation, other)
 
 
+def test_a_large_job_comes_back_once_all_of_its_former_ranks_are_gone() -> None:
+    table = comparison()
+    dead, new = [caller(rank) for rank in range(300)], [caller(rank) for rank in range(300, 500)]
+    for one in dead:
+        assert agrees(table.offer(one, terms("a"), 0), one)
+    probed: set[bytes] = set()
+    for one in new:
+        assert not agrees(table.offer(one, terms("b"), S), one)
+    for second in range(2, 8):
+        probed |= {one.connection for one in table.tick(second * S) if isinstance(one, Probe)}
+    assert probed == {one.connection for one in dead}, "they are found out together, not in turns"
+    agreed: list[bytes] = []
+    for one in dead:
+        assert agreed == [], "one is left"
+        agreed += [each.connection for each in table.gone(one.connection, 9 * S) if isinstance(each, Agree)]
+    assert sorted(agreed) == sorted(one.connection for one in new)
+
+
 @pytest.mark.parametrize("other", [{"job": "k"}, {"dataset": "y"}, {"world_size": 1}, {"ordinal": UNSET}])
 def test_these_are_not_compared(other: dict[str, object]) -> None:
     table = comparison()
