@@ -6,6 +6,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
+from emlio.daemon.claims import Caller
 from emlio.daemon.client import Client
 from emlio.daemon.energy_desk import EnergyDesk
 from emlio.energy.run import Run
@@ -54,7 +55,8 @@ class _Control:
 
 def _client(owner: bytes) -> Client:
     client = Client.__new__(Client)
-    client.owner, client.machine = owner, daemon_in(DaemonState.STREAMING)
+    client.machine = daemon_in(DaemonState.STREAMING)
+    client.caller = Caller(connection=b"", hello=client.machine.hello, key=owner)
     return client
 
 

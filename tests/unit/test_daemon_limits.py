@@ -101,7 +101,8 @@ class _Held:
 
 def some_client(owner: bytes, identity: bytes) -> Client:
     client = Client.__new__(Client)
-    client.owner, client.identity = owner, identity
+    hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="x", host="h", pid=1, software="0")
+    client.caller = Caller(connection=identity, hello=hello, key=owner)
     return client
 
 
