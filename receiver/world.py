@@ -72,7 +72,7 @@ def _given(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
             f"rank and world_size must be given together, as whole numbers, got rank={rank!r} and world_size={world_size!r}"
         ) from None
     if not 0 <= found[0] < found[1]:
-        raise ConfigError(f"rank must be in [0, world_size), got rank={found[0]} and world_size={found[1]}")
+        raise ConfigError(f"rank must be in [0, {found[1]}), got {found[0]}")
     return found
 
 
