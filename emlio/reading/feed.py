@@ -4,6 +4,7 @@ Covers: getting the bytes of the next message, with the ranges of following mess
 records make a message (emlio.reading.course), threads and bounds (emlio.daemon.stream), sockets. Used by one thread at a time.
 """
 
+import os
 from collections import deque
 
 import numpy as np
@@ -111,7 +112,8 @@ class Feed:
         """What to say when the file ends before, or cannot be read at, a record; a file that changed says so itself."""
         number, offset = int(message.shard[at]), int(message.starts[at])
         shard = self._shards.dataset.shards[number]
-        shard.check_unchanged(self._shards.descriptor(number))
+        with self._shards.open(number) as descriptor:
+            shard.check_unchanged(os.fstat(descriptor))
         record = int(np.searchsorted(shard.offsets, offset, side="right")) - 1
         return CorruptRecordError(
             f"record {record} of {shard.path} must have {int(message.sizes[at])} bytes at offset {offset}, "

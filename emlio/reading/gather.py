@@ -87,7 +87,7 @@ class Gatherer:
         np.cumsum(sizes, out=filled[1:])
         first = run_starts(shard, starts, sizes)
         if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
-            _read_runs(shards, shard, starts, filled, first, out)
+            _read_runs(shards, shard, starts, filled, first, out, 0, len(first))
         else:
             self._gather(shards, shard, starts, filled, first, out)
         self.look_at_disk()
@@ -101,23 +101,44 @@ class Gatherer:
         first: npt.NDArray[np.int64],
         out: npt.NDArray[np.uint8],
     ) -> None:
-        runs = np.empty((len(first), 2), np.uint64)  # struct iovec[len(first)]
-        runs[:, 0] = shards.addresses(shard[first]) + starts[first]
-        bounds = filled[np.concatenate((first, (len(shard),)))]
-        runs[:, 1] = bounds[1:] - bounds[:-1]
-        for begin in range(0, len(runs), _IOV_MAX):
-            end = min(begin + _IOV_MAX, len(runs))
-            at, upto = int(bounds[begin]), int(bounds[end])
-            into = np.array([out.ctypes.data + at, upto - at], np.uint64)
-            got = self._vm_readv(os.getpid(), into.ctypes.data, 1, runs[begin:end].ctypes.data, end - begin, 0)
-            if got == upto - at:
+        for begin in range(0, len(first), _IOV_MAX):
+            part = first[begin : begin + _IOV_MAX]
+            held = shards.mapped(shard[part]) if self._may_gather else None
+            if held is None:
+                _read_runs(shards, shard, starts, filled, first, out, begin, begin + len(part))
                 continue
-            if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+            with held as addresses:
+                self._gather_part(addresses, starts, filled, first, out, begin)
+            if not self._may_gather:
                 # A container may forbid the call; reading run by run is slower and always allowed.
-                self._may_gather = False
-                _read_runs(shards, shard, starts, filled, first, out)
-                return
-            raise ShortReadError(int(np.searchsorted(filled, at + max(got, 0), side="right")) - 1)
+                _read_runs(shards, shard, starts, filled, first, out, begin, begin + len(part))
+
+    def _gather_part(
+        self,
+        addresses: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        filled: npt.NDArray[np.int64],
+        first: npt.NDArray[np.int64],
+        out: npt.NDArray[np.uint8],
+        begin: int,
+    ) -> None:
+        """As many runs as there are addresses, from run `begin` on, in one call; notes where that is forbidden."""
+        end = begin + len(addresses)
+        bounds = np.empty(len(addresses) + 1, np.int64)
+        bounds[:-1] = filled[first[begin:end]]
+        bounds[-1] = filled[first[end]] if end < len(first) else filled[-1]
+        runs = np.empty((len(addresses), 2), np.uint64)  # struct iovec[len(addresses)]
+        runs[:, 0] = addresses + starts[first[begin:end]]
+        runs[:, 1] = bounds[1:] - bounds[:-1]
+        at, upto = int(bounds[0]), int(bounds[-1])
+        into = np.array([out.ctypes.data + at, upto - at], np.uint64)
+        got = self._vm_readv(os.getpid(), into.ctypes.data, 1, runs.ctypes.data, len(runs), 0)
+        if got == upto - at:
+            return
+        if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+            self._may_gather = False
+            return
+        raise ShortReadError(int(np.searchsorted(filled, at + max(got, 0), side="right")) - 1)
 
     def look_at_disk(self) -> None:
         """Note whether this thread has waited for a disk since the last look."""
@@ -138,9 +159,8 @@ class Gatherer:
         runs: list[int] = first.tolist()
         for index, run in enumerate(runs):
             begin = int(starts[run])
-            os.posix_fadvise(
-                shards.descriptor(int(shard[run])), begin, int(ends[index]) - begin, os.POSIX_FADV_WILLNEED
-            )
+            with shards.open(int(shard[run])) as descriptor:
+                os.posix_fadvise(descriptor, begin, int(ends[index]) - begin, os.POSIX_FADV_WILLNEED)
 
 
 def run_starts(
@@ -161,16 +181,19 @@ def _read_runs(
     filled: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],
     out: npt.NDArray[np.uint8],
+    run: int,
+    upto_run: int,
 ) -> None:
-    edges = [*first.tolist(), len(starts)]
-    for begin, end in itertools.pairwise(edges):
-        descriptor, offset = shards.descriptor(int(shard[begin])), int(starts[begin])
-        at, upto = int(filled[begin]), int(filled[end])
-        while at < upto:
-            got = os.preadv(descriptor, [out[at:upto].data], offset)
-            if got == 0:
-                raise ShortReadError(int(np.searchsorted(filled, at, side="right")) - 1)
-            at, offset = at + got, offset + got
+    """The runs [run, upto_run)."""
+    edges: list[int] = [*first[run : upto_run + 1].tolist(), len(starts)]
+    for begin, end in itertools.islice(itertools.pairwise(edges), upto_run - run):
+        offset, at, upto = int(starts[begin]), int(filled[begin]), int(filled[end])
+        with shards.open(int(shard[begin])) as descriptor:
+            while at < upto:
+                got = os.preadv(descriptor, [out[at:upto].data], offset)
+                if got == 0:
+                    raise ShortReadError(int(np.searchsorted(filled, at, side="right")) - 1)
+                at, offset = at + got, offset + got
 
 
 def _disk_waits() -> int:

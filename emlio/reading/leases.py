@@ -152,7 +152,10 @@ class Leases:
     def _let_go(self, descriptor: int, lease: _Lease) -> float | None:
         """Let go if the holder can; else in how many seconds it must be asked again at the latest."""
         if lease.holder.withdraw():
-            self.release(descriptor)
+            with self._lock:
+                # Else it was released meanwhile, and the number may be another file's by now.
+                if self._held.get(descriptor) is lease:
+                    self.release(descriptor)
             return None
         now_s = time.monotonic()
         if lease.hurry_at_s is None:

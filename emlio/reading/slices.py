@@ -42,6 +42,7 @@ class _Use(Enum):
     ASKED = "asked"
     LEASED = "leased"
     COPY = "copy"
+    RETIRED = "retired"
 
 
 class SliceLender:
@@ -50,7 +51,7 @@ class SliceLender:
     def __init__(
         self,
         descriptor: int,
-        mapping: mmap.mmap,
+        whole: npt.NDArray[np.uint8],
         leases: Leases,
         on_stuck: Callable[[Collection[Borrower]], None],
         populate: Callable[[int, int, int], int] = _madvise,
@@ -59,14 +60,14 @@ class SliceLender:
 
         Args:
             descriptor: of the file.
-            mapping: of all of it.
+            whole: the file's bytes, mapped.
             leases: where a lease is had.
             on_stuck: called with those whose slices do not come back although somebody waits to write: they must be stopped.
             populate: the system call madvise.
         """
         self._descriptor = descriptor
         # Kept as long as a slice is: the mapping ends with the last of them.
-        self._whole = np.frombuffer(mapping, np.uint8)
+        self._whole = whole
         self._leases = leases
         self._on_stuck = on_stuck
         self._populate = populate
@@ -120,6 +121,19 @@ class SliceLender:
         with self._lock:
             if self._use is _Use.ASKED:  # else somebody wants to write already
                 self._use = _Use.LEASED if leased else _Use.COPY
+
+    @property
+    def only_copies(self) -> bool:
+        """Whether nothing of this file is ever lent: no lease can be had, or somebody wanted to write to it."""
+        return self._use is _Use.COPY
+
+    def retire(self) -> bool:
+        """Lend nothing more because others need the room, if nothing is out; whether it may be closed now."""
+        with self._lock:
+            if self._out or self._use is _Use.ASKED:
+                return False
+            self._use = _Use.RETIRED
+            return True
 
     def withdraw(self) -> bool:
         """Lend nothing more; whether nothing is out."""

@@ -35,6 +35,7 @@ class Shard:
         path: where it lies, for people; it is opened by its name in the dataset's folder.
         size_bytes: its size.
         mtime_ns: when it was last changed.
+        inode: which file of its file system it is.
         records: how many records it holds.
         digest: of its content, see `emlio.shards.mapping`.
         offsets: start of each record's frame, and last the file's size; possibly mapped, never to be written.
@@ -45,18 +46,20 @@ class Shard:
     path: Path
     size_bytes: int
     mtime_ns: int
+    inode: int
     records: int
     digest: str
     offsets: npt.NDArray[np.int64]
     mapping: ShardMapping | None = None
 
-    def check_unchanged(self, fd: int) -> None:
-        """Compare the open file `fd` with the one that was indexed. Thread-safe; one system call.
+    def check_unchanged(self, now: os.stat_result) -> None:
+        """Compare the file as it is now with the one that was indexed.
 
         Raises:
-            DatasetError: it has another size or time of change.
+            DatasetError: it is another file, or has another size or time of change.
         """
-        now = os.fstat(fd)
+        if now.st_ino != self.inode:
+            raise DatasetError(f"a shard must not change while it is served: {self.path} was replaced by another file")
         if now.st_size != self.size_bytes or now.st_mtime_ns != self.mtime_ns:
             raise DatasetError(
                 f"shard {self.path}: changed while it was served: had {self.size_bytes} bytes and time "
@@ -240,6 +243,7 @@ def _shard(
         path=path,
         size_bytes=status.st_size,
         mtime_ns=status.st_mtime_ns,
+        inode=status.st_ino,
         records=records,
         digest=known,
         offsets=offsets,

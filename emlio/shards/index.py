@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.open_limits import refusal_of
 from emlio.shards.atomic_file import write_atomically
+from emlio.shards.mapped_file import MappedFile
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = [
@@ -34,8 +36,7 @@ _OFFSET_BYTES = 8
 _EXTENSIONS = ("tfrecord", "tfrecords", "tfrec", "tfr")
 
 _MAPPED_FROM_BYTES = 1 << 20
-"""Smaller indexes are read into memory: a mapping keeps a descriptor open, and a dataset of thousands of shards would
-use up those a process may have."""
+"""Smaller indexes are read into memory: of mappings a process may have some ten thousand."""
 
 _CHECK_RECORDS = 1 << 20
 """Records checked at a time, so that checking a huge index needs no huge array."""
@@ -88,7 +89,8 @@ def open_index(
             offsets = _load(file)
         reason = offsets if isinstance(offsets, str) else _fault(offsets, size_bytes)
     except OSError as error:
-        raise DatasetError(f"index {path}: cannot be read: {error.strerror or error}") from error
+        refusal = refusal_of(error, f"index {path}")
+        raise refusal or DatasetError(f"index {path}: cannot be read: {error.strerror or error}") from error
     if isinstance(offsets, str) or reason is not None:
         command = repair if repair is not None else f"emlio index --force {path.parent}"
         raise DatasetError(f"index {path}: {reason}. Rebuild it: {command}")
@@ -114,7 +116,7 @@ def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
     if count == 0:
         return "it must hold at least one offset, holds none"
     if size >= _MAPPED_FROM_BYTES:
-        return np.memmap(file, dtype=np.int64, mode="r", offset=begin, shape=(count,))
+        return MappedFile(file.fileno(), size).array()[begin:].view(np.int64)
     file.seek(begin)
     return np.fromfile(file, dtype=np.int64, count=count)
 

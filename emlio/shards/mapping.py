@@ -22,6 +22,7 @@ from emlio.errors import DatasetError
 from emlio.shards.atomic_file import write_atomically
 from emlio.shards.tfrecord import Framing
 from emlio.tfrecord import FRAME_BYTES
+from emlio.wire.limits import MAX_SHARDS
 
 __all__ = [
     "MAPPING_VERSION",
@@ -41,7 +42,6 @@ _TEXT_BYTES = 64 << 20
 """Reading takes up to twelve times as much memory, if all of it is short numbers or names."""
 
 _MOST_REASON = 400
-_SHARDS = 1_000_000
 _FEATURES = 4096
 _LABELS = 1_000_000
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -90,7 +90,7 @@ class ShardMapping:
 
     def __post_init__(self) -> None:
         _must(self.version == MAPPING_VERSION, f"version must be {MAPPING_VERSION}, got {self.version}")
-        _must(1 <= self.shard_count <= _SHARDS, f"shard_count must be in [1, {_SHARDS}], got {self.shard_count}")
+        _must(1 <= self.shard_count <= MAX_SHARDS, f"shard_count must be in [1, {MAX_SHARDS}], got {self.shard_count}")
         inside = 0 <= self.shard_index < self.shard_count
         _must(inside, f"shard_index must be in [0, {self.shard_count}), got {self.shard_index}")
         # A name that leaves the folder would let a mapping point at any file of this host.

@@ -20,6 +20,7 @@ def _served(**offsets: Sequence[int] | range) -> ServedDataset:
             path=Path("/nowhere") / name,
             size_bytes=starts[-1],
             mtime_ns=1,
+            inode=1,
             records=len(starts) - 1,
             digest="d",
             offsets=np.array(starts, np.int64),

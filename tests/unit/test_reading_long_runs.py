@@ -60,6 +60,7 @@ def _dataset_of(sizes: list[list[int]]) -> Dataset:
                 path=Path(f"shard-{number}"),
                 size_bytes=int(offsets[-1]),
                 mtime_ns=0,
+                inode=number,
                 records=len(of_shard),
                 digest=f"{number}",
                 offsets=offsets,

@@ -67,7 +67,8 @@ def _lender(
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         mapping = mmap.mmap(descriptor, _SIZE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        yield SliceLender(descriptor, mapping, leases, stuck if stuck is not None else _Stuck(), **options)
+        whole = np.frombuffer(mapping, np.uint8)
+        yield SliceLender(descriptor, whole, leases, stuck if stuck is not None else _Stuck(), **options)
     finally:
         leases.close()
         os.close(descriptor)

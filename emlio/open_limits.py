@@ -1,0 +1,56 @@
+"""How many files a process may have open and mapped, and what to say when it has.
+
+Covers: asking the system. Does not cover: who may have how many (emlio.reading.room).
+"""
+
+import errno
+import resource
+from pathlib import Path
+
+from emlio.errors import DatasetError
+
+__all__ = ["descriptor_limit", "mapping_limit", "refusal_of"]
+
+_MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+_USUAL_MAP_COUNT = 65_530
+_UNLIMITED = 1 << 20
+
+
+def descriptor_limit() -> int:
+    """How many descriptors this process may have now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft >= 0 else _UNLIMITED
+
+
+def mapping_limit() -> int:
+    """How many mappings a process of this host may have."""
+    try:
+        return int(_MAX_MAP_COUNT.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return _USUAL_MAP_COUNT
+
+
+def refusal_of(error: OSError, what: str) -> DatasetError | None:
+    """What to say when the system has no descriptor or mapping left; None where the error is another one.
+
+    Args:
+        error: the system's.
+        what: what could not be opened.
+    """
+    match error.errno:
+        case errno.EMFILE:
+            return DatasetError(
+                f"{what} cannot be opened: this process has {descriptor_limit():,} files open, as many as it may. "
+                "Raise its limit (ulimit -n, or LimitNOFILE of its unit), or look for what else it keeps open"
+            )
+        case errno.ENFILE:
+            return DatasetError(
+                f"{what} cannot be opened: this host has as many files open as it may. Raise its limit: sysctl fs.file-max"
+            )
+        case errno.ENOMEM:
+            return DatasetError(
+                f"{what} cannot be mapped: there is no memory for it, or this process has its {mapping_limit():,} mappings. "
+                "Raise the limit: sysctl -w vm.max_map_count=1048576; or look at its limit of memory (ulimit -v)"
+            )
+        case _:
+            return None

@@ -1,0 +1,260 @@
+"""Files that are open at once, up to a limit; those not used for longest are closed for others.
+
+What is in use is held: it is not closed under a system call, whatever the limit. Closing goes by the lump, so that finding
+what was not used for longest costs little for each.
+
+Covers: which are open, which are in use, which go. Does not cover: opening and closing (emlio.reading.files), the limit
+(emlio.reading.room).
+"""
+
+import errno
+from collections.abc import Callable
+from threading import RLock
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ClosedError, EmlioError
+from emlio.reading.room import Room
+
+__all__ = ["HeldFile", "HeldFiles", "OpenSet"]
+
+_NONE = -1
+_LUMPS = 16
+"""This part of what may be open is closed at a time."""
+
+_WORTH = 4
+"""Where not all fit, to open so many is worth it only if they make less than this part of what is read: then they are likely
+to be used again."""
+
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class HeldFile:
+    """One open file, in use until the end of the block."""
+
+    __slots__ = ("_handle", "_set", "_token")
+
+    def __init__(self, of: "OpenSet", token: int, handle: int) -> None:
+        self._set, self._token, self._handle = of, token, handle
+
+    def __enter__(self) -> int:
+        return self._handle
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._set.release(self._token)
+
+
+class HeldFiles:
+    """Several open files, in use until the end of the block: a handle for each number that was asked for."""
+
+    __slots__ = ("_handles", "_set", "_token")
+
+    def __init__(self, of: "OpenSet", token: int, handles: npt.NDArray[np.int64]) -> None:
+        self._set, self._token, self._handles = of, token, handles
+
+    def __enter__(self) -> npt.NDArray[np.int64]:
+        return self._handles
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._set.release(self._token)
+
+
+class OpenSet:
+    """One dataset's open files of one kind, by number. Thread-safe; `open_one` and `close_one` run without its lock.
+
+    However many are in use are open, so the limit is exceeded by what threads use at once, and by no more.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        room: Room,
+        open_one: Callable[[int], int],
+        close_one: Callable[[int, int], None],
+        refused: Callable[[int, OSError], EmlioError],
+    ) -> None:
+        """See the class.
+
+        Args:
+            count: how many files there are.
+            room: what all datasets share.
+            open_one: opens a file and returns its handle, which is not negative.
+            close_one: closes a file: its number and its handle.
+            refused: what to raise where the system does not open a file.
+        """
+        self.wanted = count
+        self._room = room
+        self._open_one = open_one
+        self._close_one = close_one
+        self._refused = refused
+        self._handles = np.full(count, _NONE, np.int64)
+        self._handle_of = self._handles.data  # one number at a time costs half as much this way
+        self._used = np.zeros(count, np.int64)
+        self._used_at = self._used.data
+        self._open: dict[int, None] = {}
+        self._opening = 0
+        self._held: dict[int, int | npt.NDArray[np.int64]] = {}
+        self._ticks = 0
+        self._most = count
+        self._crowded = False
+        self._closed = False
+        # Reentrant: the collector may drop a loader, and so leave the room, in the midst of this.
+        self._lock = RLock()
+        room.join(self)
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def allow(self, most: int) -> None:
+        """Have no more than `most` open from now on."""
+        with self._lock:
+            self._most = most
+            self._crowded = most < self.wanted
+            doomed = self._make_room(0)
+        self._close_all(doomed)
+
+    def hold(self, number: int) -> HeldFile:
+        """The file of this number, opened if it is not open; used as a context manager.
+
+        Raises:
+            ClosedError: the set is closed.
+            EmlioError: it cannot be opened.
+        """
+        with self._lock:
+            handle = self._handle_of[number]
+            if handle >= 0:
+                self._ticks = token = self._ticks + 1
+                self._held[token] = number
+                if self._crowded:
+                    self._used_at[number] = token
+                return HeldFile(self, token, handle)
+        token = self._fetch(np.array([number], np.int64))
+        return HeldFile(self, token, self._handle_of[number])
+
+    def hold_all(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
+        """The files of these numbers, opened if they are not open; used as a context manager.
+
+        Raises:
+            ClosedError: the set is closed.
+            EmlioError: it cannot be opened.
+        """
+        with self._lock:
+            handles = self._handles[numbers]
+            if handles.min() >= 0:
+                return HeldFiles(self, self._hold(numbers), handles)
+        token = self._fetch(numbers)
+        return HeldFiles(self, token, self._handles[numbers])
+
+    def hold_worthwhile(self, numbers: npt.NDArray[np.int64]) -> HeldFiles | None:
+        """As `hold_all`; None where others would have to be closed for many of these, which come again too seldom."""
+        with self._lock:
+            handles = self._handles[numbers]
+            if handles.min() >= 0:
+                return HeldFiles(self, self._hold(numbers), handles)
+            if self._crowded:
+                missing = len(np.unique(numbers[handles < 0]))
+                if len(self._open) + missing > self._most and missing * _WORTH > len(numbers):
+                    return None
+        token = self._fetch(numbers)
+        return HeldFiles(self, token, self._handles[numbers])
+
+    def release(self, token: int) -> None:
+        """What was held is in use no more."""
+        with self._lock:
+            del self._held[token]
+            doomed = self._evict(len(self._open)) if self._closed else ()
+        self._close_all(doomed)
+
+    def close(self) -> None:
+        """Close all files, those in use once they are released. Closing again does nothing."""
+        with self._lock:
+            self._closed = True
+            doomed = self._evict(len(self._open))
+        self._close_all(doomed)
+        self._room.leave(self)
+
+    # ---- under the lock -------------------------------------------------------------------------------------------
+
+    def _hold(self, numbers: npt.NDArray[np.int64]) -> int:
+        self._ticks = token = self._ticks + 1
+        self._held[token] = numbers
+        if self._crowded:
+            self._used[numbers] = token
+        return token
+
+    def _make_room(self, more: int) -> list[tuple[int, int]]:
+        """Take out so many that `more` can be opened."""
+        excess = len(self._open) + self._opening + more - self._most
+        return self._evict(max(excess, self._most // _LUMPS)) if excess > 0 else []
+
+    def _evict(self, wanted: int) -> list[tuple[int, int]]:
+        """Take out so many, if so many are not in use: those used longest ago."""
+        numbers = np.fromiter(self._open, np.int64, len(self._open))
+        if self._held:
+            in_use = np.concatenate([np.atleast_1d(np.asarray(held, np.int64)) for held in self._held.values()])
+            numbers = numbers[~np.isin(numbers, in_use)]
+        if wanted < len(numbers):
+            numbers = numbers[np.argpartition(self._used[numbers], wanted)[:wanted]]
+        doomed = list(zip(numbers.tolist(), self._handles[numbers].tolist(), strict=True))
+        self._handles[numbers] = _NONE
+        for number, _ in doomed:
+            del self._open[number]
+        return doomed
+
+    # ---- without it -----------------------------------------------------------------------------------------------
+
+    def _fetch(self, numbers: npt.NDArray[np.int64]) -> int:
+        """Hold these, and open those that are not open."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the dataset is closed")
+            token = self._hold(numbers)
+            missing: list[int] = np.unique(numbers[self._handles[numbers] < 0]).tolist()
+            doomed = self._make_room(len(missing))
+            self._opening += len(missing)
+        try:
+            self._close_all(doomed)
+            for number in missing:
+                self._add(number, self._open_now(number))
+        except BaseException:
+            self.release(token)
+            raise
+        finally:
+            with self._lock:
+                self._opening -= len(missing)
+        return token
+
+    def _open_now(self, number: int) -> int:
+        try:
+            try:
+                return self._open_one(number)
+            except OSError as error:
+                if error.errno not in _USED_UP:
+                    raise
+            # The program around us needs more than its part: do with half of what we have.
+            with self._lock:
+                doomed = self._evict(len(self._open) // 2)
+            self._close_all(doomed)
+            return self._open_one(number)
+        except OSError as error:
+            raise self._refused(number, error) from error
+
+    def _add(self, number: int, handle: int) -> None:
+        with self._lock:
+            lost = self._handle_of[number] >= 0  # another thread opened it meanwhile
+            if not lost:
+                self._handle_of[number] = handle
+                self._open[number] = None
+        if lost:
+            self._close_one(number, handle)
+
+    def _close_all(self, doomed: "list[tuple[int, int]] | tuple[()]") -> None:
+        for number, handle in doomed:
+            self._close_one(number, handle)
