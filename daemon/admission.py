@@ -12,7 +12,7 @@ from emlio.daemon.library import Library, ServedDataset
 from emlio.daemon.limits import MOST_SESSIONS, MOST_SESSIONS_EACH
 from emlio.daemon.permissions import Permissions
 from emlio.daemon.shares import Shares
-from emlio.errors import DatasetError, RefusedError
+from emlio.errors import RefusedError
 from emlio.processor import has_aes
 from emlio.wire.protection import accepted, choose
 
@@ -50,7 +50,7 @@ class Admission:
         self._sessions = Shares(most=most_sessions, most_each=most_sessions_each)
 
     def judge(self, caller: Caller) -> Admitted:
-        """What it asks for.
+        """What it asks for; its files have yet to be looked at (emlio.daemon.inspections).
 
         Raises:
             RefusedError: it cannot have that.
@@ -59,10 +59,7 @@ class Admission:
         if not hello.rank < hello.world_size:
             raise RefusedError(f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range")
         protection = choose(self._protections, hello.protections)
-        try:
-            served = self._library.find(hello.dataset, self._permissions.readable(caller.key, self._library.names))
-        except DatasetError as error:
-            raise RefusedError(str(error), code="dataset-changed") from error
+        served = self._library.find(hello.dataset, self._permissions.readable(caller.key, self._library.names))
         return Admitted(served=served, protection=protection)
 
     def enter(self, caller: Caller) -> Admitted:

@@ -15,12 +15,14 @@ from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.admission import Admission
 from emlio.daemon.answers import Identity, fault_of, welcome_to
+from emlio.daemon.arrivals import Arrivals
 from emlio.daemon.claims import Admit, Caller, Decision, End, Probe, TurnAway
 from emlio.daemon.client import Client
 from emlio.daemon.comparison import Agree, Differ, Verdict
 from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.energy_desk import EnergyDesk
+from emlio.daemon.inspections import Inspections
 from emlio.daemon.library import Library
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.long_answers import LongAnswers
@@ -95,12 +97,19 @@ class Control:
             self.abandon()
             raise
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
-        self._orders = Orders(library, self._streams, self.call, self._carry_out, self._compare)
+        self._inspections = Inspections(clock, self.call)
+        self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
+        self._arrivals = Arrivals(
+            self._admission,
+            self._inspections,
+            self._send,
+            lambda caller: self._decide(self._rules.say_hello(caller, clock.monotonic_ns())),
+        )
+        self._orders = Orders(library, self._inspections, self._streams, self.call, self._carry_out, self._compare)
         self._reports = Reports(self._streams, clock)
         self._long_answers = LongAnswers(self._send_to)
         self._energy = EnergyDesk(config.energy, boot_id(Path("/proc")), self.call, self._carry_out)
         self._turns = Turns()
-        self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
         self._clients: dict[bytes, Client] = {}
         self._calls: deque[Callable[[], None]] = deque()
         # Not from 1: a lane that reconnects to a restarted daemon must not take its messages for those it waits for.
@@ -153,6 +162,7 @@ class Control:
                     self._send(client.identity, last)
                 self._carry_out(client, client.machine.drain())
             self._energy.close()
+            self._inspections.close()
             self._streams.close()
             self._socket.close()
             self._waker.close()
@@ -164,7 +174,7 @@ class Control:
 
     def drain(self) -> None:
         """Take no new sessions; end when what was read has left, or its time is up."""
-        self._draining = self._orders.draining = True
+        self._draining = self._orders.draining = self._arrivals.draining = True
         self._drain_until_ns = self._clock.monotonic_ns() + self._config.drain_timeout
         self._decide(self._rules.dismiss("draining", _LEAVING))
         for client in self._clients.values():
@@ -230,16 +240,17 @@ class Control:
         match message:
             case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
                 self._refuse(identity, "no-session", "there is no memory for another list of shards now")
-            case Hello() if client is not None or self._rules.waits(identity):
+            case Hello() if client is not None or self._waits(identity):
                 self._refuse(identity, "protocol", "a connection must say hello once")
             case Hello():
-                self._greet(Caller(connection=identity, hello=message, address=received.address, key=received.key))
+                caller = Caller(connection=identity, hello=message, address=received.address, key=received.key)
+                self._arrivals.greet(caller)
             case Ping() if client is not None and client.stream is not None:
                 client.machine.receive(message, heard_ns)
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
-            case Reserve() if self._rules.waits(identity):
+            case Reserve() if self._waits(identity):
                 pass  # right behind a hello that is not answered yet, and may be answered with no
             case _ if client is None:
                 self._refuse(identity, "no-session", "there is no such session here: say hello first")
@@ -254,8 +265,12 @@ class Control:
         if client is not None:
             self._carry_out(client, client.machine.refuse(code, text))
         else:
+            self._arrivals.gone(identity)
             self._leave(identity)
             self._send(identity, Refused(code=code, text=text))
+
+    def _waits(self, identity: bytes) -> bool:
+        return self._arrivals.waits(identity) or self._rules.waits(identity)
 
     def _look_at_permissions(self, now_ns: int) -> None:
         """Those who lost theirs lose their sessions."""
@@ -265,17 +280,6 @@ class Control:
                 self._carry_out(client, client.machine.refuse("revoked", f"this key may not read {dataset} any more"))
 
     # ---- what holds between ranks ---------------------------------------------------------------------------------------
-
-    def _greet(self, caller: Caller) -> None:
-        if self._draining:
-            self._send(caller.connection, Refused(code="draining", text=_LEAVING))
-            return
-        try:
-            self._admission.judge(caller)
-        except RefusedError as error:
-            self._send(caller.connection, Refused(code=error.code, text=str(error)))
-        else:
-            self._decide(self._rules.say_hello(caller, self._clock.monotonic_ns()))
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:
         terms = terms_of(offer, client.caller.hello.world_size)
@@ -345,7 +349,7 @@ class Control:
             self._carry_out(client, client.machine.end("it does not read what it is answered"))
         return sent
 
-    def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage]) -> None:
+    def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage | bytes]) -> None:
         if not self._long_answers.add(client, answer):
             text = f"at most {MOST_OPEN_QUESTIONS} questions may be open, this rank asks more before it takes answers"
             self._carry_out(client, client.machine.refuse("protocol", text))
@@ -354,7 +358,7 @@ class Control:
         for instruction in instructions:
             match instruction:
                 case Send(message=ShardsReply() as reply):
-                    self._answer_at_length(client, partial(_same, reply))
+                    self._answer_at_length(client, partial(client.served.encoded, reply))
                 case Send(message=EnergyReply() as reply):
                     self._answer_at_length(client, partial(self._energy.hand_over, client, reply))
                 case Send(message=message):
@@ -394,7 +398,3 @@ class Control:
             if client.stream is stream:
                 _LOG.error("%s: %s", client.label, error)
                 self._send(client.identity, fault_of(stream.stream, error))
-
-
-def _same(message: ControlMessage) -> ControlMessage:
-    return message

@@ -20,13 +20,19 @@ from emlio.reading.files import OpenShards
 from emlio.reading.leases import Leases
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
-from emlio.wire.control import PlanOffer, ShardRow, SizesReply
+from emlio.wire.control import PlanOffer, ShardRow, ShardsReply, SizesReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
 
 __all__ = ["Library", "ServedDataset"]
 
 _CATALOGS_KEPT = 16
 """Catalogs of datasets spread over several daemons; each is sent once and then known for the other ranks."""
+
+_PARTS_KEPT = 64
+"""Parts of a dataset's list of shards, of about 350 kB."""
+
+_PLANS_KEPT = 16
+"""Plans of jobs whose ranks come one after the other."""
 
 _LARGEST_SIZE = (1 << 32) - 1
 """What four bytes can say; a longer frame must not look like a short one."""
@@ -43,11 +49,20 @@ class ServedDataset:
         )
         self.catalog = Catalog(shards=tuple(dataset.entries))
         self.files = OpenShards(dataset, leases)
+        self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 
     def local_numbers(self, catalog: Catalog) -> npt.NDArray[np.int64]:
         """For each shard of the catalog its number here, or -1."""
         return np.array([self._numbers.get(entry.name, -1) for entry in catalog.shards], np.int64)
+
+    def encoded(self, reply: ShardsReply) -> bytes:
+        """The message of a part of the list of shards, which is the same for all ranks."""
+        data = self._encoded.pop(reply.first, None) or encode_control(reply)
+        self._encoded[reply.first] = data
+        while len(self._encoded) > _PARTS_KEPT:
+            self._encoded.popitem(last=False)
+        return data
 
     def sizes(self, shard: str, first: int, count: int) -> SizesReply:
         """Where record `first` of the shard of that name begins and how long it and those after it are.
@@ -94,6 +109,7 @@ class Library:
             self._leases.close()
             raise
         self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, PlanSpec], AgreedPlan] = OrderedDict()
 
     def when_stuck(self, stop: Callable[[Path, Collection[Borrower]], None]) -> None:
         """Have `stop` called, from another thread, when borrowers must give back what they have of a file."""
@@ -106,7 +122,7 @@ class Library:
         return sorted(self._served)
 
     def find(self, name: str, among: Collection[str] | None = None) -> ServedDataset:
-        """The dataset of that name, whose files must still be those that were indexed.
+        """The dataset of that name. Whether its files are still those that were indexed, `Inspections` finds out.
 
         `among` are those that may be known to whoever asks, by default all.
         """
@@ -115,7 +131,6 @@ class Library:
         if served is None:
             names = ", ".join(known) or "none that may be read with this key"
             raise RefusedError(f"there is no dataset {name!r} here; there is: {names}", code="unknown-dataset")
-        served.files.check_paths()
         return served
 
     def judge(
@@ -144,17 +159,31 @@ class Library:
             drop_last=offer.drop_last,
             pad=offer.pad,
         )
-        plan = Plan(catalog, spec)
+        agreed = self._agreed(served, catalog, spec)
+        plan = agreed.plan
         if plan.digest != offer.digest:
             raise PlanError(
                 f"both sides must come to the same plan: the rank has digest {offer.digest}, here it is {plan.digest}; "
                 "install the same release of emlio on both sides"
             )
-        return AgreedPlan(plan=plan, local=served.local_numbers(catalog))
+        return agreed
 
     def forget_catalogs(self) -> None:
         """Drop those that ranks sent, but where plans need them."""
         self._catalogs.clear()
+        self._plans.clear()
+
+    def _agreed(self, served: ServedDataset, catalog: Catalog, spec: PlanSpec) -> AgreedPlan:
+        """All ranks of a job come with the same spec: what follows from it is computed for the first one."""
+        key = (served.dataset.name, catalog.fingerprint, spec)
+        agreed = self._plans.get(key)
+        if agreed is None:
+            agreed = AgreedPlan(plan=Plan(catalog, spec), local=served.local_numbers(catalog))
+            self._plans[key] = agreed
+            while len(self._plans) > _PLANS_KEPT:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        return agreed
 
     def _catalog(
         self,

@@ -24,7 +24,7 @@ _LOOK_EVERY_NS = 20_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
     client: Client
-    answer: Callable[[], ControlMessage]
+    answer: Callable[[], ControlMessage | bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class LongAnswers:
                 del self._under_way[owner]
         return bool(self._under_way)
 
-    def add(self, client: Client, answer: Callable[[], ControlMessage]) -> bool:
+    def add(self, client: Client, answer: Callable[[], ControlMessage | bytes]) -> bool:
         """Answer with what `answer` makes, now or when there is room; False where too many questions of its session wait."""
         if self._open[client.identity] >= MOST_OPEN_QUESTIONS:
             return False
@@ -96,7 +96,8 @@ class LongAnswers:
             if not waiting:
                 del self._waiting[owner]
             self._open[question.client.identity] -= 1
-            data = encode_control(question.answer())
+            answer = question.answer()
+            data = answer if isinstance(answer, bytes) else encode_control(answer)
             sent = self._send(question.client, data)
             if sent.under_way:
                 left.append(_UnderWay(sent=sent, size_bytes=len(data)))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from emlio.daemon.client import Client
+from emlio.daemon.inspections import Inspections
 from emlio.daemon.lane_guard import LaneGuard
 from emlio.daemon.library import Library
 from emlio.daemon.limits import MOST_LANES, MOST_LANES_EACH
@@ -19,6 +20,7 @@ from emlio.daemon.stream import Stream
 from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError
 from emlio.session.instructions import DaemonInstruction, FreeLanes, Judge, ReserveLanes, StartStream, StopStream
+from emlio.session.states import DaemonState
 from emlio.wire.control import Open, PlanOffer
 
 __all__ = ["Orders"]
@@ -39,6 +41,7 @@ class Orders:
     def __init__(
         self,
         library: Library,
+        inspections: Inspections,
         streams: Streams,
         call: Callable[[Callable[[], None]], None],
         carry_out: CarryOut,
@@ -48,6 +51,7 @@ class Orders:
 
         Args:
             library: what is served.
+            inspections: of its files.
             streams: that run.
             call: runs something in the control thread.
             carry_out: does what a session's machine asks for.
@@ -55,6 +59,7 @@ class Orders:
         """
         self.draining = False
         self._library = library
+        self._inspections = inspections
         self._streams = streams
         self._call = call
         self._carry_out = carry_out
@@ -84,8 +89,17 @@ class Orders:
                 self.stop(client)
 
     def _judge(self, client: Client, judge: Judge) -> None:
-        """Agree to a plan, ask for its catalog, or refuse it."""
+        """Agree to a plan, ask for its catalog, or refuse it, once the files were looked at."""
+        self._inspections.ask(client.served, lambda error: self._answer(client, judge, error))
+
+    def _answer(self, client: Client, judge: Judge, error: EmlioError | None) -> None:
         machine = client.machine
+        if machine.state is not DaemonState.JUDGING:
+            return  # its session ended meanwhile
+        if error is not None:
+            self._catalogs.gone(client.identity)
+            self._carry_out(client, machine.refuse("plan-refused", str(error)))
+            return
         name, world_size = machine.hello.dataset, machine.hello.world_size
         becomes = partial(self._catalogs.becomes, client.identity)
         try:

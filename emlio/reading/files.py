@@ -95,10 +95,16 @@ class OpenShards:
             self._check(self.dataset.shards[number])
             self._checked_ns[number] = now_ns
 
-    def check_paths(self) -> None:
-        """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not."""
+    def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not.
+
+        Args:
+            stopped: asked before each file; where it says so the rest is not looked at.
+        """
         self.dataset.folder.check_in_place()
         for shard in self.dataset.shards:
+            if stopped():
+                return
             self._check(shard)
 
     def _check(self, shard: Shard) -> None:

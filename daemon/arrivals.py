@@ -1,0 +1,107 @@
+"""Those who said hello, until their dataset's files were looked at.
+
+Covers: who waits, how many may. A loader that calls again, over another connection, has given the one before up: its hello is
+dropped. Used by the control thread. Does not cover: what may be had (emlio.daemon.admission), looking
+(emlio.daemon.inspections), those who wait for a rank (emlio.daemon.claims).
+"""
+
+from collections.abc import Callable
+
+from emlio.daemon.admission import Admission
+from emlio.daemon.claims import Caller
+from emlio.daemon.inspections import Inspections
+from emlio.daemon.limits import MOST_SESSIONS
+from emlio.errors import EmlioError, RefusedError
+from emlio.wire.control import Refused
+
+__all__ = ["Arrivals"]
+
+_LEAVING = "this daemon is shutting down"
+_Place = tuple[object, ...]
+
+
+class Arrivals:
+    """See the module.
+
+    Attributes:
+        draining: whether everyone is turned away.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        inspections: Inspections,
+        refuse: Callable[[bytes, Refused], object],
+        let_in: Callable[[Caller], None],
+        *,
+        most: int = MOST_SESSIONS,
+    ) -> None:
+        """See the class.
+
+        Args:
+            admission: judges what they ask for.
+            inspections: of the datasets' files.
+            refuse: tells the one at a connection why it cannot have it.
+            let_in: is given those who may have it, with files that are as they were indexed.
+            most: may wait.
+        """
+        self.draining = False
+        self._admission = admission
+        self._inspections = inspections
+        self._refuse = refuse
+        self._let_in = let_in
+        self._most = most
+        self._callers: dict[bytes, Caller] = {}
+        self._connections: dict[_Place, bytes] = {}
+
+    def waits(self, connection: bytes) -> bool:
+        """Whether somebody at this connection waits."""
+        return connection in self._callers
+
+    def greet(self, caller: Caller) -> None:
+        """Somebody said hello, over a connection that has no session and waits for nothing."""
+        if self.draining:
+            self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
+            return
+        try:
+            served = self._admission.judge(caller).served
+        except RefusedError as error:
+            self._refuse(caller.connection, Refused(code=error.code, text=str(error)))
+            return
+        if self._take_place(caller):
+            self._inspections.ask(served, lambda error: self._looked(caller, error))
+        else:
+            text = f"{self._most} wait for a look at the files of their datasets, there is no room for more: call again later"
+            self._refuse(caller.connection, Refused(code="no-session", text=text))
+
+    def gone(self, connection: bytes) -> None:
+        """The connection has ended; harmless when nobody waited there."""
+        caller = self._callers.pop(connection, None)
+        if caller is not None:
+            del self._connections[_place(caller)]
+
+    def _take_place(self, caller: Caller) -> bool:
+        place = _place(caller)
+        before = self._connections.get(place)
+        if before is not None:
+            self.gone(before)
+        elif len(self._callers) >= self._most:
+            return False
+        self._callers[caller.connection] = caller
+        self._connections[place] = caller.connection
+        return True
+
+    def _looked(self, caller: Caller, error: EmlioError | None) -> None:
+        if self._callers.get(caller.connection) is not caller:
+            return  # it called again, or has gone
+        self.gone(caller.connection)
+        if self.draining:
+            self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
+        elif error is not None:
+            self._refuse(caller.connection, Refused(code="dataset-changed", text=str(error)))
+        else:
+            self._let_in(caller)
+
+
+def _place(caller: Caller) -> _Place:
+    return *caller.loader, *caller.claim

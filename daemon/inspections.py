@@ -1,0 +1,118 @@
+"""Whether a dataset's files are still those that were indexed, looked at for all who ask, and not by the thread that asks.
+
+To look at a dataset takes a system call for each shard: seconds, where they are many or lie behind a network, and for ever where
+that does not answer. So each dataset is looked at by a thread of its own, at most once a second, and all ranks that
+ask within that second hear what it found.
+
+Covers: who waits for which look, the threads. Used by the control thread. Does not cover: looking (emlio.reading.files).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+from emlio.clock import Clock
+from emlio.daemon.library import ServedDataset
+from emlio.errors import DatasetError, EmlioError
+
+__all__ = ["Inspections"]
+
+_LOG = logging.getLogger("emlio.daemon")
+_FRESH_NS = 1_000_000_000
+"""How old a look may be, from its beginning on."""
+
+_ENDING_S = 1.0
+
+Heard = Callable[[EmlioError | None], None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Look:
+    """One look at a dataset's files.
+
+    Attributes:
+        began_ns: when; what is asked later than that is answered by it as long as it is fresh.
+        thread: that looks.
+        asked: who waits for its end.
+        ended: whether it found out.
+        error: what is wrong with the files.
+    """
+
+    began_ns: int
+    thread: Thread
+    asked: list[Heard] = field(default_factory=list[Heard])
+    ended: bool = False
+    error: EmlioError | None = None
+
+
+class Inspections:
+    """See the module."""
+
+    def __init__(self, clock: Clock, call: Callable[[Callable[[], None]], None]) -> None:
+        """See the class.
+
+        Args:
+            clock: for the age of looks.
+            call: runs something in the control thread.
+        """
+        self._clock = clock
+        self._call = call
+        self._last: dict[ServedDataset, _Look] = {}
+        self._asked_next: dict[ServedDataset, list[Heard]] = {}
+        self._closing = Event()
+
+    def ask(self, served: ServedDataset, heard: Heard) -> None:
+        """Have `heard` called with what is wrong with the dataset's files, or None: now or, in this thread, when it is known."""
+        look = self._last.get(served)
+        if look is not None and self._clock.monotonic_ns() - look.began_ns < _FRESH_NS:
+            if look.ended:
+                heard(look.error)
+            else:
+                look.asked.append(heard)
+        elif look is None or look.ended:
+            self._begin(served, [heard])
+        else:
+            self._asked_next.setdefault(served, []).append(heard)
+
+    def _begin(self, served: ServedDataset, asked: list[Heard]) -> None:
+        thread = Thread(target=lambda: self._run(served, look), name=f"emlio-look-{served.dataset.name}", daemon=True)
+        self._last[served] = look = _Look(began_ns=self._clock.monotonic_ns(), thread=thread, asked=asked)
+        thread.start()
+
+    def _run(self, served: ServedDataset, look: _Look) -> None:
+        error: EmlioError | None = None
+        try:
+            served.files.check_paths(self._closing.is_set)
+        except EmlioError as wrong:
+            error = wrong
+        except OSError as wrong:
+            error = DatasetError(f"the shards in {served.dataset.directory} must be readable: {wrong.strerror}")
+        except Exception as wrong:  # noqa: BLE001  # who waits for an answer must have one, whatever it is
+            _LOG.exception("looking at the files of %s failed", served.dataset.name)
+            error = EmlioError(f"internal error while looking at the files of {served.dataset.name}: {wrong!r}")
+        if not self._closing.is_set():
+            self._call(lambda: self._end(served, look, error))
+
+    def _end(self, served: ServedDataset, look: _Look, error: EmlioError | None) -> None:
+        look.ended, look.error = True, error
+        look.thread.join()
+        asked, look.asked = look.asked, []
+        later = self._asked_next.pop(served, [])
+        if later:
+            self._begin(served, later)
+        for heard in asked:
+            heard(error)
+
+    def close(self) -> None:
+        """Tell no one any more. A look that no disk answers is not waited for long: its thread ends when the disk does."""
+        self._closing.set()
+        for served, look in self._last.items():
+            if not look.ended:
+                look.thread.join(_ENDING_S)
+                if look.thread.is_alive():
+                    _LOG.warning(
+                        "a disk has not answered for %s s: the look at %s ends without it",
+                        _ENDING_S,
+                        served.dataset.name,
+                    )
