@@ -19,7 +19,7 @@ from emlio.reading.lenders import Lenders
 from emlio.reading.open_set import HeldFile, HeldFiles, OpenSet
 from emlio.reading.room import Room, file_room, lease_room, mapping_room
 from emlio.reading.slices import Borrower
-from emlio.shards.dataset import Dataset, Shard
+from emlio.shards.dataset import Dataset
 from emlio.shards.mapped_file import map_file, unmap
 
 __all__ = ["OpenShards"]
@@ -68,6 +68,7 @@ class OpenShards:
         if leases is not None:
             self._lenders = Lenders(dataset, leases, leased or lease_room(), self._open_file, self._hear_stuck)
         self._checked_ns = np.zeros(count, np.int64)
+        self._ctimes_ns = np.array([shard.ctime_ns for shard in dataset.shards], np.int64)
 
     def open(self, number: int) -> HeldFile:
         """The shard's descriptor, for the block that the answer is the context of."""
@@ -92,7 +93,7 @@ class OpenShards:
         self.dataset.folder.check_in_place()
         numbers_due: list[int] = np.unique(due).tolist()
         for number in numbers_due:
-            self._check(self.dataset.shards[number])
+            self._check(number)
             self._checked_ns[number] = now_ns
 
     def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -102,20 +103,29 @@ class OpenShards:
             stopped: asked before each file; where it says so the rest is not looked at.
         """
         self.dataset.folder.check_in_place()
-        for shard in self.dataset.shards:
+        for number in range(len(self.dataset.shards)):
             if stopped():
                 return
-            self._check(shard)
+            self._check(number)
 
-    def _check(self, shard: Shard) -> None:
+    def _check(self, number: int) -> None:
         """By its name: what is opened is compared when it is opened, so the name tells of both."""
+        shard = self.dataset.shards[number]
         try:
             found = self.dataset.folder.stat(shard.name)
         except OSError as error:
             raise DatasetError(
                 f"a shard must stay while it is served: {shard.path} is gone ({error.strerror})"
             ) from error
+        self._compare(number, found)
+
+    def _compare(self, number: int, found: os.stat_result) -> None:
+        shard = self.dataset.shards[number]
         shard.check_unchanged(found)
+        if found.st_ctime_ns != self._ctimes_ns[number]:
+            # Another time of change may mean another content whose size and time were set back, or no more than a chmod.
+            shard.check_content(self.dataset.folder)
+            self._ctimes_ns[number] = found.st_ctime_ns
 
     # ---- opening and closing --------------------------------------------------------------------------------------
 
@@ -123,7 +133,7 @@ class OpenShards:
         shard = self.dataset.shards[number]
         descriptor = self.dataset.folder.open(shard.name)
         try:
-            shard.check_unchanged(os.fstat(descriptor))
+            self._compare(number, os.fstat(descriptor))
         except BaseException:
             os.close(descriptor)
             raise

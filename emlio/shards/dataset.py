@@ -36,6 +36,7 @@ class Shard:
         size_bytes: its size.
         mtime_ns: when it was last changed.
         inode: which file of its file system it is.
+        ctime_ns: when anything about it was last changed, which no program can set back.
         records: how many records it holds.
         digest: of its content, see `emlio.shards.mapping`.
         offsets: start of each record's frame, and last the file's size; possibly mapped, never to be written.
@@ -47,10 +48,23 @@ class Shard:
     size_bytes: int
     mtime_ns: int
     inode: int
+    ctime_ns: int
     records: int
     digest: str
     offsets: npt.NDArray[np.int64]
     mapping: ShardMapping | None = None
+
+    def check_content(self, folder: Folder) -> None:
+        """Scan the file once more: its time of change is another one, as after `chmod` or when a time was set back.
+
+        Raises:
+            DatasetError: it holds other records.
+        """
+        digest = content_digest(scan(self.path, None, folder.opener))
+        if digest != self.digest:
+            raise DatasetError(
+                f"shard {self.path}: changed while it was served: its content had the digest {self.digest}, has {digest}"
+            )
 
     def check_unchanged(self, now: os.stat_result) -> None:
         """Compare the file as it is now with the one that was indexed.
@@ -181,7 +195,7 @@ def _open_shards(
             raise _changed(path, f"has {status.st_size} bytes, its mapping says {mapping.size_bytes}")
         kept = None
         if not rebuild:
-            kept = store.load(file, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns, mapped=mapping is not None)
+            kept = store.load(file, status, mapped=mapping is not None)
         if kept is None:
             unknown.append(_Unscanned(path=path, status=status, mapping=mapping))
         else:
@@ -190,13 +204,17 @@ def _open_shards(
     def scan_one(shard: _Unscanned, advance: Callable[[int], None]) -> Shard:
         framing = scan(shard.path, advance, folder.opener)
         now = _stat(folder, shard.path.name)
-        if (now.st_size, now.st_mtime_ns) != (shard.status.st_size, shard.status.st_mtime_ns):
+        if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (
+            shard.status.st_size,
+            shard.status.st_mtime_ns,
+            shard.status.st_ctime_ns,
+        ):
             raise DatasetError(
                 f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it"
             )
         digest = content_digest(framing)
         made = _shard(shard.path, now, framing.offsets, digest, shard.mapping)
-        store.save(made.name, made.offsets, size_bytes=made.size_bytes, mtime_ns=made.mtime_ns, digest=digest)
+        store.save(made.name, made.offsets, now, digest=digest)
         return made
 
     total = sum(shard.status.st_size for shard in unknown)
@@ -244,6 +262,7 @@ def _shard(
         size_bytes=status.st_size,
         mtime_ns=status.st_mtime_ns,
         inode=status.st_ino,
+        ctime_ns=status.st_ctime_ns,
         records=records,
         digest=known,
         offsets=offsets,

@@ -3,8 +3,9 @@
 Covers: the two places, and whether what lies there still describes the shard. Does not cover: the index file
 (emlio.shards.index), making one.
 
-Beside each index lies a stamp, `<shard>.digest.json`: the size and time of the file that was scanned, its digest, and a
-checksum of the index. An index whose stamp names another size or time is not used. Beside a mapped shard the stamp
+Beside each index lies a stamp, `<shard>.digest.json`: size, times and inode of the file that was scanned, its digest, and a
+checksum of the index. An index whose stamp names others is not used, and the shard is scanned again
+(docs/adr/0015-file-identity.md). Beside a mapped shard the stamp
 may be missing, as after `emlio convert` or a copy: the mapping then says what the index must hold.
 """
 
@@ -43,6 +44,8 @@ class _Stamp:
     records: int
     digest: str
     index_crc: int
+    ctime_ns: int | None = None
+    inode: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,14 +107,15 @@ class IndexStore:
         self._repair = f"emlio index --force{elsewhere} {absolute}"
         self._keep_beside = cache_dir is None and may_write(folder)
 
-    def load(self, shard: str, *, size_bytes: int, mtime_ns: int, mapped: bool) -> KeptIndex | None:
-        """The kept index of a shard with this size and time, or None where there is none.
+    def load(self, shard: str, status: os.stat_result, *, mapped: bool) -> KeptIndex | None:
+        """The kept index of a shard whose file has this status, or None where there is none.
 
         Raises:
             DatasetError: there is one, and it is damaged.
         """
         # The cache first: where it has an index, the folder could not be written when one was made, or one was asked
         # for.
+        size_bytes = status.st_size
         for folder in (self._cache, self._beside):
             if folder is None:
                 continue
@@ -120,7 +124,7 @@ class IndexStore:
             if stamp is None:
                 if mapped and folder is self._beside and folder.has(index.name):
                     return KeptIndex(offsets=open_index(index, size_bytes, self._repair, folder.opener), digest=None)
-            elif stamp.size_bytes == size_bytes and stamp.mtime_ns == mtime_ns and folder.has(index.name):
+            elif _identity(stamp) == _identity_of(status) and folder.has(index.name):
                 offsets = open_index(index, size_bytes, self._repair, folder.opener)
                 records, crc = len(offsets) - 1, _index_crc(offsets)
                 if (records, crc) != (stamp.records, stamp.index_crc):
@@ -132,14 +136,16 @@ class IndexStore:
                 return KeptIndex(offsets=offsets, digest=stamp.digest)
         return None
 
-    def save(self, shard: str, offsets: npt.NDArray[np.int64], *, size_bytes: int, mtime_ns: int, digest: str) -> bool:
+    def save(self, shard: str, offsets: npt.NDArray[np.int64], status: os.stat_result, *, digest: str) -> bool:
         """Keep an index and return whether that was possible.
 
         Where it was not, the log says so and the shard is scanned again at the next opening.
         """
         stamp = _Stamp(
-            size_bytes=size_bytes,
-            mtime_ns=mtime_ns,
+            size_bytes=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            ctime_ns=status.st_ctime_ns,
+            inode=status.st_ino,
             records=len(offsets) - 1,
             digest=digest,
             index_crc=_index_crc(offsets),
@@ -188,6 +194,14 @@ def _open_cache(path: Path) -> Folder:
     """The cache folder was named by the operator, and may be a link; the folder in it that is a dataset's may not leave it."""
     with Folder(path.parent) as parent:
         return Folder(path, parent=parent)
+
+
+def _identity(stamp: _Stamp) -> tuple[int | None, ...]:
+    return stamp.size_bytes, stamp.mtime_ns, stamp.ctime_ns, stamp.inode
+
+
+def _identity_of(status: os.stat_result) -> tuple[int | None, ...]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _index_crc(offsets: npt.NDArray[np.int64]) -> int:

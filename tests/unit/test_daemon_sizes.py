@@ -21,6 +21,7 @@ def _served(**offsets: Sequence[int] | range) -> ServedDataset:
             size_bytes=starts[-1],
             mtime_ns=1,
             inode=1,
+            ctime_ns=1,
             records=len(starts) - 1,
             digest="d",
             offsets=np.array(starts, np.int64),

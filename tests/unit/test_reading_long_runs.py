@@ -61,6 +61,7 @@ def _dataset_of(sizes: list[list[int]]) -> Dataset:
                 size_bytes=int(offsets[-1]),
                 mtime_ns=0,
                 inode=number,
+                ctime_ns=0,
                 records=len(of_shard),
                 digest=f"{number}",
                 offsets=offsets,

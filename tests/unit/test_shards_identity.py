@@ -1,0 +1,82 @@
+"""When a shard's file is still the one that was indexed: docs/adr/0015-file-identity.md."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emlio.errors import DatasetError
+from emlio.reading.files import OpenShards
+from emlio.shards.dataset import open_dataset
+from emlio.testing.datasets import make_dataset, write_tfrecord
+
+NAME = "train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "data", records=30, shards=3, mapped=False)
+    return tmp_path / "data"
+
+
+def rewrite(path: Path, replace: bool) -> None:
+    """Give a shard records of the same sizes and another content, and the times it had, as `cp -p` and `tar -x` do."""
+    status = path.stat()
+    with open_dataset("d", path.parent) as dataset:
+        sizes = np.diff(next(shard for shard in dataset.shards if shard.name == path.name).offsets) - 16
+    while path.stat().st_ctime_ns == status.st_ctime_ns:  # a clock of the file system may tick every 4 ms only
+        target = path.with_suffix(".new") if replace else path
+        write_tfrecord(target, [b"n" * int(size) for size in sizes])
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        target.rename(path)
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_shard_of_the_same_sizes_with_its_time_set_back_is_scanned_again(foreign: Path, replace: bool) -> None:
+    with open_dataset("d", foreign) as dataset:
+        before = dataset.entries
+    rewrite(foreign / NAME, replace)
+    with open_dataset("d", foreign) as dataset:
+        assert dataset.entries[1].digest != before[1].digest
+        assert (dataset.entries[0], dataset.entries[2]) == (before[0], before[2])
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_shard_of_the_same_sizes_with_its_time_set_back_is_noticed_while_it_is_served(
+    foreign: Path, replace: bool
+) -> None:
+    with open_dataset("d", foreign) as dataset:
+        shards = OpenShards(dataset)
+        try:
+            shards.check(np.arange(3), 10**18)
+            rewrite(foreign / NAME, replace)
+            for check in (shards.check_paths, lambda: shards.check(np.arange(3), 2 * 10**18)):
+                with pytest.raises(DatasetError, match=f"{NAME}.*(was replaced|its content had the digest)"):
+                    check()
+        finally:
+            shards.close()
+
+
+def test_other_permissions_and_a_hard_link_are_no_change(foreign: Path) -> None:
+    with open_dataset("d", foreign) as dataset:
+        before = dataset.entries
+        shards = OpenShards(dataset)
+        try:
+            (foreign / NAME).chmod(0o600)
+            os.link(foreign / NAME, foreign.parent / "backup")
+            shards.check_paths()
+            shards.check(np.arange(3), 10**18)
+        finally:
+            shards.close()
+    with open_dataset("d", foreign) as dataset:
+        assert dataset.entries == before
+
+
+def test_a_copy_with_its_indexes_has_the_same_entries(foreign: Path, tmp_path: Path) -> None:
+    with open_dataset("d", foreign) as dataset:
+        before = dataset.entries
+    shutil.copytree(foreign, tmp_path / "copy")
+    with open_dataset("d", tmp_path / "copy") as dataset:
+        assert dataset.entries == before
