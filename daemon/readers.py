@@ -5,6 +5,7 @@ Does not cover: what is read (emlio.reading.feed), sending (emlio.daemon.sender)
 """
 
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from threading import Condition, RLock, Thread
@@ -17,6 +18,7 @@ __all__ = ["Readers"]
 
 _LOG = logging.getLogger("emlio.daemon.readers")
 _REST_S = 1.0
+_ENDING_S = 3.0
 
 
 class Readers:
@@ -119,12 +121,15 @@ class Readers:
         return False
 
     def close(self) -> None:
-        """Stop all threads."""
+        """Stop all threads. One that a disk does not answer is not waited for: it ends when the disk does."""
         with self._work:
             self._closing = True
             for stream in self._streams:
                 stream.close()
             self._work.notify_all()
+        deadline_s = time.monotonic() + _ENDING_S
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join()
+                thread.join(max(deadline_s - time.monotonic(), 0))
+                if thread.is_alive():
+                    _LOG.warning("a disk has not answered for %s s: %s is left behind", _ENDING_S, thread.name)

@@ -44,3 +44,18 @@ def test_removing_a_stream_whose_disk_does_not_answer_does_not_wait_for_it(caplo
     finally:
         stuck.answer.set()
         readers.close()
+
+
+def test_the_end_does_not_wait_for_a_disk_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = _StuckStream()
+    readers = Readers(threads=2, memory_bytes=1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
+    readers.start()
+    try:
+        readers.add(cast(Stream, stuck))
+        assert stuck.reading.wait(20)
+        with caplog.at_level(logging.WARNING, "emlio.daemon.readers"):
+            readers.close()
+        assert not stuck.answer.is_set(), "it came back before the disk did"
+        assert "is left behind" in caplog.text
+    finally:
+        stuck.answer.set()
