@@ -95,14 +95,18 @@ def _side_by_side(seeds: Iterator[int], jobs: int, known: Known, kinds: Kinds, l
 
 
 def _on_one_stage(
-    seeds: Iterator[int], known: Known, kinds: Kinds, logs: Path, memory: list[Sample]
+    seeds: Iterator[int], known: Known, kinds: Kinds, logs: Path, memory: list[Sample], troubles: list[str]
 ) -> Iterator[RunResult]:
+    """Runs, and in `troubles` what went wrong with the daemons after the last of them."""
     begun = time.monotonic()
     with Stage.for_kinds(known, logs / "stage", set(kinds.asked) - kinds.missing) as stage:
         for seed in seeds:
             yield run_seed(seed, known, kinds, logs / f"seed-{seed}", stage)
             minutes = (time.monotonic() - begun) / 60
             memory += [Sample(minutes=minutes, seed=seed, memory=found) for found in stage.memory()]
+        for host in stage.hosts:
+            host.begin_run()  # what the last run told is known
+    troubles += [trouble for host in stage.hosts for trouble in host.troubles]
 
 
 def _say(result: RunResult, logs: Path, again: str) -> None:
@@ -131,23 +135,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     world = read_environment(None)
     results: list[RunResult] = []
     memory: list[Sample] = []
+    troubles: list[str] = []
     if arguments.minutes is None:
         runs = _side_by_side(_seeds(arguments), arguments.jobs, known, kinds, logs)
     else:
-        runs = _on_one_stage(_seeds(arguments), known, kinds, logs, memory)
+        runs = _on_one_stage(_seeds(arguments), known, kinds, logs, memory, troubles)
     again = " ".join(f"--kind {label}" for label in arguments.kind or ())
     for result in runs:
         results.append(result)
         _say(result, logs, again)
+    for trouble in troubles:
+        print(f"after the last run: NOT GOOD: {trouble}", flush=True)
+    is_good = not troubles and all(result.is_good for result in results)
     text = as_markdown(results, world, memory)
     print(f"\n{text}")
     for path in arguments.out:
         path.write_text(as_json(results, world, memory) if path.suffix == ".json" else text, encoding="utf-8")
     for folder in ("dataset", "stage"):
         shutil.rmtree(logs / folder, ignore_errors=True)
-    if arguments.logs is None and all(result.is_good for result in results):
+    if arguments.logs is None and is_good:
         shutil.rmtree(logs)
-    return 0 if all(result.is_good for result in results) else 1
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

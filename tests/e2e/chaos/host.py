@@ -101,6 +101,7 @@ class Host:
             self.process = None
             self.block(_NO_DAEMON)
             process.kill()
+            self._expect(process, -signal.SIGKILL)
             self._bury(process)
 
     def drain(self) -> None:
@@ -113,13 +114,16 @@ class Host:
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         try:
-            status = process.finish(_END_S)
+            self._expect(process, 0)
         except TimeoutError as error:
             self.troubles.append(f"daemon {self.number} did not end: {error}")
-        else:
-            if status != 0:
-                self.troubles.append(f"daemon {self.number} ended with status {status} after SIGTERM")
         self._bury(process)
+
+    def _expect(self, process: DaemonProcess, expected: int) -> None:
+        """One that ended by itself before it was to be ended has another status, and whoever comes in its place must not hide it."""
+        status = process.finish(_END_S)
+        if status != expected:
+            self.troubles.append(f"daemon {self.number} must end with status {expected}, ended by itself with {status}")
 
     def _bury(self, process: DaemonProcess) -> None:
         self.logs.append(process.log)

@@ -5,6 +5,7 @@ when any of that happens (tests.e2e.chaos.injection), whether what they took is 
 """
 
 import json
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,22 +127,25 @@ class Seat:
         if process is None or not ended:
             return
         self.process = None
-        status = process.finish(_END_S)
-        self._keep(process)
-        if status == 0:
-            self.done = True
-        else:
-            last = process.log.strip().splitlines()[-1:] or ["it wrote nothing"]
-            self.errors.append(f"{self.label} ended with status {status}: {last[0]}")
+        self._note_end(process)
 
     def kill(self) -> None:
-        """SIGKILL, and read what it had written."""
+        """SIGKILL, and read what it had written. One that had ended by itself is noticed, whatever comes in its place."""
         process = self.process
         if process is not None:
             self.process = None
             process.kill()
             self.read()
-            self._keep(process)
+            self._note_end(process, -signal.SIGKILL)
+
+    def _note_end(self, process: RankProcess, expected: int | None = None) -> None:
+        status = process.finish(_END_S)
+        self._keep(process)
+        if status == 0:
+            self.done = True
+        elif status != expected:
+            last = process.log.strip().splitlines()[-1:] or ["it wrote nothing"]
+            self.errors.append(f"{self.label} ended with status {status}: {last[0]}")
 
     def _keep(self, process: RankProcess) -> None:
         self.doubts += _DOUBT in process.log
