@@ -29,6 +29,7 @@ class Kind(Enum):
     DAEMONS_BOTH = ("daemons-both", "SIGKILL to both daemons, started again one after the other", Service.AFTER)
     RANK_KILL = ("rank-kill", "SIGKILL to a rank, which goes on from its last state", Service.RESTART)
     RANK_STOP = ("rank-stop", "SIGSTOP to a rank", Service.AFTER)
+    RANK_CLOSE = ("rank-close", "a rank closes its loader in mid-flow and goes on with another", Service.ELSEWHERE)
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
     NET_RESET = ("net-reset", "every connection to a daemon is reset", Service.ELSEWHERE)
     NET_DROP = ("net-drop", "bytes from and to a daemon vanish for a while", Service.ELSEWHERE)

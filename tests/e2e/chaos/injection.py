@@ -113,6 +113,8 @@ class Injection:
                 self._kill_rank(event)
             case Kind.RANK_STOP:
                 self._stop_rank(event)
+            case Kind.RANK_CLOSE:
+                self._close_loader(event)
             case Kind.JOB_RESTART:
                 self._restart_job(event)
             case Kind.NET_RESET | Kind.NET_HALF_OPEN | Kind.NET_CUT | Kind.NET_FLIP_DATA | Kind.NET_FLIP_CONTROL:
@@ -232,6 +234,19 @@ class Injection:
                 event.from_ns = time.monotonic_ns()
 
         self._agenda.after(event.fault.duration_s, go_on)
+
+    def _close_loader(self, event: Injected) -> None:
+        seat = self._running(event.fault)
+        if seat is None or seat.process is None or not seat.is_under_way:
+            return
+        closed = len(seat.closed_ns)
+        seat.process.send_signal(signal.SIGUSR1)
+
+        def happened() -> None:
+            event.begun_ns = event.from_ns = seat.closed_ns[closed]
+            event.seats = [seat]
+
+        self._agenda.when(lambda: len(seat.closed_ns) > closed, happened)
 
     def _restart_job(self, event: Injected) -> None:
         if not self._job.seats or self._job.done:

@@ -33,6 +33,7 @@ class Seat:
         done: whether it has taken everything and ended well.
         begun_ns: when each process began to make its loader.
         errors: what its processes ended with that they must not end with.
+        closed_ns: when each loader was closed after which the process went on.
         doubts: how many of them took a daemon for one that breaks the plan; without a flipped bit none does.
     """
 
@@ -42,6 +43,7 @@ class Seat:
         self.process: RankProcess | None = None
         self.done = False
         self.begun_ns: list[int] = []
+        self.closed_ns: list[int] = []
         self.errors: list[str] = []
         self.doubts = 0
         self._life = life
@@ -114,6 +116,8 @@ class Seat:
                         state=said["state"],
                     )
                 )
+            case "closed":
+                self.closed_ns.append(said["at"])
             case "done" if said["left"]:
                 self.errors.append(f"{self.label} has threads left after close: {said['left']}")
             case _:

@@ -297,7 +297,7 @@ class _Course:
             case Ending.CLOSE:
                 return float("inf")
             case Ending.KILL:
-                return self._draw.uniform(0.2, 1.0)
+                return self._draw.uniform(1.0, 3.0)
             case _:
                 return self._draw.uniform(0.5, 2.0)
 
