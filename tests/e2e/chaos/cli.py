@@ -17,6 +17,7 @@ from emlio.benchmarks.environment import read_environment
 from tests.e2e.chaos.disk import why_no_disk
 from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.known import Known, make_known
+from tests.e2e.chaos.names import why_no_names
 from tests.e2e.chaos.report import Sample, as_json, as_markdown
 from tests.e2e.chaos.run import RunResult, run_seed
 from tests.e2e.chaos.stage import Stage
@@ -60,7 +61,7 @@ def _kinds(asked: Sequence[str] | None) -> Kinds:
     """Those asked for; prints why some cannot be done here."""
     kinds = tuple(Kind.named(label) for label in asked) if asked else tuple(Kind)
     missing: set[Kind] = set()
-    for kind, reason in ((Kind.DISK_FULL, why_no_disk()), (Kind.CLOCK_JUMP, why_no_shim())):
+    for kind, reason in ((Kind.DISK_FULL, why_no_disk()), (Kind.CLOCK_JUMP, why_no_shim()), (Kind.NAME_FAMILIES, why_no_names())):
         if kind in kinds and reason is not None:
             print(f"not done here, another fault instead: {kind.label}: {reason}", flush=True)
             missing.add(kind)

@@ -31,6 +31,11 @@ class Kind(Enum):
     RANK_STOP = ("rank-stop", "SIGSTOP to a rank", Service.AFTER)
     RANK_CLOSE = ("rank-close", "a rank closes its loader in mid-flow and goes on with another", Service.ELSEWHERE)
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
+    NAME_FAMILIES = (
+        "name-families",
+        "SIGKILL to a rank, which goes on with names that mean an IPv6 address too, where nobody listens",
+        Service.RESTART,
+    )
     NET_RESET = ("net-reset", "every connection to a daemon is reset", Service.ELSEWHERE)
     NET_DROP = ("net-drop", "bytes from and to a daemon vanish for a while", Service.ELSEWHERE)
     NET_DROP_BOTH = ("net-drop-both", "bytes from and to both daemons vanish for a while", Service.AFTER)
@@ -113,10 +118,11 @@ _DURATIONS_S = {
     Kind.DAEMONS_BOTH: (0.0, 2.5),
     Kind.RANK_STOP: (0.05, 2.5),
     Kind.RANK_KILL: (0.0, 1.5),
+    Kind.NAME_FAMILIES: (0.0, 1.5),
     Kind.JOB_RESTART: (0.0, 0.5),
 }
 _USUAL_S = (0.0, 2.0)
-_INSTEAD = {Kind.DISK_FULL: Kind.DAEMON_KILL, Kind.CLOCK_JUMP: Kind.DAEMON_DRAIN}
+_INSTEAD = {Kind.DISK_FULL: Kind.DAEMON_KILL, Kind.CLOCK_JUMP: Kind.DAEMON_DRAIN, Kind.NAME_FAMILIES: Kind.RANK_KILL}
 _EARLIEST, _LATEST = 0.03, 0.75
 _LATEST_BEFORE_A_SHARD = 0.45
 """A shard is damaged when all else is over."""

@@ -16,6 +16,7 @@ from tests.e2e.chaos.faults import Fault, Kind
 from tests.e2e.chaos.host import Host
 from tests.e2e.chaos.job import Job, Seat
 from tests.e2e.chaos.known import Known
+from tests.e2e.chaos.names import HostNames
 from tests.e2e.chaos.wall_clock import WallClock
 
 __all__ = ["Injected", "Injection"]
@@ -62,6 +63,7 @@ class Injection:
         known: Known,
         clocks: Sequence[WallClock],
         disks: Mapping[int, SmallDisk],
+        names: HostNames,
     ) -> None:
         """See the class; `clocks` are those of the hosts and then that of the ranks, or none."""
         self.all: list[Injected] = []
@@ -72,6 +74,7 @@ class Injection:
         self._known = known
         self._clocks = clocks
         self._disks = disks
+        self._names = names
 
     def is_possible(self, fault: Fault) -> bool:
         """Whether it can be now, or must wait until its place is free of another fault.
@@ -109,7 +112,7 @@ class Injection:
                 self._end_both(event)
             case Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG:
                 self._stop_daemon(event)
-            case Kind.RANK_KILL:
+            case Kind.RANK_KILL | Kind.NAME_FAMILIES:
                 self._kill_rank(event)
             case Kind.RANK_STOP:
                 self._stop_rank(event)
@@ -209,7 +212,10 @@ class Injection:
 
         def restart() -> None:
             if seat in self._job.seats:
-                self._job.start(seat)
+                if event.fault.kind is Kind.NAME_FAMILIES:
+                    self._job.start_with_names(seat, self._names)
+                else:
+                    self._job.start(seat)
                 self._await_start(event, seat, starts)
 
         self._agenda.after(event.fault.duration_s, restart)

@@ -14,6 +14,7 @@ from typing import Any
 from emlio.testing.processes import RankProcess
 from tests.e2e.chaos.judge import Batch, Life, progress_of
 from tests.e2e.chaos.known import RECORDS
+from tests.e2e.chaos.names import HostNames
 
 __all__ = ["BATCH_SIZE", "EPOCHS", "Job", "Seat"]
 
@@ -73,7 +74,7 @@ class Seat:
         begun = len(self.begun_ns) == self._processes
         return self.done or bool(begun and self.taken and self.taken[-1].at_ns > self.begun_ns[-1])
 
-    def start(self, told: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def start(self, told: Mapping[str, Any], environment: Mapping[str, str], python: Path | None = None) -> None:
         """Put a process there, which goes on from the last state."""
         self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
         self._processes += 1
@@ -87,7 +88,7 @@ class Seat:
             "pace_s": _PACE_S,
             "log": str(self._log),
         }
-        self.process = RankProcess(_SOURCE, json.dumps(words), environment=environment)
+        self.process = RankProcess(_SOURCE, json.dumps(words), environment=environment, python=python)
 
     def read(self) -> None:
         """Take note of what was written since the last look; of a line without an end nothing is known."""
@@ -201,6 +202,10 @@ class Job:
     def start(self, seat: Seat) -> None:
         """Put a process on a seat."""
         seat.start(self._told, self._environment)
+
+    def start_with_names(self, seat: Seat, names: HostNames) -> None:
+        """Put a process on a seat that knows its daemons by names."""
+        seat.start({**self._told, "address": names.named(self._told["address"])}, self._environment, names.python)
 
     def end_life(self) -> Mapping[str, Any] | None:
         """Kill all ranks; returns the state of the last step that all had done, which the next life begins from."""

@@ -23,6 +23,7 @@ from tests.e2e.chaos.injection import Injected, Injection
 from tests.e2e.chaos.job import BATCH_SIZE, EPOCHS, Job
 from tests.e2e.chaos.judge import judge
 from tests.e2e.chaos.known import Known
+from tests.e2e.chaos.names import HostNames
 from tests.e2e.chaos.recovery import Recovery, measure_recovery
 from tests.e2e.chaos.stage import Stage
 
@@ -134,7 +135,13 @@ class _Run:
         )
         agenda = Agenda()
         injection = Injection(
-            hosts=stage.hosts, job=job, agenda=agenda, known=self._known, clocks=stage.clocks, disks=stage.disks
+            hosts=stage.hosts,
+            job=job,
+            agenda=agenda,
+            known=self._known,
+            clocks=stage.clocks,
+            disks=stage.disks,
+            names=HostNames(self._folder, [host.proxy.host for host in stage.hosts]),
         )
         self._events = injection.all
         try:
