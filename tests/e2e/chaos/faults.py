@@ -27,6 +27,11 @@ class Kind(Enum):
     DAEMON_STOP_LONG = ("daemon-stop-long", "SIGSTOP for more than the heartbeat", Service.ELSEWHERE)
     DAEMON_DRAIN = ("daemon-drain", "SIGTERM to a daemon, started again when it has ended", Service.ELSEWHERE)
     DAEMONS_BOTH = ("daemons-both", "SIGKILL to both daemons, started again one after the other", Service.AFTER)
+    DAEMON_ABSENT = (
+        "daemon-absent",
+        "SIGKILL to a daemon and all ranks, which go on before it is back: the other daemon holds everything",
+        Service.RESTART,
+    )
     RANK_KILL = ("rank-kill", "SIGKILL to a rank, which goes on from its last state", Service.RESTART)
     RANK_STOP = ("rank-stop", "SIGSTOP to a rank", Service.AFTER)
     RANK_CLOSE = ("rank-close", "a rank closes its loader in mid-flow and goes on with another", Service.ELSEWHERE)
@@ -116,6 +121,7 @@ _DURATIONS_S = {
     Kind.DAEMON_STOP_SHORT: (0.05, 0.35),
     Kind.DAEMON_STOP_LONG: (0.8, 2.5),
     Kind.DAEMONS_BOTH: (0.0, 2.5),
+    Kind.DAEMON_ABSENT: (5.0, 7.0),
     Kind.RANK_STOP: (0.05, 2.5),
     Kind.RANK_KILL: (0.0, 1.5),
     Kind.NAME_FAMILIES: (0.0, 1.5),

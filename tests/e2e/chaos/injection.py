@@ -25,6 +25,9 @@ _WORLDS = (2, 3, 4)
 _JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
 _BETWEEN_STARTS_S = 0.5
 _SLOWEST = 50_000
+_MOST_START_NS = 3_500_000_000
+"""From a loader's making to its first batch where one daemon is down: the loaders' heartbeat, a second, and two for a machine
+whose cores are busy with other things. The daemon is away for longer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,10 +87,8 @@ class Injection:
         """
         host = self._hosts[fault.host]
         match fault.kind:
-            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
-                started = all(seat.is_under_way for seat in self._job.seats)
-                quiet = self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
-                return started and quiet
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE | Kind.DAEMON_ABSENT:
+                return self._is_quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")
             case Kind.DAEMONS_BOTH:
@@ -100,6 +101,12 @@ class Injection:
                 return "network" not in host.taken
             case _:
                 return True
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether nothing is under way, all daemons are there, and all ranks have begun."""
+        started = all(seat.is_under_way for seat in self._job.seats)
+        return started and self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
 
     def inject(self, fault: Fault) -> None:
         """Carry it out."""
@@ -118,7 +125,7 @@ class Injection:
                 self._stop_rank(event)
             case Kind.RANK_CLOSE:
                 self._close_loader(event)
-            case Kind.JOB_RESTART:
+            case Kind.JOB_RESTART | Kind.DAEMON_ABSENT:
                 self._restart_job(event)
             case Kind.NET_RESET | Kind.NET_HALF_OPEN | Kind.NET_CUT | Kind.NET_FLIP_DATA | Kind.NET_FLIP_CONTROL:
                 self._hit_network(event)
@@ -257,17 +264,55 @@ class Injection:
     def _restart_job(self, event: Injected) -> None:
         if not self._job.seats or self._job.done:
             return
+        fault, absent = event.fault, event.fault.kind is Kind.DAEMON_ABSENT
         event.begun_ns, event.felt_by_start = time.monotonic_ns(), True
         others = [world for world in _WORLDS if world != len(self._job.seats)]
         state = self._job.end_life()
+        if absent:
+            self._take_away(self._hosts[fault.host], fault.duration_s, silent=bool(fault.amount % 2))
 
         def restart() -> None:
-            self._job.begin(others[event.fault.amount % len(others)], state)
+            self._job.begin(others[fault.amount % len(others)], state)
             event.seats = list(self._job.seats)
             for seat in self._job.seats:
                 self._await_start(event, seat, 0)
+                if absent:
+                    self._await_first_batch(event, seat)
 
-        self._agenda.after(event.fault.duration_s, restart)
+        self._agenda.after(0.0 if absent else fault.duration_s, restart)
+
+    def _take_away(self, host: Host, seconds: float, *, silent: bool) -> None:
+        """Kill its daemon and start it so much later; nothing else happens to daemons or the network meanwhile.
+
+        Who calls is hung up on; with `silent` there is no answer at all, as where the whole host is down.
+        """
+        for one in self._hosts:
+            one.taken |= {"daemon", "network"}
+        host.expect_end()
+        host.kill()
+        if silent:
+            host.proxy.drop()
+
+        def back() -> None:
+            host.proxy.heal()
+            for one in self._hosts:
+                one.taken -= {"daemon", "network"}
+
+        self._agenda.after(seconds, lambda: self._agenda.aside(host.start, back))
+
+    def _await_first_batch(self, event: Injected, seat: Seat) -> None:
+        """It must come before the daemon is back. Where another fault hits this rank meanwhile nothing is said."""
+        known = len(self.all)
+
+        def came() -> None:
+            took_ns = seat.taken[0].at_ns - seat.begun_ns[0]
+            if took_ns > _MOST_START_NS and len(self.all) == known:
+                self.troubles.append(
+                    f"{seat.label} must have a batch {_MOST_START_NS / 1e9:.1f} s after its start without daemon "
+                    f"{event.fault.host}, it took {took_ns / 1e9:.1f} s"
+                )
+
+        self._agenda.when(lambda: bool(seat.begun_ns and seat.taken), came)
 
     # ---- the network --------------------------------------------------------------------------------------------------
 

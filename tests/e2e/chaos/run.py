@@ -172,7 +172,7 @@ class _Run:
                     due.remove(fault)
                     injection.inject(fault)
             agenda.turn()
-            if job.errors or any(host.troubles for host in self._hosts):
+            if job.errors or injection.troubles or any(host.troubles for host in self._hosts):
                 return
             now = time.monotonic()
             if now - moved > _HANG_S or now - begun > _DEADLINE_S:
