@@ -35,6 +35,11 @@ class Kind(Enum):
     RANK_KILL = ("rank-kill", "SIGKILL to a rank, which goes on from its last state", Service.RESTART)
     RANK_STOP = ("rank-stop", "SIGSTOP to a rank", Service.AFTER)
     RANK_CLOSE = ("rank-close", "a rank closes its loader in mid-flow and goes on with another", Service.ELSEWHERE)
+    RANK_INTERRUPT = (
+        "rank-interrupt",
+        "SIGINT to a rank again and again, whose loop takes KeyboardInterrupt and goes on",
+        Service.ELSEWHERE,
+    )
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
     NAME_FAMILIES = (
         "name-families",
@@ -123,6 +128,7 @@ _DURATIONS_S = {
     Kind.DAEMONS_BOTH: (0.0, 2.5),
     Kind.DAEMON_ABSENT: (5.0, 7.0),
     Kind.RANK_STOP: (0.05, 2.5),
+    Kind.RANK_INTERRUPT: (0.1, 1.0),
     Kind.RANK_KILL: (0.0, 1.5),
     Kind.NAME_FAMILIES: (0.0, 1.5),
     Kind.JOB_RESTART: (0.0, 0.5),

@@ -24,6 +24,7 @@ __all__ = ["Injected", "Injection"]
 _WORLDS = (2, 3, 4)
 _JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
 _BETWEEN_STARTS_S = 0.5
+_BETWEEN_INTERRUPTS_S = 0.003
 _SLOWEST = 50_000
 _MOST_START_NS = 3_500_000_000
 """From a loader's making to its first batch where one daemon is down: the loaders' heartbeat, a second, and two for a machine
@@ -125,6 +126,8 @@ class Injection:
                 self._stop_rank(event)
             case Kind.RANK_CLOSE:
                 self._close_loader(event)
+            case Kind.RANK_INTERRUPT:
+                self._interrupt(event)
             case Kind.JOB_RESTART | Kind.DAEMON_ABSENT:
                 self._restart_job(event)
             case Kind.NET_RESET | Kind.NET_HALF_OPEN | Kind.NET_CUT | Kind.NET_FLIP_DATA | Kind.NET_FLIP_CONTROL:
@@ -260,6 +263,25 @@ class Injection:
             event.seats = [seat]
 
         self._agenda.when(lambda: len(seat.closed_ns) > closed, happened)
+
+    def _interrupt(self, event: Injected) -> None:
+        seat = self._running(event.fault)
+        if seat is None or seat.process is None or not seat.is_under_way:
+            return
+        process, before = seat.process, seat.interrupts
+        event.seats = [seat]
+
+        def strike() -> None:
+            if seat.process is process:
+                process.send_signal(signal.SIGINT)
+
+        def happened() -> None:
+            event.begun_ns = event.from_ns = seat.taken[-1].at_ns
+            event.notes.append(f"{seat.interrupts - before} interrupts")
+
+        for number in range(1 + int(event.fault.duration_s / _BETWEEN_INTERRUPTS_S)):
+            self._agenda.after(number * _BETWEEN_INTERRUPTS_S, strike)
+        self._agenda.when(lambda: seat.process is process and seat.interrupts > before, happened)
 
     def _restart_job(self, event: Injected) -> None:
         if not self._job.seats or self._job.done:

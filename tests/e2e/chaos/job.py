@@ -35,6 +35,7 @@ class Seat:
         begun_ns: when each process began to make its loader.
         errors: what its processes ended with that they must not end with.
         closed_ns: when each loader was closed after which the process went on.
+        interrupts: how many its latest process took.
         doubts: how many of them took a daemon for one that breaks the plan; without a flipped bit none does.
     """
 
@@ -46,6 +47,7 @@ class Seat:
         self.begun_ns: list[int] = []
         self.closed_ns: list[int] = []
         self.errors: list[str] = []
+        self.interrupts = 0
         self.doubts = 0
         self._life = life
         self._folder = folder
@@ -106,6 +108,7 @@ class Seat:
             case "began":
                 self.begun_ns.append(said["at"])
             case "batch":
+                self.interrupts = said["interrupts"]
                 self.taken.append(
                     Batch(
                         epoch=said["epoch"],

@@ -7,16 +7,59 @@ Covers: what runs in the process; its source is handed to a fresh interpreter. D
 
 import json
 import os
+import random
 import signal
 import sys
 import threading
 import time
 import zlib
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from emlio import EmlioLoader
 
 __all__ = ["main"]
+
+
+_PUT_OFF_S = (0.000_01, 0.000_3)
+
+
+class _Interrupts:
+    """SIGINT as KeyboardInterrupt, while a batch is waited for and the loader's own code runs; one that comes at another time is
+    put off to a moment in the next wait.
+
+    Behind the return of that code Python has one place more where it raises, and drops what `next` returned, as of any iterator.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waits = self._is_put_off = False
+        self._draw = random.Random(os.getpid())
+        for number in (signal.SIGINT, signal.SIGALRM):
+            signal.signal(number, self._raise)
+
+    def _raise(self, _: int, frame: FrameType | None) -> None:
+        while self._waits and frame is not None:
+            if frame.f_globals.get("__name__", "").startswith("emlio."):
+                self._waits = False
+                raise KeyboardInterrupt
+            frame = frame.f_back
+        self._is_put_off = True
+
+    def next(self, batches: Iterator[Any]) -> Any:
+        """The next batch, however often that is interrupted; None where there is none."""
+        while True:
+            if self._is_put_off:
+                self._is_put_off = False
+                signal.setitimer(signal.ITIMER_REAL, self._draw.uniform(*_PUT_OFF_S))
+            self._waits = True
+            try:
+                return next(batches, None)
+            except KeyboardInterrupt:
+                self.count += 1
+            finally:
+                self._waits = False
 
 
 def main(told: dict[str, Any]) -> None:
@@ -27,6 +70,7 @@ def main(told: dict[str, Any]) -> None:
         """One write: a line is there or it is not; one that a kill tore has no end and does not count."""
         os.write(log, json.dumps(words, separators=(",", ":")).encode() + b"\n")
 
+    interrupts = _Interrupts()
     asked_to_close: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: asked_to_close.append(number))
     asked_ns = time.monotonic_ns()
@@ -47,7 +91,7 @@ def main(told: dict[str, Any]) -> None:
             asked_to_close.clear()
             while loader.epoch < told["epochs"] and not asked_to_close:
                 epoch, batches = loader.epoch, iter(loader)
-                while not asked_to_close and (batch := next(batches, None)) is not None:
+                while not asked_to_close and (batch := interrupts.next(batches)) is not None:
                     now_ns = time.monotonic_ns()
                     state = loader.state_dict()
                     say(
@@ -58,6 +102,7 @@ def main(told: dict[str, Any]) -> None:
                         ids=batch["__id__"].tolist(),
                         checksums=[zlib.crc32(record) for record in batch["record"]],
                         state=state,
+                        interrupts=interrupts.count,
                     )
                     del batch
                     time.sleep(told["pace_s"])
