@@ -61,7 +61,11 @@ def _kinds(asked: Sequence[str] | None) -> Kinds:
     """Those asked for; prints why some cannot be done here."""
     kinds = tuple(Kind.named(label) for label in asked) if asked else tuple(Kind)
     missing: set[Kind] = set()
-    for kind, reason in ((Kind.DISK_FULL, why_no_disk()), (Kind.CLOCK_JUMP, why_no_shim()), (Kind.NAME_FAMILIES, why_no_names())):
+    for kind, reason in (
+        (Kind.DISK_FULL, why_no_disk()),
+        (Kind.CLOCK_JUMP, why_no_shim()),
+        (Kind.NAME_FAMILIES, why_no_names()),
+    ):
         if kind in kinds and reason is not None:
             print(f"not done here, another fault instead: {kind.label}: {reason}", flush=True)
             missing.add(kind)

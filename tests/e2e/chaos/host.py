@@ -120,7 +120,7 @@ class Host:
         self._bury(process)
 
     def _expect(self, process: DaemonProcess, expected: int) -> None:
-        """One that ended by itself before it was to be ended has another status, and whoever comes in its place must not hide it."""
+        """One that ended by itself before has another status, and whoever comes in its place must not hide it."""
         status = process.finish(_END_S)
         if status != expected:
             self.troubles.append(f"daemon {self.number} must end with status {expected}, ended by itself with {status}")

@@ -1,6 +1,7 @@
 """Host names for the ranks of a run, which mean more than one address.
 
-Covers: a hosts file that only these processes see, whether this machine lets us have one. Does not cover: what a rank makes of it.
+Covers: a hosts file that only these processes see, whether this machine lets us have one. Does not cover: what a rank makes of
+it.
 """
 
 import socket

@@ -1,5 +1,5 @@
-"""A training process of a run: takes batches at its pace and writes what it took and its state in one line each. Asked by SIGUSR1 it
-closes its loader in mid-flow and goes on with another, from its state.
+"""A training process of a run: takes batches at its pace and writes what it took and its state in one line each. Asked by SIGUSR1
+it closes its loader in mid-flow and goes on with another, from its state.
 
 Covers: what runs in the process; its source is handed to a fresh interpreter. Does not cover: starting and ending it
 (tests.e2e.chaos.job).
@@ -110,6 +110,8 @@ def main(told: dict[str, Any]) -> None:
             is_done = not asked_to_close
         if not is_done:
             say(what="closed", at=time.monotonic_ns())
+    for number in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # those that come too late
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("emlio-")]
     say(what="done", at=time.monotonic_ns(), left=left)
 

@@ -1,7 +1,7 @@
 """Processes of a run that end behind its back: the run is not good, whatever comes in their place.
 
-Covers: daemons and ranks that had ended by themselves before they were to be killed or drained, the end of a soak. Does not cover:
-those that are noticed while the run looks (tests.e2e.chaos.run).
+Covers: daemons and ranks that had ended by themselves before they were to be killed or drained, the end of a soak. Does not
+cover: those that are noticed while the run looks (tests.e2e.chaos.run).
 """
 
 import os
@@ -86,7 +86,9 @@ def test_ranks_that_had_ended_by_themselves_are_told_of_though_others_come_in_th
         job.end_life()
     finally:
         job.close()
-    assert [f"rank {rank} of 2 ended with status {ABORTED}" in error for rank, error in enumerate(job.errors)] == [True] * 2
+    assert [f"rank {rank} of 2 ended with status {ABORTED}" in error for rank, error in enumerate(job.errors)] == [
+        True
+    ] * 2
 
 
 def test_ranks_that_are_killed_by_the_run_are_no_trouble(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_daemon_that_ends_by_itself_after_the_last_run_of_a_soak_is_told_of(
     memory: list[Sample] = []
     troubles: list[str] = []
     kinds = Kinds(asked=(Kind.DAEMON_KILL,), missing=frozenset())
-    for _ in cli._on_one_stage(iter([1, 2]), known, kinds, tmp_path, memory, troubles):  # noqa: SLF001  # the soak's course
+    for _ in cli._on_one_stage(iter([1, 2]), known, kinds, tmp_path, memory, troubles):
         if stages:
             process = stages[0].hosts[1].process
             assert process is not None

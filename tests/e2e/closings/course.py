@@ -166,6 +166,10 @@ class _Rank:
         self.process = process
         self.counts = counts
 
+    def has_begun(self) -> bool:
+        """Whether it heeds signals."""
+        return bool(self.process.lines())
+
     def counted(self) -> "npt.NDArray[np.int64]":
         """Loaders closed, records and streams begun anew so far."""
         return np.fromfile(self.counts, np.int64).reshape(-1, 3).sum(axis=0)
@@ -375,7 +379,7 @@ class _Course:
     def _end_ranks(self) -> None:
         """Let them close what they have."""
         for rank in self._ranks:
-            if rank.process.running and settles(lambda: bool(rank.process.lines()), _SETTLE_S):  # it has begun
+            if rank.process.running and settles(rank.has_begun, _SETTLE_S):
                 rank.process.send_signal(signal.SIGTERM)
         for rank in list(self._ranks):
             try:
