@@ -40,6 +40,11 @@ class Kind(Enum):
         "SIGINT to a rank again and again, whose loop takes KeyboardInterrupt and goes on",
         Service.ELSEWHERE,
     )
+    RANK_OTHER_SEED = (
+        "rank-other-seed",
+        "SIGKILL to a rank; one with another seed comes in its place and is refused; then it goes on",
+        Service.RESTART,
+    )
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)
     NAME_FAMILIES = (
         "name-families",

@@ -26,6 +26,9 @@ _JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
 _BETWEEN_STARTS_S = 0.5
 _BETWEEN_INTERRUPTS_S = 0.003
 _SLOWEST = 50_000
+_MOST_REFUSAL_S = 15.0
+"""A process starts, asks, and ends with an error, on a machine whose cores are busy with other things."""
+
 _MOST_START_NS = 3_500_000_000
 """From a loader's making to its first batch where one daemon is down: the loaders' heartbeat, a second, and two for a machine
 whose cores are busy with other things. The daemon is away for longer."""
@@ -88,7 +91,9 @@ class Injection:
         """
         host = self._hosts[fault.host]
         match fault.kind:
-            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE | Kind.DAEMON_ABSENT:
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
+                return self._is_quiet
+            case Kind.DAEMON_ABSENT | Kind.RANK_OTHER_SEED:
                 return self._is_quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")
@@ -107,7 +112,9 @@ class Injection:
     def _is_quiet(self) -> bool:
         """Whether nothing is under way, all daemons are there, and all ranks have begun."""
         started = all(seat.is_under_way for seat in self._job.seats)
-        return started and self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
+        return (
+            started and self._agenda.is_idle and all(one.process is not None and not one.taken for one in self._hosts)
+        )
 
     def inject(self, fault: Fault) -> None:
         """Carry it out."""
@@ -124,6 +131,8 @@ class Injection:
                 self._kill_rank(event)
             case Kind.RANK_STOP:
                 self._stop_rank(event)
+            case Kind.RANK_OTHER_SEED:
+                self._try_other_seed(event)
             case Kind.RANK_CLOSE:
                 self._close_loader(event)
             case Kind.RANK_INTERRUPT:
@@ -250,6 +259,42 @@ class Injection:
                 event.from_ns = time.monotonic_ns()
 
         self._agenda.after(event.fault.duration_s, go_on)
+
+    def _try_other_seed(self, event: Injected) -> None:
+        """The ranks that go on are what it is compared with, so nothing else happens to daemons or the network meanwhile."""
+        seat = self._running(event.fault)
+        if seat is None or all(other is seat or other.process is None for other in self._job.seats):
+            return
+        event.begun_ns, event.seats, event.felt_by_start = time.monotonic_ns(), [seat], True
+        for host in self._hosts:
+            host.taken |= {"daemon", "network"}
+        seat.kill()
+        starts = len(seat.begun_ns)
+        other = self._job.try_other_seed(seat)
+        ends: list[int] = []
+
+        def refused() -> None:
+            try:
+                ends.append(other.finish(_MOST_REFUSAL_S))
+            except TimeoutError as error:
+                raise OSError(f"{seat.label} with another seed must be refused: {error}") from error
+            finally:
+                other.kill()
+
+        def go_on() -> None:
+            told = other.log.strip().splitlines()[-1:] or ["it wrote nothing"]
+            is_clear = ("ConfigError" in told[0] or "RefusedError" in told[0]) and "seed" in told[0]
+            if ends != [1] or not is_clear:
+                self.troubles.append(
+                    f"{seat.label} with another seed must be refused and told so, ended with {ends}: {told[0]}"
+                )
+            for host in self._hosts:
+                host.taken -= {"daemon", "network"}
+            if seat in self._job.seats:
+                self._job.start(seat)
+                self._await_start(event, seat, starts)
+
+        self._agenda.aside(refused, go_on)
 
     def _close_loader(self, event: Injected) -> None:
         seat = self._running(event.fault)

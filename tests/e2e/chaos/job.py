@@ -5,6 +5,7 @@ when any of that happens (tests.e2e.chaos.injection), whether what they took is 
 """
 
 import json
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -76,21 +77,24 @@ class Seat:
         begun = len(self.begun_ns) == self._processes
         return self.done or bool(begun and self.taken and self.taken[-1].at_ns > self.begun_ns[-1])
 
-    def start(self, told: Mapping[str, Any], environment: Mapping[str, str], python: Path | None = None) -> None:
-        """Put a process there, which goes on from the last state."""
-        self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
-        self._processes += 1
-        self._read_bytes = 0
-        words = {
+    def words(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """What its next process is told."""
+        return {
             **told,
             "rank": self.rank,
             "world_size": self._life.world_size,
             "state": self.state,
             "epochs": EPOCHS,
             "pace_s": _PACE_S,
-            "log": str(self._log),
         }
-        self.process = RankProcess(_SOURCE, json.dumps(words), environment=environment, python=python)
+
+    def start(self, told: Mapping[str, Any], environment: Mapping[str, str], python: Path | None = None) -> None:
+        """Put a process there, which goes on from the last state."""
+        self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
+        self._processes += 1
+        self._read_bytes = 0
+        words = json.dumps({**self.words(told), "log": str(self._log)})
+        self.process = RankProcess(_SOURCE, words, environment=environment, python=python)
 
     def read(self) -> None:
         """Take note of what was written since the last look; of a line without an end nothing is known."""
@@ -205,6 +209,12 @@ class Job:
     def start(self, seat: Seat) -> None:
         """Put a process on a seat."""
         seat.start(self._told, self._environment)
+
+    def try_other_seed(self, seat: Seat) -> RankProcess:
+        """Start a process with the seat's rank and another seed; it must be refused. The caller ends it."""
+        options = {**self._told["options"], "seed": self._told["options"]["seed"] + 1}
+        words = {**seat.words(self._told), "options": options, "state": None, "log": os.devnull}
+        return RankProcess(_SOURCE, json.dumps(words), environment=self._environment)
 
     def start_with_names(self, seat: Seat, names: HostNames) -> None:
         """Put a process on a seat that knows its daemons by names."""
