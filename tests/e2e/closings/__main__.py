@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emlio.units import parse_duration_ns, parse_size
-from tests.e2e.closings.course import Ending, Outcome, Settings, run_course
+from tests.e2e.closings.course import run_course
+from tests.e2e.closings.settings import Ending, Outcome, Settings
 
 __all__ = ["main"]
 

@@ -3,9 +3,9 @@
     python -m tests.e2e.closings.bare --frames 2        ends with SIGABRT within seconds
     python -m tests.e2e.closings.bare --frames 1        never
 
-A process binds PUSH sockets, fills them, and closes them with linger 0; this one has a bare TCP connection to each, reads
-nothing, and resets all of them at the same moment. Where a message has two frames, and a connection is blocked within the first, the
-session must throw away the second; while the socket's end of the pipe is already gone it cannot, and libzmq 4.3.5 gives up
+A process binds PUSH sockets, fills them, and closes them with linger 0; this one has a bare TCP connection to each, reads nothing
+of it, and resets all of them at the same moment. Where a message has two frames, and a connection is blocked within the first,
+the session must throw away the second; while the socket's end of the pipe is already gone it cannot, and libzmq 4.3.5 gives up
 (src/session_base.cpp, `clean_pipes`). All threads of the first process share a core, so that this state lasts.
 
 Covers: libzmq by itself. Does not cover: EMLIO (tests.e2e.closings).
