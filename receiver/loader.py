@@ -26,7 +26,7 @@ from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.loader_energy import begin_energy
 from emlio.receiver.loader_parts import LoaderParts
 from emlio.receiver.other_ranks import OtherRanks
-from emlio.receiver.own_loaders import OwnLoaders
+from emlio.receiver.own_loaders import OWN_LOADERS
 from emlio.receiver.position import moved
 from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.record_sizes import locate_record
@@ -43,8 +43,6 @@ from emlio.units import parse_duration_ns, parse_size
 from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
-
-_OWN = OwnLoaders()
 
 
 class EmlioLoader:
@@ -191,7 +189,7 @@ class EmlioLoader:
             pace=pace,
             epochs=epochs,
         )
-        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, own=_OWN)
+        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, own=OWN_LOADERS)
         self._config = self._others.config
         self._show_progress = progress
         self._tally = Tally(skips=on_error == "skip")

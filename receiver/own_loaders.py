@@ -11,7 +11,7 @@ from threading import Lock
 
 from emlio.session.terms import MadeLoader, Terms
 
-__all__ = ["Kind", "OwnLoaders"]
+__all__ = ["OWN_LOADERS", "Kind", "OwnLoaders"]
 
 Kind = tuple[str, str, int]
 """Which loaders are counted together: those of a job, a dataset and a rank."""
@@ -72,3 +72,7 @@ class OwnLoaders:
         if len(self._made) > _MOST_KINDS:
             self._made.popitem(last=False)
         return made
+
+
+OWN_LOADERS = OwnLoaders()
+"""Of this process."""
