@@ -120,7 +120,7 @@ class Orders:
         if self.draining or not self._lanes.take(client.owner, lanes):
             self._carry_out(client, client.machine.reserved(()))
             return
-        reservation = Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection))
+        reservation = self._reservation(client, lanes)
         client.lanes, client.reservation = lanes, reservation
 
         def on_failure(error: EmlioError) -> None:
@@ -189,7 +189,11 @@ class Orders:
         if not self._lanes.take(client.owner, lanes):
             return None
         client.lanes = lanes
-        return Reservation(lanes=lanes, guard=LaneGuard.draw(client.protection))
+        return self._reservation(client, lanes)
+
+    @staticmethod
+    def _reservation(client: Client, lanes: int) -> Reservation:
+        return Reservation(session=client.machine.session, lanes=lanes, guard=LaneGuard.draw(client.protection))
 
     def _on_bound(self, client: Client, stream: Stream, ports: Sequence[int], secret: bytes) -> None:
         if client.stream is stream:

@@ -15,9 +15,11 @@ class Reservation:
     """Each is for one stream, since its secret is: bound when that is ordered, or before.
 
     Attributes:
+        session: the session that asks for them.
         lanes: how many.
         guard: of them.
     """
 
+    session: int
     lanes: int
     guard: LaneGuard

@@ -179,10 +179,6 @@ class _Worker:
         self._stop = False
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
-    @property
-    def load(self) -> int:
-        return len(self._outlets) + len(self._reserved) + len(self._pending) + len(self._orders)
-
     def start(self) -> None:
         self._thread.start()
 
@@ -218,7 +214,11 @@ class _Worker:
             on_failure(error)
 
         made = self._reserved.pop(reservation, None)
-        if made:
+        if stream.closed:
+            # Its rank has ordered another one, or gone, and nobody listens any more.
+            for lane in made or ():
+                lane.close()
+        elif made:
             bound(made)
         else:
             self._pending[stream] = reservation
@@ -317,17 +317,19 @@ class Sender:
 
     def reserve(self, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:
         """Bind lanes for a stream to come, until `attach` or `release`; one of the two is called in a worker's thread."""
-        worker = self._keeps[reservation] = self._least_loaded()
+        worker = self._keeps[reservation] = self._worker(reservation.session)
         worker.order(partial(worker.reserve, reservation, on_bound, on_failure))
 
     def attach(self, stream: Stream, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:
         """Give a stream its lanes, and bind them where they are not; one of the two is then called in a worker's thread."""
-        worker = self._keeps.pop(reservation, None) or self._least_loaded()
+        self._keeps.pop(reservation, None)
+        worker = self._worker(reservation.session)
         self._serves[stream] = worker
         worker.order(partial(worker.attach, stream, reservation, on_bound, on_failure))
 
-    def _least_loaded(self) -> _Worker:
-        return min(self._workers, key=lambda candidate: candidate.load)
+    def _worker(self, session: int) -> _Worker:
+        """Always the same for a session: what it had is closed before what it gets is bound."""
+        return self._workers[session % len(self._workers)]
 
     def release(self, reservation: Reservation) -> None:
         """No stream takes these lanes: have them closed, soon."""

@@ -45,7 +45,7 @@ class _Told:
         self.failed: list[EmlioError] = []
 
     def ask(self, binder: LaneBinder, lanes: int, now_ns: int, *, waits: bool = True) -> Reservation:
-        reservation = Reservation(lanes=lanes, guard=LaneGuard(protection="clear"))
+        reservation = Reservation(session=1, lanes=lanes, guard=LaneGuard(protection="clear"))
         binder.bind(reservation, now_ns, self.bound.append, self.failed.append, waits=waits)
         return reservation
 

@@ -56,7 +56,7 @@ def _sender(
 
 
 def _lanes(count: int) -> Reservation:
-    return Reservation(lanes=count, guard=LaneGuard(protection="clear"))
+    return Reservation(session=1, lanes=count, guard=LaneGuard(protection="clear"))
 
 
 def _reserve(sender: Sender, reservation: Reservation) -> list[int]:

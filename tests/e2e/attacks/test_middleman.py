@@ -12,6 +12,7 @@ import pytest
 
 from emlio.testing.attackers import Stranger
 from emlio.testing.proxy import free_ports
+from emlio.wire.seal import TAG_BYTES
 from tests.e2e.attacks.middleman import Message, Middleman, Tamper
 from tests.e2e.attacks.siege import HANDSHAKE_S, Siege
 
@@ -48,18 +49,25 @@ class Once:
         return changed(message, self._kind)
 
 
+def flipped(message: Message, at: int) -> Message:
+    """The message with another bit there."""
+    return message[:at] + bytes((message[at] ^ 1,)) + message[at + 1 :]
+
+
 def changed(message: Message, kind: str) -> list[Message]:
+    # What is sealed is in one frame: records, tag, header, the header's length.
+    head = len(message) - 4 - int.from_bytes(message[-4:], "little")
     match kind:
         case "doubled":
             return [message, message]
         case "left out":
             return []
         case "record changed":
-            return [message[:-40] + bytes((message[-40] ^ 1,)) + message[-39:]]
+            return [flipped(message, head - TAG_BYTES - 40)]
         case "tag changed":
-            return [message[:-1] + bytes((message[-1] ^ 0x80,))]
+            return [flipped(message, head - 1)]
         case "header changed":
-            return [message[:20] + bytes((message[20] ^ 1,)) + message[21:]]
+            return [flipped(message, head + 10)]
         case _:
             raise AssertionError(kind)
 
