@@ -4,6 +4,7 @@ Covers: flipped bits by each policy, truncation, replacement and growth in the m
 daemon and its other datasets going on. Does not cover: what is refused at opening (test_bad_commands).
 """
 
+import json
 import os
 import re
 import time
@@ -16,7 +17,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import CorruptRecordError, DatasetError, RefusedError
 from emlio.testing.datasets import make_dataset, write_tfrecord
-from emlio.testing.processes import DaemonProcess
+from emlio.testing.processes import DaemonProcess, settles
 
 RECORDS = 60
 SIZE = 200
@@ -25,7 +26,7 @@ SMALL_MEMORY = ("--message-size", "16KiB", "--memory", "64KiB", "--high-water-ma
 
 
 def flip(path: Path, offset: int) -> None:
-    """Turn one bit and leave the file's time as it was: a disk does not tell either."""
+    """Turn one bit and leave the file's times as the index knows them: a disk does not tell either."""
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(offset)
@@ -33,6 +34,11 @@ def flip(path: Path, offset: int) -> None:
         file.seek(offset)
         file.write(bytes((byte ^ 1,)))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    stamp = path.with_name(path.name + ".digest.json")
+    if stamp.exists():
+        # Writing has changed a time that cannot be set back, so the index is told the new one.
+        known = json.loads(stamp.read_text()) | {"ctime_ns": path.stat().st_ctime_ns}
+        stamp.write_text(json.dumps(known))
 
 
 @pytest.fixture
@@ -168,10 +174,21 @@ def test_a_shard_changed_before_a_session_is_refused_and_the_other_dataset_is_se
         with load(daemon, "x") as loader:
             assert sum(map(len, ids_of(loader))) == RECORDS
         change(shard, how)
-        with pytest.raises(RefusedError, match=re.escape(str(shard))) as got:
-            load(daemon, "x")
-        assert got.value.code == "dataset-changed"
-        assert ("a shard must stay" if how == "removed" else "a shard must not change") in str(got.value)
+        refused: list[RefusedError] = []
+
+        def is_refused() -> bool:
+            """Ranks that come within a second hear what the last look found; what has changed since is noticed by reading."""
+            try:
+                load(daemon, "x").close()
+            except RefusedError as error:
+                refused.append(error)
+            return bool(refused)
+
+        assert settles(is_refused, 20)
+        assert str(shard) in str(refused[0])
+        assert refused[0].code == "dataset-changed"
+        said = "a shard must stay" if how == "removed" else "(a shard must not change|changed while it was served)"
+        assert re.search(said, str(refused[0]))
         with load(daemon, "small") as loader:
             assert sum(map(len, ids_of(loader))) == 500
         assert "Traceback" not in daemon.log
