@@ -102,7 +102,7 @@ class Feed:
 
     def read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
         """Fill `out`, of the message's size, with its records' frames."""
-        self._shards.check(message.shard, self._clock.monotonic_ns())
+        self._shards.check_used(message.shard, self._clock.monotonic_ns())
         try:
             gatherer.read(self._shards, message.shard, message.starts, message.sizes, out)
         except ShortReadError as short:

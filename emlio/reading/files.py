@@ -74,10 +74,14 @@ class OpenShards:
         """The shard's descriptor, for the block that the answer is the context of."""
         return self._files.hold(number)
 
-    def mapped(self, numbers: npt.NDArray[np.int64]) -> HeldFiles | None:
+    def open_all(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
+        """The descriptors of these shards, for the block that the answer is the context of."""
+        return self._files.hold_all(numbers)
+
+    def mapped(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
         """Where each of these shards is mapped, for the block that the answer is the context of.
 
-        For system calls only, never to be touched from here. None where to map them costs more than to read them.
+        For system calls only, never to be touched from here. -1 where to map one costs more than to read from it.
         """
         return self._maps.hold_worthwhile(numbers)
 
@@ -88,13 +92,21 @@ class OpenShards:
     def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
         """Raise `DatasetError` if one of these files is not the one that was indexed."""
         due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
-        if not due.size:
-            return
+        if due.size:
+            self._check_due(due, now_ns)
+
+    def check_used(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
+        """As `check`, but for files that are neither open nor mapped: those are compared as they are opened to be read."""
+        due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
+        if due.size:
+            self._check_due(due[self._files.are_open(due) | self._maps.are_open(due)], now_ns)
+
+    def _check_due(self, due: npt.NDArray[np.int64], now_ns: int) -> None:
         self.dataset.folder.check_in_place()
         numbers_due: list[int] = np.unique(due).tolist()
         for number in numbers_due:
             self._check(number)
-            self._checked_ns[number] = now_ns
+        self._checked_ns[due] = now_ns
 
     def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not.
@@ -131,9 +143,14 @@ class OpenShards:
 
     def _open_file(self, number: int) -> int:
         shard = self.dataset.shards[number]
-        descriptor = self.dataset.folder.open(shard.name)
         try:
-            self._compare(number, os.fstat(descriptor))
+            descriptor, found = self.dataset.folder.open_status(shard.name)
+        except OSError as error:
+            if refusal_of(error, shard.name) is None:
+                self._check(number)  # says what became of it, if that is why
+            raise
+        try:
+            self._compare(number, found)
         except BaseException:
             os.close(descriptor)
             raise

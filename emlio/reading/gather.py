@@ -9,14 +9,15 @@ Covers: the system calls. Does not cover: which ranges (emlio.reading.course), f
 
 import ctypes
 import errno
-import itertools
 import os
 import resource
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.errors import EmlioError
 from emlio.reading.files import OpenShards
 
 __all__ = ["Gatherer", "ShortReadError", "run_starts"]
@@ -26,6 +27,8 @@ _LONG_RUN_BYTES = 64 << 10
 when they are first met. Below, every pread would give the interpreter's lock away and wait to get it back."""
 
 _IOV_MAX = 1024
+_AT_ONCE = 32
+"""Files that one thread has in use at a time, above what may be open where that is little."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _process_vm_readv = _libc.process_vm_readv
@@ -46,6 +49,38 @@ class ShortReadError(Exception):
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
+
+
+class _ShortAtError(Exception):
+    """The file gave fewer bytes than a run has: `at` of the destination is the first that is missing."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Runs:
+    """Ranges that go on where the one before ended, joined; shapes (n,) for n runs.
+
+    Attributes:
+        shard: which file each lies in.
+        starts: its byte offset there.
+        at: where its bytes begin in the destination.
+        upto: where they end.
+    """
+
+    shard: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    at: npt.NDArray[np.int64]
+    upto: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    def part(self, which: "slice | npt.NDArray[np.bool_]") -> "_Runs":
+        """Some of them."""
+        return _Runs(shard=self.shard[which], starts=self.starts[which], at=self.at[which], upto=self.upto[which])
 
 
 class Gatherer:
@@ -86,59 +121,56 @@ class Gatherer:
         filled = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=filled[1:])
         first = run_starts(shard, starts, sizes)
-        if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
-            _read_runs(shards, shard, starts, filled, first, out, 0, len(first))
-        else:
-            self._gather(shards, shard, starts, filled, first, out)
+        bounds = np.append(filled[first], filled[-1])
+        runs = _Runs(shard=shard[first], starts=starts[first], at=bounds[:-1], upto=bounds[1:])
+        try:
+            if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
+                _read_runs(shards, runs, out)
+            else:
+                for begin in range(0, len(first), _IOV_MAX):
+                    self._gather(shards, runs.part(slice(begin, begin + _IOV_MAX)), out)
+        except _ShortAtError as short:
+            raise ShortReadError(int(np.searchsorted(filled, short.at, side="right")) - 1) from None
         self.look_at_disk()
 
-    def _gather(
-        self,
-        shards: OpenShards,
-        shard: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        filled: npt.NDArray[np.int64],
-        first: npt.NDArray[np.int64],
-        out: npt.NDArray[np.uint8],
-    ) -> None:
-        for begin in range(0, len(first), _IOV_MAX):
-            part = first[begin : begin + _IOV_MAX]
-            held = shards.mapped(shard[part]) if self._may_gather else None
-            if held is None:
-                _read_runs(shards, shard, starts, filled, first, out, begin, begin + len(part))
-                continue
-            with held as addresses:
-                self._gather_part(addresses, starts, filled, first, out, begin)
-            if not self._may_gather:
-                # A container may forbid the call; reading run by run is slower and always allowed.
-                _read_runs(shards, shard, starts, filled, first, out, begin, begin + len(part))
+    def _gather(self, shards: OpenShards, runs: "_Runs", out: npt.NDArray[np.uint8]) -> None:
+        """At most _IOV_MAX runs: those in mapped files at once, the others one by one."""
+        left = runs
+        if self._may_gather:
+            with shards.mapped(runs.shard) as addresses:
+                there = addresses >= 0
+                if there.all():
+                    left = self._gather_mapped(addresses, runs, out)
+                elif there.any():
+                    forbidden = self._gather_mapped(addresses[there], runs.part(there), out)
+                    left = runs if len(forbidden) else runs.part(~there)
+        # A container may forbid the call; reading run by run is slower and always allowed.
+        if len(left):
+            _read_runs(shards, left, out)
 
-    def _gather_part(
-        self,
-        addresses: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        filled: npt.NDArray[np.int64],
-        first: npt.NDArray[np.int64],
-        out: npt.NDArray[np.uint8],
-        begin: int,
-    ) -> None:
-        """As many runs as there are addresses, from run `begin` on, in one call; notes where that is forbidden."""
-        end = begin + len(addresses)
-        bounds = np.empty(len(addresses) + 1, np.int64)
-        bounds[:-1] = filled[first[begin:end]]
-        bounds[-1] = filled[first[end]] if end < len(first) else filled[-1]
-        runs = np.empty((len(addresses), 2), np.uint64)  # struct iovec[len(addresses)]
-        runs[:, 0] = addresses + starts[first[begin:end]]
-        runs[:, 1] = bounds[1:] - bounds[:-1]
-        at, upto = int(bounds[0]), int(bounds[-1])
-        into = np.array([out.ctypes.data + at, upto - at], np.uint64)
-        got = self._vm_readv(os.getpid(), into.ctypes.data, 1, runs.ctypes.data, len(runs), 0)
-        if got == upto - at:
-            return
+    def _gather_mapped(self, addresses: npt.NDArray[np.int64], runs: "_Runs", out: npt.NDArray[np.uint8]) -> "_Runs":
+        """Runs that lie in mappings, in one call; returns what was not read: nothing, or all where the call is forbidden."""
+        lengths = runs.upto - runs.at
+        total = int(lengths.sum())
+        whence = np.empty((len(runs), 2), np.uint64)  # struct iovec[len(runs)]
+        whence[:, 0] = addresses + runs.starts
+        whence[:, 1] = lengths
+        if total == int(runs.upto[-1] - runs.at[0]):
+            into = np.array([[out.ctypes.data + int(runs.at[0]), total]], np.uint64)
+        else:
+            into = np.empty((len(runs), 2), np.uint64)
+            into[:, 0] = out.ctypes.data + runs.at
+            into[:, 1] = lengths
+        got = self._vm_readv(os.getpid(), into.ctypes.data, len(into), whence.ctypes.data, len(whence), 0)
+        if got == total:
+            return runs.part(slice(0))
         if got < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
             self._may_gather = False
-            return
-        raise ShortReadError(int(np.searchsorted(filled, at + max(got, 0), side="right")) - 1)
+            return runs
+        got = max(got, 0)
+        ends = np.cumsum(lengths)
+        run = int(np.searchsorted(ends, got, side="right"))
+        raise _ShortAtError(int(runs.upto[run]) - (int(ends[run]) - got))
 
     def look_at_disk(self) -> None:
         """Note whether this thread has waited for a disk since the last look."""
@@ -156,11 +188,18 @@ class Gatherer:
         first = run_starts(shard, starts, sizes)
         last = np.append(first[1:], len(starts)) - 1
         ends = starts[last] + sizes[last]
-        runs: list[int] = first.tolist()
-        for index, run in enumerate(runs):
-            begin = int(starts[run])
-            with shards.open(int(shard[run])) as descriptor:
-                os.posix_fadvise(descriptor, begin, int(ends[index]) - begin, os.POSIX_FADV_WILLNEED)
+        for begin in range(0, len(first), _AT_ONCE):
+            some = first[begin : begin + _AT_ONCE]
+            lengths = ends[begin : begin + _AT_ONCE] - starts[some]
+            try:
+                held = shards.open_all(shard[some])
+            except EmlioError:
+                return  # reading says so, after the messages before it
+            with held as descriptors:
+                for descriptor, offset, length in zip(
+                    descriptors.tolist(), starts[some].tolist(), lengths.tolist(), strict=True
+                ):
+                    os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
 def run_starts(
@@ -174,26 +213,20 @@ def run_starts(
     return breaks.nonzero()[0]
 
 
-def _read_runs(
-    shards: OpenShards,
-    shard: npt.NDArray[np.int64],
-    starts: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.int64],
-    first: npt.NDArray[np.int64],
-    out: npt.NDArray[np.uint8],
-    run: int,
-    upto_run: int,
-) -> None:
-    """The runs [run, upto_run)."""
-    edges: list[int] = [*first[run : upto_run + 1].tolist(), len(starts)]
-    for begin, end in itertools.islice(itertools.pairwise(edges), upto_run - run):
-        offset, at, upto = int(starts[begin]), int(filled[begin]), int(filled[end])
-        with shards.open(int(shard[begin])) as descriptor:
-            while at < upto:
-                got = os.preadv(descriptor, [out[at:upto].data], offset)
-                if got == 0:
-                    raise ShortReadError(int(np.searchsorted(filled, at, side="right")) - 1)
-                at, offset = at + got, offset + got
+def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
+    """One system call for each, from files that are opened some at a time."""
+    for begin in range(0, len(runs), _AT_ONCE):
+        part = runs.part(slice(begin, begin + _AT_ONCE))
+        with shards.open_all(part.shard) as descriptors:
+            for descriptor, start, first, upto in zip(
+                descriptors.tolist(), part.starts.tolist(), part.at.tolist(), part.upto.tolist(), strict=True
+            ):
+                at, offset = first, start
+                while at < upto:
+                    got = os.preadv(descriptor, [out[at:upto].data], offset)
+                    if got == 0:
+                        raise _ShortAtError(at)
+                    at, offset = at + got, offset + got
 
 
 def _disk_waits() -> int:

@@ -24,7 +24,7 @@ _NONE = -1
 _LUMPS = 16
 """This part of what may be open is closed at a time."""
 
-_WORTH = 4
+_WORTH = 16
 """Where not all fit, to open so many is worth it only if they make less than this part of what is read: then they are likely
 to be used again."""
 
@@ -147,30 +147,39 @@ class OpenSet:
         """
         with self._lock:
             handles = self._handles[numbers]
-            if handles.min() >= 0:
+            if len(self._open) == self.wanted or handles.min() >= 0:
                 return HeldFiles(self, self._hold(numbers), handles)
         token = self._fetch(numbers)
         return HeldFiles(self, token, self._handles[numbers])
 
-    def hold_worthwhile(self, numbers: npt.NDArray[np.int64]) -> HeldFiles | None:
-        """As `hold_all`; None where others would have to be closed for many of these, which come again too seldom."""
+    def hold_worthwhile(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
+        """As `hold_all`, but -1 for those not open where others would have to be closed for too many of them.
+
+        They would come again too seldom.
+        """
         with self._lock:
             handles = self._handles[numbers]
-            if handles.min() >= 0:
+            if len(self._open) == self.wanted or handles.min() >= 0:
                 return HeldFiles(self, self._hold(numbers), handles)
             if self._crowded:
                 missing = len(np.unique(numbers[handles < 0]))
                 if len(self._open) + missing > self._most and missing * _WORTH > len(numbers):
-                    return None
+                    return HeldFiles(self, self._hold(numbers), handles)
         token = self._fetch(numbers)
         return HeldFiles(self, token, self._handles[numbers])
 
+    def are_open(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """For each of these numbers whether its file is open now."""
+        return self._handles[numbers] >= 0
+
     def release(self, token: int) -> None:
         """What was held is in use no more."""
-        with self._lock:
-            del self._held[token]
-            doomed = self._evict(len(self._open)) if self._closed else ()
-        self._close_all(doomed)
+        # Without the lock, and in this order: `close` looks at what is held after it has said that it is closed.
+        del self._held[token]
+        if self._closed:
+            with self._lock:
+                doomed = self._evict(len(self._open))
+            self._close_all(doomed)
 
     def close(self) -> None:
         """Close all files, those in use once they are released. Closing again does nothing."""
@@ -197,8 +206,9 @@ class OpenSet:
     def _evict(self, wanted: int) -> list[tuple[int, int]]:
         """Take out so many, if so many are not in use: those used longest ago."""
         numbers = np.fromiter(self._open, np.int64, len(self._open))
-        if self._held:
-            in_use = np.concatenate([np.atleast_1d(np.asarray(held, np.int64)) for held in self._held.values()])
+        all_held = list(self._held.values())  # in one step, as others release without the lock
+        if all_held:
+            in_use = np.concatenate([np.atleast_1d(np.asarray(held, np.int64)) for held in all_held])
             numbers = numbers[~np.isin(numbers, in_use)]
         if wanted < len(numbers):
             numbers = numbers[np.argpartition(self._used[numbers], wanted)[:wanted]]
@@ -219,10 +229,14 @@ class OpenSet:
             missing: list[int] = np.unique(numbers[self._handles[numbers] < 0]).tolist()
             doomed = self._make_room(len(missing))
             self._opening += len(missing)
+        opened: list[tuple[int, int]] = []
         try:
-            self._close_all(doomed)
-            for number in missing:
-                self._add(number, self._open_now(number))
+            try:
+                self._close_all(doomed)
+                for number in missing:
+                    opened.append((number, self._open_now(number)))  # noqa: PERF401  # what was opened before one failed is kept
+            finally:
+                self._add(opened)
         except BaseException:
             self.release(token)
             raise
@@ -246,14 +260,16 @@ class OpenSet:
         except OSError as error:
             raise self._refused(number, error) from error
 
-    def _add(self, number: int, handle: int) -> None:
+    def _add(self, opened: list[tuple[int, int]]) -> None:
+        lost: list[tuple[int, int]] = []
         with self._lock:
-            lost = self._handle_of[number] >= 0  # another thread opened it meanwhile
-            if not lost:
-                self._handle_of[number] = handle
-                self._open[number] = None
-        if lost:
-            self._close_one(number, handle)
+            for number, handle in opened:
+                if self._handle_of[number] >= 0:  # another thread opened it meanwhile
+                    lost.append((number, handle))
+                else:
+                    self._handle_of[number] = handle
+                    self._open[number] = None
+        self._close_all(lost)
 
     def _close_all(self, doomed: "list[tuple[int, int]] | tuple[()]") -> None:
         for number, handle in doomed:

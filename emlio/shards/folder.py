@@ -8,6 +8,7 @@ it. Does not cover: how a way is kept below the folder (emlio.shards.beneath), w
 """
 
 import errno
+import fcntl
 import os
 import stat
 import weakref
@@ -112,6 +113,10 @@ class Folder:
             OSError: there is none, or it cannot be read.
             DatasetError: it is no file, or leads out of the folder.
         """
+        return self.open_status(name)[0]
+
+    def open_status(self, name: str) -> tuple[int, os.stat_result]:
+        """As `open`, with the status of what was opened."""
         try:
             descriptor = self.beneath(name, _FILE_FLAGS)
         except OSError as error:
@@ -119,12 +124,14 @@ class Folder:
                 must_be_file(self.path / name, self.stat(name))
             raise
         try:
-            must_be_file(self.path / name, os.fstat(descriptor))
-            os.set_blocking(descriptor, True)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                must_be_file(self.path / name, status)
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)  # blocking again
         except BaseException:
             os.close(descriptor)
             raise
-        return descriptor
+        return descriptor, status
 
     def opener(self, path: str, flags: int) -> int:
         """For the `opener` of `open`: the path's last part, in this folder, for reading."""

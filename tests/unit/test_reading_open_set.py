@@ -135,12 +135,18 @@ def test_another_error_is_not_tried_again_and_nothing_stays_in_use() -> None:
 
 def test_it_is_not_worth_it_to_close_others_for_what_comes_again_too_seldom() -> None:
     files = _Files()
-    held = files.set.hold_worthwhile(np.arange(_LIMIT))
-    assert held is not None, "there is room"
-    with held:
-        pass
-    assert files.set.hold_worthwhile(np.array([1, 2, 3, 500])) is not None, "one of four"
-    assert files.set.hold_worthwhile(np.array([600, 601, 602])) is None
+    with files.set.hold_worthwhile(np.arange(_LIMIT)) as handles:
+        assert handles.min() >= 0, "there is room"
+    often = np.array([1, 2, 3, 500] + [1] * _LIMIT)
+    with files.set.hold_worthwhile(often) as handles:
+        assert [files.open[handle] for handle in handles.tolist()] == often.tolist()
+    before = len(files.opened)
+    with files.set.hold_worthwhile(np.array([1, 600, 601])) as handles:
+        assert files.open[int(handles[0])] == 1
+        assert handles[1:].tolist() == [-1, -1]
+        files.set.allow(2)
+        assert 1 in files.open.values(), "what is open of them is in use"
+    assert len(files.opened) == before
     files.set.close()
 
 
