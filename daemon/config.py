@@ -198,7 +198,7 @@ class DaemonConfig:
     )
     readers: int = option(
         2,
-        "threads that read ahead; a cold disk gains up to its queue depth, a warm cache needs one (default 2)",
+        "threads that read ahead, for each dataset; a cold disk gains up to its queue depth, a warm cache needs one (default 2)",
         parse=_whole(1, 256),
         metavar="N",
     )

@@ -1,12 +1,13 @@
 """The threads that read ahead of the network.
 
-Covers: a fixed pool that serves all streams in turn, one message at a time, each stream within its share of the memory.
+Covers: a fixed pool for each dataset, which serves its streams in turn, one message at a time, each within its share of the
+memory.
 Does not cover: what is read (emlio.reading.feed), sending (emlio.daemon.sender).
 """
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from threading import Condition, RLock, Thread
 
@@ -17,12 +18,23 @@ from emlio.reading.gather import Gatherer
 __all__ = ["Readers"]
 
 _LOG = logging.getLogger("emlio.daemon.readers")
-_REST_S = 1.0
 _ENDING_S = 3.0
 
 
+class _Turns:
+    """The streams of one dataset that wait for a thread, and its threads, which start with the first of them."""
+
+    def __init__(self, lock: RLock, threads: list[Thread]) -> None:
+        self.waiting: deque[Stream] = deque()
+        self.work = Condition(lock)
+        self.threads = threads
+
+
 class Readers:
-    """A pool of reading threads. `start`, then `add` and `remove` streams from any thread, then `close`."""
+    """Pools of reading threads, one for each dataset: a disk that does not answer holds up its own dataset only.
+
+    `start`, then `add` and `remove` streams from any thread, then `close`.
+    """
 
     def __init__(
         self,
@@ -32,103 +44,115 @@ class Readers:
         on_ready: Callable[[Stream], None],
         on_failure: Callable[[StreamFailure], None],
     ) -> None:
+        self._count = threads
         self._memory_bytes = memory_bytes
         self._on_ready = on_ready
         self._on_failure = on_failure
-        self._turn: deque[Stream] = deque()
+        self._turns: dict[str, _Turns] = {}
         self._streams: set[Stream] = set()
-        # Counted: a stream whose memory came back may be with the next thread before the last one has put it down.
-        self._reading: Counter[Stream] = Counter()
-        # One lock, two reasons to wait: a thread for work, `remove` for a thread that still reads.
         # Reentrant: memory that comes back wakes its stream, and the collector may give some back in the midst of this.
-        lock = RLock()
-        self._work, self._rested = Condition(lock), Condition(lock)
+        self._lock = RLock()
+        self._started = False
         self._closing = False
-        self._threads = [Thread(target=self._run, name=f"emlio-read-{n}", daemon=True) for n in range(threads)]
 
     def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
+        """Read from now on; a dataset's threads start with its first stream."""
+        with self._lock:
+            self._started = True
+            for turns in self._turns.values():
+                self._start(turns)
 
     def add(self, stream: Stream) -> None:
         """Read for this stream from now on."""
-        with self._work:
+        with self._lock:
             self._streams.add(stream)
+            if stream.dataset not in self._turns:
+                self._turns[stream.dataset] = turns = self._make(stream.dataset)
+                if self._started and not self._closing:
+                    self._start(turns)
         self._enqueue(stream)
 
     def remove(self, stream: Stream) -> None:
-        """Stop reading for this stream; returns once no thread does.
+        """Stop reading for this stream; returns at once.
 
-        A thread that a disk does not answer is not waited for longer than a second: the control thread, which serves all ranks,
-        stands behind this. What such a thread still reads is dropped, since the stream is closed.
+        What a thread still reads for it is dropped when the disk has answered, since the stream is closed. Files stay
+        open while they are in use.
         """
         stream.close()
-        with self._rested:
+        with self._lock:
             self._streams.discard(stream)
-            if not self._rested.wait_for(lambda: stream not in self._reading, _REST_S):
-                _LOG.warning("%s: a disk has not answered for %s s; the stream ends without it", stream.label, _REST_S)
 
     def finish(self, stream: Stream) -> None:
         """Read nothing more for this stream; what was read still leaves."""
-        with self._work:
+        with self._lock:
             self._streams.discard(stream)
 
-    def _enqueue(self, stream: Stream) -> None:
-        with self._work:
-            self._turn.append(stream)
-            self._work.notify()
+    def _make(self, dataset: str) -> _Turns:
+        turns = _Turns(self._lock, [])
+        for n in range(self._count):
+            name = f"emlio-read-{dataset}-{n}"
+            turns.threads.append(Thread(target=self._run, args=(turns,), name=name, daemon=True))
+        return turns
 
-    def _run(self) -> None:
+    def _start(self, turns: _Turns) -> None:
+        for thread in turns.threads:
+            thread.start()
+
+    def _enqueue(self, stream: Stream) -> None:
+        with self._lock:
+            turns = self._turns[stream.dataset]
+            turns.waiting.append(stream)
+            turns.work.notify()
+
+    def _run(self, turns: _Turns) -> None:
         gatherer = Gatherer()
         while True:
-            with self._work:
-                self._work.wait_for(lambda: self._turn or self._closing)
+            with turns.work:
+                turns.work.wait_for(lambda: turns.waiting or self._closing)
                 if self._closing:
                     return
-                stream = self._turn.popleft()
+                stream = turns.waiting.popleft()
                 if stream not in self._streams:
                     continue
-                self._reading[stream] += 1
-            try:
-                again = self._read_some(stream, gatherer)
-            finally:
-                with self._rested:
-                    self._reading[stream] -= 1
-                    if not self._reading[stream]:
-                        del self._reading[stream]
-                    self._rested.notify_all()
-            if again:
+            if self._read_some(stream, turns, gatherer):
                 self._enqueue(stream)
 
-    def _read_some(self, stream: Stream, gatherer: Gatherer) -> bool:
+    def _read_some(self, stream: Stream, turns: _Turns, gatherer: Gatherer) -> bool:
         """Read for one stream until another waits for its turn; whether it has room for more."""
         try:
             while stream in self._streams and not self._closing:
                 if not stream.produce(gatherer, self._memory_bytes // max(len(self._streams), 1), self._enqueue):
                     return False
+                if stream.closed:
+                    return False
                 self._on_ready(stream)
-                if self._turn:
+                if turns.waiting:
                     return True
         except EmlioError as error:
-            self._on_failure(StreamFailure(stream=stream, error=error))
+            self._fail(stream, error)
         except OSError as error:
             unreadable = DatasetError(f"a shard could not be read: {error.filename or ''} {error.strerror}")
-            self._on_failure(StreamFailure(stream=stream, error=unreadable))
+            self._fail(stream, unreadable)
         except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
             _LOG.exception("%s: reading failed", stream.label)
-            self._on_failure(StreamFailure(stream=stream, error=EmlioError(f"internal error while reading: {error!r}")))
+            self._fail(stream, EmlioError(f"internal error while reading: {error!r}"))
         return False
+
+    def _fail(self, stream: Stream, error: EmlioError) -> None:
+        if not stream.closed:
+            self._on_failure(StreamFailure(stream=stream, error=error))
 
     def close(self) -> None:
         """Stop all threads. One that a disk does not answer is not waited for: it ends when the disk does."""
-        with self._work:
+        with self._lock:
             self._closing = True
             for stream in self._streams:
                 stream.close()
-            self._work.notify_all()
+            for turns in self._turns.values():
+                turns.work.notify_all()
+            threads = [thread for turns in self._turns.values() for thread in turns.threads]
         deadline_s = time.monotonic() + _ENDING_S
-        for thread in self._threads:
+        for thread in threads:
             if thread.ident is not None:
                 thread.join(max(deadline_s - time.monotonic(), 0))
                 if thread.is_alive():

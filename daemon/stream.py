@@ -63,6 +63,7 @@ class Stream:
         ledger: Ledger,
         limit_bytes: int,
         label: str,
+        dataset: str = "",
         pace: PaceKeeper | None = None,
     ) -> None:
         """See the class.
@@ -76,11 +77,13 @@ class Stream:
             limit_bytes: the most that may be in flight, whatever the daemon's memory allows: more than hides a pause of
                 a thread only drives the buffers out of the cache.
             label: whose it is, for the log.
+            dataset: what is read; its streams share threads.
             pace: decides how far to read ahead below that; without it the stream races.
         """
         self.session = session
         self.stream = stream
         self.label = label
+        self.dataset = dataset
         self.closed = False
         self._feed = feed
         self._pool = pool

@@ -124,6 +124,7 @@ class Streams:
                 _LEAST_MESSAGES_READY * _with_tail(message_bytes),
             ),
             label=label,
+            dataset=served.dataset.name,
             pace=(
                 PaceKeeper(self._clock, message_bytes=message_bytes, least_bytes=(lanes + 1) * message_bytes)
                 if order.pace == ENERGY
@@ -158,7 +159,7 @@ class Streams:
         self._readers.finish(stream)
 
     def stop(self, stream: Stream) -> None:
-        """End it; returns once nobody reads for it. Its lanes are closed soon."""
+        """End it; what is still being read for it is dropped. Its lanes are closed soon."""
         self._readers.remove(stream)
         self._sender.detach(stream)
 

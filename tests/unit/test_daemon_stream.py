@@ -123,6 +123,7 @@ def test_the_memory_is_shared_among_the_streams(folder: Path) -> None:
         assert enough.wait(FOR_EVER_S)
         for stream in streams:
             readers.remove(stream)
+        readers.close()
         assert [stream.in_flight_bytes for stream in streams] == [0] * 4
     assert failures == []
 
