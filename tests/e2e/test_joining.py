@@ -44,7 +44,7 @@ def _join(folder: Path, tmp_path: Path, ranks: int, processes: int) -> tuple[flo
         return used, float(json.loads(said))
 
 
-def test_ranks_that_join_share_one_look_at_the_files(tmp_path: Path) -> None:
+def test_ranks_that_join_at_once_are_all_let_in(tmp_path: Path) -> None:
     make_dataset(tmp_path / "many", records=600, shards=600)
     _join(tmp_path / "many", tmp_path, 64, 2)
 
