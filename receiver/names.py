@@ -13,9 +13,10 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import Condition, Thread
+from threading import RLock, Thread
 
 from emlio.receiver.address import Peer
+from emlio.receiver.bell import Bell
 
 __all__ = ["NameWatch", "Target", "addresses_of", "daemons_at"]
 
@@ -127,7 +128,8 @@ class NameWatch:
         self._on_change = on_change
         self._look_up = look_up
         self._every_s = _EVERY_S if every_s is None else every_s
-        self._changed = Condition()
+        self._lock = RLock()  # a signal's handler may close the loader in the midst of another call of the same thread
+        self._bell = Bell()
         self._known: dict[str, tuple[str, ...]] = {}
         self._peers: tuple[Peer, ...] = ()
         self._meant: tuple[Target, ...] = ()
@@ -143,7 +145,7 @@ class NameWatch:
     def watch(self, peers: Sequence[Peer], meant: Sequence[Target]) -> None:
         """From now on look these up; `meant` is what they stand for now."""
         hosts = {peer.host for peer in peers}
-        with self._changed:
+        with self._lock:
             self._peers, self._meant = tuple(peers), tuple(meant)
             self._known = {host: found for host, found in self._known.items() if host in hosts}
         if any(_is_name(peer.host) for peer in peers) and self._thread.ident is None:
@@ -152,16 +154,15 @@ class NameWatch:
     def hurry(self) -> None:
         """A daemon does not answer where it was: look whether its name means another place now."""
         if self._thread.ident is not None and not self._hurried:
-            with self._changed:
-                self._hurried = True
-                self._changed.notify_all()
+            self._hurried = True
+            self._bell.ring()
 
     def _run(self) -> None:
         while self._pause():
-            with self._changed:
+            with self._lock:
                 peers, before = self._peers, self._meant
             meant = self.look(peers)
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     return
                 if self._peers != peers or meant == before:
@@ -171,15 +172,15 @@ class NameWatch:
 
     def _pause(self) -> bool:
         """Wait until it is time for the next look; false at the end."""
-        with self._changed:
-            unknown = any(target.trouble for target in self._meant)
-            if unknown or time.monotonic() < self._hurry_until:
-                self._changed.wait_for(lambda: self._closed, min(_SOON_S, self._every_s))
-            else:
-                self._changed.wait_for(lambda: self._closed or self._hurried, self._every_s)
-            if self._hurried:
-                self._hurried, self._hurry_until = False, time.monotonic() + _HURRY_S
-            return not self._closed
+        now = time.monotonic()
+        unknown = any(target.trouble for target in self._meant)
+        soon = unknown or now < self._hurry_until
+        until = now + (min(_SOON_S, self._every_s) if soon else self._every_s)
+        while not self._closed and (soon or not self._hurried) and (left := until - time.monotonic()) > 0:
+            self._bell.wait(left)
+        if self._hurried:
+            self._hurried, self._hurry_until = False, time.monotonic() + _HURRY_S
+        return not self._closed
 
     def _addresses(self, host: str) -> Sequence[str]:
         """Its addresses now; where it cannot be looked up for a while the last ones, so that nobody is sent away."""
@@ -190,14 +191,13 @@ class NameWatch:
             if host not in self._known:
                 raise
         if found:
-            with self._changed:
+            with self._lock:
                 self._known[host] = found
         return found or self._known.get(host, ())
 
     def close(self) -> None:
         """End the thread. Closing again does nothing."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._bell.ring()
         if self._thread.ident is not None:
             self._thread.join(_CLOSE_S)

@@ -1,8 +1,14 @@
 """Names that stand for several daemons: what they mean, and that a change of it is told."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from inspect import CO_GENERATOR
 from queue import Queue
-from threading import Event
+from threading import Event, Thread
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -177,3 +183,56 @@ def test_without_names_there_is_no_thread() -> None:
     watch.watch([LITERAL], watch.look([LITERAL]))
     watch.close()
     assert zone.asked == []
+
+
+class InterruptError(Exception):
+    """As a signal's handler raises one in the user's thread."""
+
+
+def strike(action: Callable[[], object], place: int) -> bool:
+    """Do it, and raise where the n-th Python function below it begins or ends; whether there were so many."""
+    passed, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal passed
+        if event in ("call", "return") and not frame.f_code.co_flags & CO_GENERATOR:
+            passed += 1
+            if passed == place:
+                raise InterruptError("ring")
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action()
+    except InterruptError:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("what", ["look", "watch", "hurry", "close"])
+def test_an_interrupt_in_what_a_user_does_with_names_leaves_them_usable(what: str) -> None:
+    place, struck = 0, True
+    while struck:
+        place += 1
+        watch = NameWatch(lambda _: None, look_up=lambda _: ("10.0.0.1",), every_s=3600)
+        watch.watch([STORE], watch.look([STORE]))
+        actions: dict[str, Callable[[], object]] = {
+            "look": partial(watch.look, [STORE]),
+            "watch": partial(watch.watch, [STORE], ()),
+            "hurry": watch.hurry,
+            "close": watch.close,
+        }
+        struck = strike(actions[what], place)
+
+        def go_on(watch: NameWatch = watch) -> None:
+            watch.hurry()
+            watch.look([STORE])
+            watch.close()
+
+        others = Thread(target=go_on, daemon=True)
+        others.start()
+        others.join(20)
+        assert not others.is_alive(), f"struck at place {place}"
+    assert place > 2
