@@ -198,6 +198,8 @@ class Prefetch:
         elif (head := _first(self._pending)) is not None:
             if not head.made.done():
                 return None
+            if head.made.cancelled():  # since the look above: by `close`, in another thread
+                raise ClosedError("the loader was closed while a batch was waited for")
             error = head.made.exception()
             if error is None:
                 return _made(head.batch, head.made.result())

@@ -14,6 +14,7 @@ import pytest
 from emlio.errors import ClosedError, CorruptRecordError, PeerLostError
 from emlio.receiver.making import Made
 from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.promise import Promise
 from emlio.receiver.reorder import WholeBatch
 
 _LONG_NS = 20_000_000_000
@@ -329,3 +330,22 @@ def test_an_error_raised_again_says_the_same_and_keeps_nothing_of_who_met_it_fir
             if not isinstance(error, _DemandingError | UnicodeDecodeError):
                 assert type(again.value) is type(error)
                 assert again.value.__notes__ == ["in the transform of record 3"]
+
+
+def test_a_close_between_the_look_for_a_batch_and_its_outcome_says_so() -> None:
+    class ClosedWhileLookedAt(Promise):
+        def done(self) -> bool:
+            if get_ident() == user and not super().done():
+                prefetch.close()
+            return super().done()
+
+    class Unfinished(_Maker):
+        def make(self, batch: WholeBatch) -> Any:
+            return ClosedWhileLookedAt()
+
+    user = get_ident()
+    prefetch = Prefetch(Unfinished(lambda batch: batch))
+    prefetch.start()
+    prefetch.put(0, _batch(0))
+    with pytest.raises(ClosedError, match="closed"):
+        prefetch.first(_LONG_NS)
