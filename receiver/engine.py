@@ -9,7 +9,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -32,8 +31,8 @@ from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
 from emlio.receiver.names import NameWatch, Target
 from emlio.receiver.prefetch import Prefetch
+from emlio.receiver.promise import Promise
 from emlio.receiver.questions import Questions
-from emlio.receiver.record_sizes import RecordSizes
 from emlio.receiver.reorder import Reorder
 from emlio.receiver.source import Source, Tap
 from emlio.receiver.transport import Network
@@ -157,11 +156,11 @@ class Engine:
         except Empty:
             return "the receive thread does not answer"
 
-    def sizes(self, shard: int, first: int, count: int) -> "Future[RecordSizes]":
+    def sizes(self, shard: int, first: int, count: int) -> Promise:
         """Where record `first` of a shard begins in its file, and the sizes of it and of others after it, at most `count`."""
-        future: Future[RecordSizes] = Future()
-        self._call(lambda: self._questions.ask(shard, first, count, future))
-        return future
+        promise = Promise()
+        self._call(lambda: self._questions.ask(shard, first, count, promise))
+        return promise
 
     def clocks(self) -> dict[str, ClockFit]:
         """The daemons' clocks against this process's CLOCK_MONOTONIC, by address; without those that were never compared.

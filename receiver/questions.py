@@ -4,7 +4,6 @@ Covers: asking the daemon that sends the shard, or the directory on this host; a
 all at the end. Used by the receive thread only. Does not cover: what is done with sizes (emlio.receiver.record_sizes).
 """
 
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from emlio.errors import LocalProtocolError
 from emlio.receiver.crew import Crew
 from emlio.receiver.local import LocalShards
+from emlio.receiver.promise import Promise
 from emlio.receiver.record_sizes import NO_SIZES, RecordSizes
 from emlio.receiver.source import Source
 from emlio.session.instructions import SizesCame
@@ -33,7 +33,7 @@ class _Question:
     name: str
     first: int
     count: int
-    answer: "Future[RecordSizes]"
+    answer: Promise
     asked: tuple[int, int] | None = None
 
 
@@ -52,7 +52,7 @@ class Questions:
         self._open: list[_Question] = []
         self._ended = False
 
-    def ask(self, shard: int, first: int, count: int, answer: "Future[RecordSizes]") -> None:
+    def ask(self, shard: int, first: int, count: int, answer: Promise) -> None:
         """Have `answer` told; no sizes are told where nobody can be asked any more."""
         agreement = self._crew.flow.agreement
         if agreement is None or self._ended:

@@ -4,7 +4,6 @@ Covers: the value, gathering those of a whole dataset, where a record lies. Does
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from emlio.errors import DatasetError, PeerLostError
 from emlio.planner.catalog import Catalog
 from emlio.receiver.bad_records import RecordPlace
+from emlio.receiver.promise import Promise
 from emlio.units import format_duration
 from emlio.wire.limits import RECORDS_PER_SIZES
 
@@ -21,8 +21,8 @@ __all__ = ["NO_SIZES", "Ask", "RecordSizes", "gather_sizes", "locate_record"]
 _ANSWER_S = 2.0
 """What an error may wait for a daemon to tell where the record lies."""
 
-Ask = Callable[[int, int, int], "Future[RecordSizes]"]
-"""Of a shard, from a record on, for so many."""
+Ask = Callable[[int, int, int], Promise]
+"""Of a shard, from a record on, for so many: the promise of `RecordSizes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,15 +56,15 @@ def gather_sizes(catalog: Catalog, ask: Ask, timeout_ns: int) -> npt.NDArray[np.
         PeerLostError: an answer did not come in time.
     """
     sizes = np.empty(catalog.records, np.int64)
-    asked: list[tuple[int, int, int, Future[RecordSizes]]] = []
+    asked: list[tuple[int, int, int, Promise]] = []
     for shard, entry in enumerate(catalog.shards):
         for first in range(0, entry.records, RECORDS_PER_SIZES):
             count = min(RECORDS_PER_SIZES, entry.records - first)
             asked.append((shard, first, count, ask(shard, first, count)))
-    for shard, first, count, future in asked:
+    for shard, first, count, promise in asked:
         name = catalog.shards[shard].name
         try:
-            found = future.result(timeout_ns / 1e9)
+            found: RecordSizes = promise.result(timeout_ns / 1e9)
         except TimeoutError:
             raise PeerLostError(
                 f"the sizes of the records of shard {name} must be told within {format_duration(timeout_ns)}, they were not"
@@ -84,7 +84,8 @@ def locate_record(catalog: Catalog, ask: Ask, record: int) -> RecordPlace:
     shards, records = catalog.locate(np.array([record], np.int64))
     shard, number = int(shards[0]), int(records[0])
     try:
-        offset = ask(shard, number, 1).result(_ANSWER_S).offset_if_known
+        told: RecordSizes = ask(shard, number, 1).result(_ANSWER_S)
+        offset = told.offset_if_known
     except TimeoutError:
         offset = -1  # the error that asks for it matters more than where it lies
     return RecordPlace(shard=catalog.shards[shard].name, record=number, offset=offset)

@@ -1,13 +1,12 @@
 """The sizes of all records, gathered in one round trip, and where one record lies."""
 
-from concurrent.futures import Future
-
 import numpy as np
 import pytest
 
 from emlio.errors import DatasetError, PeerLostError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.receiver.bad_records import RecordPlace
+from emlio.receiver.promise import Promise
 from emlio.receiver.record_sizes import NO_SIZES, RecordSizes, gather_sizes, locate_record
 from emlio.wire.limits import RECORDS_PER_SIZES
 
@@ -30,13 +29,13 @@ class _Daemons:
         self.asked: list[tuple[int, int, int]] = []
         self._sizes = sizes
         self._silent = silent
-        self._open: list[tuple[Future[RecordSizes], RecordSizes]] = []
+        self._open: list[tuple[Promise, RecordSizes]] = []
 
-    def ask(self, shard: int, first: int, count: int) -> "Future[RecordSizes]":
+    def ask(self, shard: int, first: int, count: int) -> Promise:
         self.asked.append((shard, first, count))
         sizes = self._sizes[shard]
         answer = RecordSizes(offset=int(sizes[:first].sum()), sizes=sizes[first : first + count])
-        future: Future[RecordSizes] = Future()
+        future: Promise = Promise()
         if self._silent:
             self._open.append((future, answer))
         else:
@@ -92,8 +91,8 @@ def test_a_record_lies_where_its_shards_index_has_it() -> None:
 
 
 def test_a_record_nobody_can_find_has_no_offset() -> None:
-    def nobody(shard: int, first: int, count: int) -> "Future[RecordSizes]":
-        future: Future[RecordSizes] = Future()
+    def nobody(shard: int, first: int, count: int) -> Promise:
+        future: Promise = Promise()
         future.set_result(NO_SIZES)
         return future
 

@@ -1,6 +1,5 @@
 """Token batches of pools that come late, or not at once."""
 
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from emlio.receiver.address import Address
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.prefetch import MadeBatch
+from emlio.receiver.promise import Promise
 from emlio.receiver.record_sizes import RecordSizes
 from emlio.receiver.token_feed import TokenPosition, TokenWork
 from emlio.testing.token_records import count_tokens, read_padded, token_record
@@ -52,8 +52,8 @@ def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
     return work, work.begin(_plan(world, pool), _tell_sizes)
 
 
-def _tell_sizes(shard: int, first: int, count: int) -> "Future[RecordSizes]":
-    told: Future[RecordSizes] = Future()
+def _tell_sizes(shard: int, first: int, count: int) -> Promise:
+    told: Promise = Promise()
     sizes = np.array(_LENGTHS[first : first + count], np.int64) * 4 + FRAME_BYTES
     told.set_result(RecordSizes(offset=0, sizes=sizes))
     return told
