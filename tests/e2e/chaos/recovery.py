@@ -12,7 +12,7 @@ waited at least 100 ms at one time and that began before the next fault; or, of 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.e2e.chaos.injection import Injected
+from tests.e2e.chaos.injected import Injected
 from tests.e2e.chaos.judge import Batch
 
 __all__ = ["Recovery", "measure_recovery"]

@@ -19,7 +19,8 @@ from emlio.testing.processes import settles
 from tests.e2e.chaos.agenda import Agenda
 from tests.e2e.chaos.faults import Fault, Kind, Kinds, draw_schedule
 from tests.e2e.chaos.host import Host
-from tests.e2e.chaos.injection import Injected, Injection
+from tests.e2e.chaos.injected import Injected
+from tests.e2e.chaos.injection import Injection
 from tests.e2e.chaos.job import BATCH_SIZE, EPOCHS, Job
 from tests.e2e.chaos.judge import judge
 from tests.e2e.chaos.known import Known

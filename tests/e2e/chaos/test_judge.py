@@ -11,7 +11,7 @@ import pytest
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.plan import Plan, PlanSpec
 from tests.e2e.chaos.faults import Fault, Kind, draw_schedule
-from tests.e2e.chaos.injection import Injected
+from tests.e2e.chaos.injected import Injected
 from tests.e2e.chaos.judge import Batch, Life, expected_batches, judge
 from tests.e2e.chaos.recovery import measure_recovery
 
