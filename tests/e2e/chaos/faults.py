@@ -42,7 +42,7 @@ class Kind(Enum):
     )
     RANK_OTHER_SEED = (
         "rank-other-seed",
-        "SIGKILL to a rank; one with another seed comes in its place and is refused; then it goes on",
+        "all ranks hold, SIGKILL to one; another with another seed comes in its place and is refused; then all go on",
         Service.RESTART,
     )
     JOB_RESTART = ("job-restart", "SIGKILL to all ranks, which go on as another number of ranks", Service.RESTART)

@@ -64,12 +64,13 @@ class Injection:
 
         A shard is damaged when all else is over, both daemons are there and all ranks under way: with the copy at one daemon
         gone and the other daemon down nobody has it, and a job that starts is told of the damage instead of going round it.
+        While ranks are held for another that must be refused, nothing else happens.
         """
+        if self._ranks.are_held:
+            return False
         host = self._hosts[fault.host]
         match fault.kind:
-            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
-                return self._is_quiet
-            case Kind.DAEMON_ABSENT | Kind.RANK_OTHER_SEED:
+            case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE | Kind.DAEMON_ABSENT | Kind.RANK_OTHER_SEED:
                 return self._is_quiet
             case Kind.DAEMON_KILL | Kind.DAEMON_DRAIN | Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG | Kind.DISK_FULL:
                 return _is_free(host, "daemon")

@@ -36,6 +36,8 @@ class Seat:
         begun_ns: when each process began to make its loader.
         errors: what its processes ended with that they must not end with.
         closed_ns: when each loader was closed after which the process went on.
+        loaders: how many its latest process has made.
+        holds: whether its latest process was asked to take nothing more, and does so with its loader open.
         interrupts: how many its latest process took.
         doubts: how many of them took a daemon for one that breaks the plan; without a flipped bit none does.
     """
@@ -47,6 +49,8 @@ class Seat:
         self.done = False
         self.begun_ns: list[int] = []
         self.closed_ns: list[int] = []
+        self.loaders = 0
+        self.holds = False
         self.errors: list[str] = []
         self.interrupts = 0
         self.doubts = 0
@@ -92,6 +96,7 @@ class Seat:
         """Put a process there, which goes on from the last state."""
         self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
         self._processes += 1
+        self.loaders, self.holds = 1, False
         self._read_bytes = 0
         words = json.dumps({**self.words(told), "log": str(self._log)})
         self.process = RankProcess(_SOURCE, words, environment=environment, python=python)
@@ -112,6 +117,7 @@ class Seat:
             case "began":
                 self.begun_ns.append(said["at"])
             case "batch":
+                self.holds = False
                 self.interrupts = said["interrupts"]
                 self.taken.append(
                     Batch(
@@ -126,6 +132,9 @@ class Seat:
                 )
             case "closed":
                 self.closed_ns.append(said["at"])
+                self.loaders += 1
+            case "holds":
+                self.holds = True
             case "done" if said["left"]:
                 self.errors.append(f"{self.label} has threads left after close: {said['left']}")
             case _:

@@ -1,5 +1,5 @@
 """A training process of a run: takes batches at its pace and writes what it took and its state in one line each. Asked by SIGUSR1
-it closes its loader in mid-flow and goes on with another, from its state.
+it closes its loader in mid-flow and goes on with another, from its state; by SIGUSR2 it takes nothing more until the next one.
 
 Covers: what runs in the process; its source is handed to a fresh interpreter. Does not cover: starting and ending it
 (tests.e2e.chaos.job).
@@ -23,6 +23,7 @@ __all__ = ["main"]
 
 
 _PUT_OFF_S = (0.000_01, 0.000_3)
+_LOOK_EVERY_S = 0.01
 
 
 class _Interrupts:
@@ -73,6 +74,8 @@ def main(told: dict[str, Any]) -> None:
     interrupts = _Interrupts()
     asked_to_close: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: asked_to_close.append(number))
+    asked_to_hold: list[int] = []
+    signal.signal(signal.SIGUSR2, lambda number, _: asked_to_hold.append(number))
     asked_ns = time.monotonic_ns()
     say(what="began", at=asked_ns, pid=os.getpid())
     state, is_done = told["state"], False
@@ -106,11 +109,15 @@ def main(told: dict[str, Any]) -> None:
                     )
                     del batch
                     time.sleep(told["pace_s"])
+                    if len(asked_to_hold) % 2:
+                        say(what="holds", at=time.monotonic_ns())
+                    while len(asked_to_hold) % 2:
+                        time.sleep(_LOOK_EVERY_S)
                     asked_ns = time.monotonic_ns()
             is_done = not asked_to_close
         if not is_done:
             say(what="closed", at=time.monotonic_ns())
-    for number in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1):
+    for number in (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # those that come too late
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("emlio-")]
     say(what="done", at=time.monotonic_ns(), left=left)

@@ -6,7 +6,7 @@ faults and when one is possible (tests.e2e.chaos.injection), the processes of ra
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.e2e.chaos.agenda import Agenda
 from tests.e2e.chaos.faults import Fault, Kind
@@ -19,6 +19,9 @@ __all__ = ["RankFaults"]
 
 _WORLDS = (2, 3, 4)
 _BETWEEN_INTERRUPTS_S = 0.003
+_MOST_BACK_S = 2.0
+"""A rank calls a daemon that was away again within a second, and another for a machine whose cores are busy with other things."""
+
 _MOST_REFUSAL_S = 15.0
 """A process starts, asks, and ends with an error, on a machine whose cores are busy with other things."""
 
@@ -28,7 +31,11 @@ whose cores are busy with other things. The daemon is away for longer."""
 
 
 class RankFaults:
-    """See the module. All methods by the run's thread."""
+    """See the module. All methods by the run's thread.
+
+    Attributes:
+        are_held: whether ranks wait with open loaders, and nothing else may happen to anyone.
+    """
 
     def __init__(
         self,
@@ -46,6 +53,7 @@ class RankFaults:
         self._agenda = agenda
         self._names = names
         self._events = events
+        self.are_held = False
         self._troubles = troubles
 
     def inject(self, event: Injected) -> None:
@@ -110,19 +118,42 @@ class RankFaults:
         self._agenda.after(event.fault.duration_s, go_on)
 
     def _try_other_seed(self, event: Injected) -> None:
-        """The ranks that go on are what it is compared with, so nothing else happens to daemons or the network meanwhile."""
-        seat = self._running(event.fault)
-        if seat is None or all(other is seat or other.process is None for other in self._job.seats):
-            return
+        """Ranks are compared with those that have a session: the others stay where they are, with open loaders, until it is over.
+
+        A loader is compared with the others' of the same number. The newcomer's is its process's first, so one of theirs must be.
+        """
+        self.are_held = True
+        asked = [(seat, seat.process) for seat in self._job.seats if seat.process is not None]
+        for _, process in asked:
+            process.send_signal(signal.SIGUSR2)
+
+        def let_go() -> None:
+            for seat, process in asked:
+                if seat.process is process:
+                    process.send_signal(signal.SIGUSR2)
+            self.are_held = False
+
+        def compare() -> None:
+            seats = [seat for seat, process in asked if seat.process is process]
+            seat = seats[event.fault.rank % len(seats)] if seats else None
+            if seat is not None and any(other is not seat and other.loaders == 1 for other in seats):
+                self._await_refusal(event, seat, let_go)
+            else:
+                let_go()
+
+        self._agenda.when(
+            lambda: all(seat.holds or seat.process is not process for seat, process in asked),
+            lambda: self._agenda.after(_MOST_BACK_S, compare),
+        )
+
+    def _await_refusal(self, event: Injected, seat: Seat, let_go: Callable[[], None]) -> None:
         event.begun_ns, event.seats, event.felt_by_start = time.monotonic_ns(), [seat], True
-        for host in self._hosts:
-            host.taken |= {"daemon", "network"}
         seat.kill()
         starts = len(seat.begun_ns)
         other = self._job.try_other_seed(seat)
         ends: list[int] = []
 
-        def refused() -> None:
+        def end() -> None:
             try:
                 ends.append(other.finish(_MOST_REFUSAL_S))
             except TimeoutError as error:
@@ -137,13 +168,11 @@ class RankFaults:
                 self._troubles.append(
                     f"{seat.label} with another seed must be refused and told so, ended with {ends}: {told[0]}"
                 )
-            for host in self._hosts:
-                host.taken -= {"daemon", "network"}
-            if seat in self._job.seats:
-                self._job.start(seat)
-                self._await_start(event, seat, starts)
+            let_go()
+            self._job.start(seat)
+            self._await_start(event, seat, starts)
 
-        self._agenda.aside(refused, go_on)
+        self._agenda.aside(end, go_on)
 
     def _close_loader(self, event: Injected) -> None:
         seat = self._running(event.fault)
