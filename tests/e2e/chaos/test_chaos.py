@@ -11,7 +11,7 @@ import pytest
 from emlio.testing.processes import run_python
 
 ROOT = Path(__file__).parents[3]
-SEEDS = (14, 22, 25, 27, 30, 33)
+SEEDS = (13, 30, 49, 53)
 
 
 @pytest.mark.timeout(600)  # they take less than a minute; on a machine whose cores are busy with other things, more
