@@ -255,7 +255,7 @@ class _Worker:
                 )
                 while self._orders:
                     self._obey(self._orders.popleft())
-                self._binder.turn(time.monotonic_ns())
+                self._obey(self._bind_more)
                 with self._lock:
                     signalled, self._signalled = self._signalled, set()
                 now_ns = time.monotonic_ns()
@@ -269,6 +269,9 @@ class _Worker:
             self._outlets.clear()
             for reservation in list(self._reserved):
                 self.release(reservation)
+
+    def _bind_more(self) -> None:
+        self._binder.turn(time.monotonic_ns())
 
     @staticmethod
     def _obey(action: Callable[[], None]) -> None:

@@ -150,8 +150,10 @@ class Stream:
             memory = self._pool.take(size_bytes, self.released)
             self._feed.read(message, gatherer, memory[: message.size_bytes])
         else:
-            self._being_read_bytes = message.size_bytes
-            self.released(room)  # a slice has none
+            self._ledger.give_back(room)  # a slice has none
+            with self._lock:
+                self._being_read_bytes -= room
+                self._in_flight_bytes -= room
         outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), memory=memory, apart=apart)
         with self._lock:
             self._being_read_bytes = 0

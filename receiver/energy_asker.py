@@ -5,8 +5,7 @@ thread's part (emlio.receiver.energy_questions).
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any
 
 from emlio.energy.clocks import ClockFit, fit_clock
 from emlio.energy.exchange import Exchange
@@ -14,12 +13,11 @@ from emlio.errors import PeerLostError
 from emlio.receiver.crew import Crew
 from emlio.receiver.daemon_energy import DaemonEnergy, Gathered, energy_of
 from emlio.receiver.energy_questions import EnergyQuestions
+from emlio.receiver.promise import Promise
 
 __all__ = ["EnergyAsker"]
 
 _ANSWER_S = 5.0
-
-_Answer = TypeVar("_Answer")
 
 
 class EnergyAsker:
@@ -44,9 +42,9 @@ class EnergyAsker:
     def ask(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
         """See `Engine.energy_of_daemons`."""
         stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
-        answer: Future[tuple[Gathered, ...]] = Future()
+        answer = Promise()
         self._call(lambda: self._questions.ask(stretches, timeout_ns, answer))
-        gathered = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
+        gathered: tuple[Gathered, ...] = _told(answer, timeout_ns / 1e9 + _ANSWER_S)
         fits = self._fits()  # what was exchanged meanwhile makes them better
         return tuple(energy_of(one, fits.get(one.number)) for one in gathered)
 
@@ -55,15 +53,16 @@ class EnergyAsker:
 
     def _compared(self) -> list[tuple[int, str, tuple[Exchange, ...]]]:
         """The number, address and exchanges of each daemon that there were any with."""
-        answer: Future[list[tuple[int, str, tuple[Exchange, ...]]]] = Future()
+        answer = Promise()
         self._call(lambda: answer.set_result(self._look()))
-        return [one for one in _told(answer, _ANSWER_S) if one[2]]
+        compared: list[tuple[int, str, tuple[Exchange, ...]]] = _told(answer, _ANSWER_S)
+        return [one for one in compared if one[2]]
 
     def _look(self) -> list[tuple[int, str, tuple[Exchange, ...]]]:
         return [(source.number, source.peer_name, source.machine.clocks.exchanges) for source in self._crew.sources]
 
 
-def _told(answer: "Future[_Answer]", timeout_s: float) -> _Answer:
+def _told(answer: Promise, timeout_s: float) -> Any:
     try:
         return answer.result(timeout_s)
     except TimeoutError:

@@ -8,13 +8,13 @@ clocks, what is made of the answers (emlio.receiver.daemon_energy).
 """
 
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from emlio.clock import Clock
 from emlio.errors import LocalProtocolError
 from emlio.receiver.crew import Crew
 from emlio.receiver.daemon_energy import Gathered
+from emlio.receiver.promise import Promise
 from emlio.receiver.source import Source
 from emlio.session.instructions import EnergyCame
 from emlio.units import format_duration
@@ -79,7 +79,7 @@ class _Round:
     questions: list[_Question]
     begun_ns: int
     deadline_ns: int
-    answer: "Future[tuple[Gathered, ...]]"
+    answer: Promise
 
 
 class EnergyQuestions:
@@ -91,7 +91,7 @@ class EnergyQuestions:
         self._rounds: list[_Round] = []
         self._ended = False
 
-    def ask(self, stretches: Stretches, timeout_ns: int, answer: "Future[tuple[Gathered, ...]]") -> None:
+    def ask(self, stretches: Stretches, timeout_ns: int, answer: Promise) -> None:
         """Have `answer` told, of each daemon, within this time."""
         now_ns = self._clock.monotonic_ns()
         questions = [

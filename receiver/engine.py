@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 
 from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
@@ -26,9 +26,9 @@ from emlio.receiver.crew import Crew
 from emlio.receiver.daemon_energy import DaemonEnergy
 from emlio.receiver.energy_asker import EnergyAsker
 from emlio.receiver.energy_questions import EnergyQuestions
-from emlio.receiver.flow import few
 from emlio.receiver.intake import Intake, IntakeTotals, Message
 from emlio.receiver.local import LocalShards
+from emlio.receiver.loss_words import waiting_for
 from emlio.receiver.names import NameWatch, Target
 from emlio.receiver.prefetch import Prefetch
 from emlio.receiver.promise import Promise
@@ -80,6 +80,8 @@ class Engine:
                 raise
         keep_freed_memory(_KEPT_BYTES)
         self._calls: deque[Callable[[], None]] = deque()
+        self._beginning = Lock()  # of the thread and of the end, which of them is first
+        self._runs = self._closed = False
         self._is_ready = False
         self._ready = Bell()
         self._error: EmlioError | None = None
@@ -150,7 +152,11 @@ class Engine:
     def describe_wait(self) -> str:
         """What the next batch waits for, in words."""
         answer: SimpleQueue[str] = SimpleQueue()
-        self._call(lambda: answer.put(self._describe_wait()))
+        self._call(
+            lambda: answer.put(
+                waiting_for(self._intake.reorder, self._crew.flow, self._crew.sources, self._clock.monotonic_ns())
+            )
+        )
         try:
             return answer.get(timeout=_ANSWER_S)
         except Empty:
@@ -214,9 +220,11 @@ class Engine:
     def close(self) -> None:
         """Say goodbye, end the thread, free the sockets. Closing again does nothing."""
         self._names.close()
-        if self._thread.ident is None:
-            self._free()
-            return
+        with self._beginning:
+            self._closed = True
+            if not self._runs:
+                self._free()
+                return
         self._call(self._end)
         self._thread.join()
 
@@ -248,6 +256,10 @@ class Engine:
     # ---- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        with self._beginning:
+            if self._closed:
+                return  # an interrupt came while this thread was started, and all is free already
+            self._runs = True
         try:
             self._crew.greet()
             while not self._stop:
@@ -381,16 +393,3 @@ class Engine:
     def _accept_held(self, daemon: Source, tap: Tap, message: Message) -> None:
         daemon.release(tap)
         self._accept(daemon, message)
-
-    def _describe_wait(self) -> str:
-        reorder = self._intake.reorder
-        if reorder is None:
-            return "no stream was opened"
-        names = ", ".join(reorder.missing_from()) or "nothing"
-        if self._crew.flow.agreement is not None:
-            shards = self._crew.flow.agreement.plan.catalog.shards
-            missing: list[int] = reorder.missing_shards().tolist()
-            names += f" of {few([shards[shard].name for shard in missing])}" if missing else ""
-        states = self._crew.sources.describe(self._clock.monotonic_ns())
-        wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
-        return f"{wait} ({states})" if states else wait

@@ -1,16 +1,17 @@
-"""What a user is told of a daemon that is lost, or was never here.
+"""What a user is told of a daemon that is lost, was never here, or is waited for.
 
 Covers: the words. Pure. Does not cover: when they are said (emlio.receiver.crew), single errors (emlio.session.rank).
 """
 
 from emlio.receiver.config import LoaderConfig
-from emlio.receiver.flow import Flow
+from emlio.receiver.flow import Flow, few
 from emlio.receiver.quorum import Quorum
+from emlio.receiver.reorder import Reorder
 from emlio.receiver.retry import Retry
-from emlio.receiver.source import Source
+from emlio.receiver.source import Source, Sources
 from emlio.units import format_duration
 
-__all__ = ["farewell", "what_follows"]
+__all__ = ["farewell", "waiting_for", "what_follows"]
 
 
 def what_follows(config: LoaderConfig, flow: Flow, source: Source) -> str:
@@ -39,3 +40,17 @@ def farewell(config: LoaderConfig, flow: Flow, quorum: Quorum, source: Source, r
         f"{retry.error}; it must come back within {timeout}, since nobody else sends {flow.shards_of(source)}, "
         f"and did not {attempts}; {flow.position()}"
     )
+
+
+def waiting_for(reorder: Reorder | None, flow: Flow, sources: Sources, now_ns: int) -> str:
+    """The next batch and the daemons that owe it records."""
+    if reorder is None:
+        return "no stream was opened"
+    names = ", ".join(reorder.missing_from()) or "nothing"
+    if flow.agreement is not None:
+        shards = flow.agreement.plan.catalog.shards
+        missing: list[int] = reorder.missing_shards().tolist()
+        names += f" of {few([shards[shard].name for shard in missing])}" if missing else ""
+    states = sources.describe(now_ns)
+    wait = f"batch {reorder.next_step} of epoch {reorder.next_epoch} waits for records from {names}"
+    return f"{wait} ({states})" if states else wait

@@ -1,4 +1,4 @@
-"""A batch that is being made by other threads.
+"""What another thread is making: a batch, or an answer.
 
 Covers: its outcome, giving it up, telling who waits. Does not cover: making (emlio.receiver.making).
 
@@ -57,7 +57,7 @@ class Promise:
     def result(self, timeout_s: float | None = None) -> Any:
         """What was made; raises what prevented it, or `TimeoutError`. One thread at a time."""
         if not self._done and not self._bell.wait(timeout_s) and not self._done:
-            raise TimeoutError(f"a batch must be made within {timeout_s} s")
+            raise TimeoutError(f"an outcome must come within {timeout_s} s")
         if self._error is not None:
             raise self._error
         return self._made

@@ -1,7 +1,6 @@
 """Questions for energy in the receive thread: parts, what is not written yet, daemons that go and come, deadlines."""
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from emlio.receiver.crew import Crew
 from emlio.receiver.daemon_energy import Gathered
 from emlio.receiver.energy_questions import EnergyQuestions
+from emlio.receiver.promise import Promise
 from emlio.session.instructions import EnergyCame, RankInstruction, Send
 from emlio.session.states import RankState
 from emlio.testing.clock import ManualClock
@@ -66,8 +66,8 @@ class _Crew:
             elif isinstance(instruction, EnergyCame):
                 self.questions.hear(source.number, instruction)
 
-    def ask(self, stretches: Mapping[int, tuple[int, int]], timeout_s: int = 20) -> "Future[tuple[Gathered, ...]]":
-        answer: Future[tuple[Gathered, ...]] = Future()
+    def ask(self, stretches: Mapping[int, tuple[int, int]], timeout_s: int = 20) -> Promise:
+        answer = Promise()
         self.questions.ask(stretches, timeout_s * _S, answer)
         return answer
 
