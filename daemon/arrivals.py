@@ -12,7 +12,7 @@ from emlio.daemon.claims import Caller
 from emlio.daemon.inspections import Inspections
 from emlio.daemon.limits import MOST_SESSIONS
 from emlio.errors import EmlioError, RefusedError
-from emlio.wire.control import Refused
+from emlio.wire.control import Refused, Reserve
 
 __all__ = ["Arrivals"]
 
@@ -32,7 +32,7 @@ class Arrivals:
         admission: Admission,
         inspections: Inspections,
         refuse: Callable[[bytes, Refused], object],
-        let_in: Callable[[Caller], None],
+        let_in: Callable[[Caller, Reserve | None], None],
         *,
         most: int = MOST_SESSIONS,
     ) -> None:
@@ -42,7 +42,7 @@ class Arrivals:
             admission: judges what they ask for.
             inspections: of the datasets' files.
             refuse: tells the one at a connection why it cannot have it.
-            let_in: is given those who may have it, with files that are as they were indexed.
+            let_in: is given those who may have it, with files that are as they were indexed, and the lanes they asked for.
             most: may wait.
         """
         self.draining = False
@@ -53,6 +53,7 @@ class Arrivals:
         self._most = most
         self._callers: dict[bytes, Caller] = {}
         self._connections: dict[_Place, bytes] = {}
+        self._reserves: dict[bytes, Reserve] = {}
 
     def waits(self, connection: bytes) -> bool:
         """Whether somebody at this connection waits."""
@@ -74,9 +75,14 @@ class Arrivals:
             text = f"{self._most} wait for a look at the files of their datasets, there is no room for more: call again later"
             self._refuse(caller.connection, Refused(code="no-session", text=text))
 
+    def reserve(self, connection: bytes, reserve: Reserve) -> None:
+        """One who waits asks for lanes right behind its hello: it is asked for when it is let in. The first question counts."""
+        self._reserves.setdefault(connection, reserve)
+
     def gone(self, connection: bytes) -> None:
         """The connection has ended; harmless when nobody waited there."""
         caller = self._callers.pop(connection, None)
+        self._reserves.pop(connection, None)
         if caller is not None:
             del self._connections[_place(caller)]
 
@@ -94,13 +100,14 @@ class Arrivals:
     def _looked(self, caller: Caller, error: EmlioError | None) -> None:
         if self._callers.get(caller.connection) is not caller:
             return  # it called again, or has gone
+        reserve = self._reserves.get(caller.connection)
         self.gone(caller.connection)
         if self.draining:
             self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
         elif error is not None:
             self._refuse(caller.connection, Refused(code="dataset-changed", text=str(error)))
         else:
-            self._let_in(caller)
+            self._let_in(caller, reserve)
 
 
 def _place(caller: Caller) -> _Place:

@@ -99,12 +99,7 @@ class Control:
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._arrivals = Arrivals(
-            self._admission,
-            self._inspections,
-            self._send,
-            lambda caller: self._decide(self._rules.say_hello(caller, clock.monotonic_ns())),
-        )
+        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._let_in)
         self._orders = Orders(library, self._inspections, self._streams, self.call, self._carry_out, self._compare)
         self._reports = Reports(self._streams, clock)
         self._long_answers = LongAnswers(self._send_to)
@@ -240,7 +235,7 @@ class Control:
         match message:
             case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
                 self._refuse(identity, "no-session", "there is no memory for another list of shards now")
-            case Hello() if client is not None or self._waits(identity):
+            case Hello() if client is not None or self._arrivals.waits(identity) or self._rules.waits(identity):
                 self._refuse(identity, "protocol", "a connection must say hello once")
             case Hello():
                 caller = Caller(connection=identity, hello=message, address=received.address, key=received.key)
@@ -250,7 +245,9 @@ class Control:
                 self._carry_out(client, [Send(message=self._reports.pong(client, message.nonce, heard_ns))])
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
-            case Reserve() if self._waits(identity):
+            case Reserve() if self._arrivals.waits(identity):
+                self._arrivals.reserve(identity, message)
+            case Reserve() if self._rules.waits(identity):
                 pass  # right behind a hello that is not answered yet, and may be answered with no
             case _ if client is None:
                 self._refuse(identity, "no-session", "there is no such session here: say hello first")
@@ -269,9 +266,6 @@ class Control:
             self._leave(identity)
             self._send(identity, Refused(code=code, text=text))
 
-    def _waits(self, identity: bytes) -> bool:
-        return self._arrivals.waits(identity) or self._rules.waits(identity)
-
     def _look_at_permissions(self, now_ns: int) -> None:
         """Those who lost theirs lose their sessions."""
         for client in list(self._clients.values()) if self._permissions.look(now_ns) else ():
@@ -280,6 +274,12 @@ class Control:
                 self._carry_out(client, client.machine.refuse("revoked", f"this key may not read {dataset} any more"))
 
     # ---- what holds between ranks ---------------------------------------------------------------------------------------
+
+    def _let_in(self, caller: Caller, reserve: Reserve | None) -> None:
+        now_ns = self._clock.monotonic_ns()
+        self._decide(self._rules.say_hello(caller, now_ns))
+        if reserve is not None and (client := self._clients.get(caller.connection)) is not None:
+            self._carry_out(client, client.machine.receive(reserve, now_ns))
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:
         terms = terms_of(offer, client.caller.hello.world_size)

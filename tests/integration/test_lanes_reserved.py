@@ -163,7 +163,7 @@ def test_each_later_stream_has_lanes_of_its_own_and_another_secret(house: House,
     assert len(far.streams) >= 3
     assert len(far.ahead) == 1
     secrets = [secret for _, _, secret in far.streams if secret]
-    assert len(set(secrets)) == len(secrets) == (0 if protection == "curve" else len(far.streams))
+    assert len(set(secrets)) == len(secrets) == len(far.streams)
 
 
 def test_several_daemons_have_together_as_many_lanes_as_one_would_have(

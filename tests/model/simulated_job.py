@@ -18,6 +18,7 @@ from emlio.planner.plan import Plan
 from emlio.receiver.address import Address
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.engine import Engine
+from emlio.receiver.loss_words import waiting_for
 from emlio.receiver.reorder import WholeBatch
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import LinkFaults
@@ -60,6 +61,7 @@ class _Handed:
     """Stands where batches wait for the user."""
 
     batches: deque[WholeBatch] = field(default_factory=deque[WholeBatch])
+    delivered: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     error: BaseException | None = None
 
     @property
@@ -173,11 +175,14 @@ class SimulatedJob:
                 if self._handed.batches and self._draw.random() < 0.5:
                     batch = self._handed.batches.popleft()
                     given.append(batch)
-                    engine.delivered(0, batch.size_bytes)
+                    self._handed.delivered.append((0, batch.size_bytes))
+                    engine.delivered(batch.size_bytes)
                     if len(given) == batches:
                         return given
+            crew, now_ns = engine._crew, engine._clock.monotonic_ns()
+            waits = waiting_for(engine._intake.reorder, crew.flow, crew.sources, now_ns)
             raise AssertionError(
-                f"all {batches} batches must come once nothing else goes wrong, got {len(given)}: {engine._describe_wait()}"
+                f"all {batches} batches must come once nothing else goes wrong, got {len(given)}: {waits}"
             )
         finally:
             engine.close()

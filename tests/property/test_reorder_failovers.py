@@ -48,6 +48,7 @@ class _Handed:
 
     def __init__(self) -> None:
         self.batches: deque[WholeBatch] = deque()
+        self.delivered: deque[tuple[int, int]] = deque()
 
     def put(self, generation: int, batch: WholeBatch) -> None:
         self.batches.append(batch)
@@ -147,7 +148,7 @@ class _Job:
             return bool(batches)
         batch = batches.popleft()
         given.append((batch.epoch, batch.step, _content(batch)))
-        self._intake.delivered(0, batch.size_bytes)
+        self._handed.delivered.append((0, batch.size_bytes))
         self._intake.settle()
         return True
 

@@ -53,7 +53,8 @@ def test_state_is_bounded_whatever_a_name_means_each_time(strangers: int) -> Non
                 while job._handed.batches:
                     batch = job._handed.batches.popleft()
                     seen.append((batch.epoch, batch.step))
-                    engine.delivered(0, batch.size_bytes)
+                    job._handed.delivered.append((0, batch.size_bytes))
+                    engine.delivered(batch.size_bytes)
             assert len(crew.sources) <= 4 + 3 * strangers + 8
             assert len({source.number for source in crew.sources}) == len(crew.sources)
         assert len(crew.stream_names()) <= (_FOR_GOOD if strangers else len(hosts))

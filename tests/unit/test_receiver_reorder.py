@@ -1,6 +1,7 @@
 """What a stream that was opened again may repeat: of the epochs that were here when it was, also once they are handed out."""
 
-from typing import cast
+from collections import deque
+from typing import ClassVar, cast
 
 import numpy as np
 import pytest
@@ -118,6 +119,7 @@ def test_what_it_repeats_is_taken_off_its_lane_though_the_window_is_full_since_t
 ):
     class _Handed:
         ahead = 0
+        delivered: ClassVar[deque[tuple[int, int]]] = deque()
 
         def put(self, generation: int, batch: WholeBatch) -> None:
             pass
