@@ -281,7 +281,7 @@ class SimulatedDaemon:
         """Lanes on the first ports that are free, each for the one guest that has its token."""
         taken = {lane.port for client in self._clients.values() for lane in client.lanes}
         free = [port for port in range(_FIRST_PORT, _FIRST_PORT + 1000) if port not in taken]
-        guard = LaneGuard.draw(CLEAR, b"")
+        guard = LaneGuard.draw(CLEAR)
         lanes: list[_Lane] = []
         for number, port in enumerate(free[: self.draw.randint(1, 3)]):
             lanes.append(_Lane(port=port, door=f"lane {next(self._doors)}"))
