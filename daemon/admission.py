@@ -50,7 +50,7 @@ class Admission:
         self._sessions = Shares(most=most_sessions, most_each=most_sessions_each)
 
     def judge(self, caller: Caller) -> Admitted:
-        """What it asks for; its files have yet to be looked at (emlio.daemon.inspections).
+        """Return what it asks for; its files are still to be checked (emlio.daemon.inspections).
 
         Raises:
             RefusedError: it cannot have that.

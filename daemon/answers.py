@@ -24,7 +24,7 @@ _MISSING_NAMED = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a daemon says it is.
+    """Identity of a daemon, as told in welcome.
 
     Attributes:
         name: for people. Containers may have the same host name and number of the process.

@@ -1,7 +1,7 @@
-"""Those who said hello, until their dataset's files were looked at.
+"""Loaders that said hello, until the files of their dataset are checked.
 
-Covers: who waits, how many may. A loader that calls again, over another connection, has given the one before up: its hello is
-dropped. Used by the control thread. Does not cover: what may be had (emlio.daemon.admission), looking
+Covers: waiting loaders and their number. A loader that calls again, over another connection, has given up the one before:
+its hello is dropped. Used by the control thread. Does not cover: what may be had (emlio.daemon.admission), checking
 (emlio.daemon.inspections), those who wait for a rank (emlio.daemon.claims).
 """
 
@@ -56,11 +56,11 @@ class Arrivals:
         self._reserves: dict[bytes, Reserve] = {}
 
     def waits(self, connection: bytes) -> bool:
-        """Whether somebody at this connection waits."""
+        """Return whether a loader waits at this connection."""
         return connection in self._callers
 
     def greet(self, caller: Caller) -> None:
-        """Somebody said hello, over a connection that has no session and waits for nothing."""
+        """Take a hello from a connection that has no session and does not wait."""
         if self.draining:
             self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
             return
@@ -76,7 +76,7 @@ class Arrivals:
             self._refuse(caller.connection, Refused(code="no-session", text=text))
 
     def reserve(self, connection: bytes, reserve: Reserve) -> None:
-        """One who waits asks for lanes right behind its hello: it is asked for when it is let in. The first question counts."""
+        """Keep a request for lanes that came right behind a hello, until its loader is let in. The first one counts."""
         self._reserves.setdefault(connection, reserve)
 
     def gone(self, connection: bytes) -> None:

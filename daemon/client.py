@@ -52,12 +52,12 @@ class Client:
 
     @property
     def owner(self) -> bytes:
-        """Whose share of everything it takes from: that of its key, or of its host."""
+        """Owner of the shares it takes from: its key, or its host."""
         return self.caller.owner
 
     @property
     def label(self) -> str:
-        """Whose it is, for the log."""
+        """Name of the session and its rank, for the log."""
         hello = self.caller.hello
         rank = f"rank {hello.rank}/{hello.world_size} of {hello.dataset}"
         return f"session {self.machine.session} ({rank}, {hello.host}:{hello.pid})"

@@ -1,4 +1,4 @@
-"""Whether the ranks of a job work by the same plan.
+"""Comparison of the plans of a job's ranks.
 
 Ranks that differ in seed, batch size, world size or anything else of the plan would get some records twice and others never, and
 no rank would notice. So a plan is agreed to only if it goes with those of the other ranks of its job and dataset.
@@ -132,13 +132,13 @@ _Key = tuple[str, str]
 
 
 class Comparison:
-    """What the ranks of all jobs agreed to. Used by the control thread."""
+    """Plans that the ranks of all jobs agreed to. Used by the control thread."""
 
     def __init__(self, *, heartbeat_timeout_ns: int) -> None:
         """See the class.
 
         Args:
-            heartbeat_timeout_ns: after which silence a session is ended, by whoever owns it.
+            heartbeat_timeout_ns: after which silence a session is ended, by its owner.
         """
         self._grace_ns = min(_GRACE_NS, heartbeat_timeout_ns // 4)
         # As for claims: a rank whose connection broke calls again within a fifth of the timeout.

@@ -1,4 +1,4 @@
-"""Whether a dataset's files are still those that were indexed, looked at for all who ask, and not by the thread that asks.
+"""Checks that a dataset's files are those that were indexed, shared by all ranks that join, in threads of their own.
 
 To look at a dataset takes a system call for each shard: seconds, where they are many or lie behind a network, and for ever where
 that does not answer. So each dataset is looked at by a thread of its own, at most once a second, and all ranks that
