@@ -98,7 +98,7 @@ class Orders:
             return  # its session ended meanwhile
         if error is not None:
             self._catalogs.gone(client.identity)
-            self._carry_out(client, machine.refuse("plan-refused", str(error)))
+            self._carry_out(client, machine.refuse("dataset-changed", str(error)))
             return
         name, world_size = machine.hello.dataset, machine.hello.world_size
         becomes = partial(self._catalogs.becomes, client.identity)

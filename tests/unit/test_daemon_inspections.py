@@ -15,7 +15,7 @@ from emlio.daemon.inspections import Inspections
 from emlio.daemon.library import ServedDataset
 from emlio.errors import DatasetError, EmlioError
 from emlio.testing.clock import ManualClock
-from emlio.wire.control import Hello, Refused
+from emlio.wire.control import Hello, Refused, Reserve
 
 _FOR_EVER_S = 20.0
 _SECOND_NS = 1_000_000_000
@@ -145,7 +145,7 @@ def _arrivals(asked: _Asked, let_in: list[bytes], refused: list[str], most: int 
         cast(Admission, _AdmitsAll(asked.served)),
         asked.inspections,
         lambda _, message: refused.append(cast(Refused, message).code),
-        lambda caller: let_in.append(caller.connection),
+        lambda caller, reserve: let_in.append(caller.connection + (b"" if reserve is None else b"%d" % reserve.lanes)),
         most=most,
     )
 
@@ -159,8 +159,9 @@ def test_a_loader_that_calls_again_is_let_in_once_and_who_has_gone_not_at_all() 
     arrivals.greet(_caller(b"4", "gone"))
     arrivals.gone(b"4")
     assert [arrivals.waits(connection) for connection in (b"1", b"2", b"3", b"4")] == [False, False, True, False]
+    arrivals.reserve(b"3", Reserve(session=0, lanes=7))
     asked.finish()
-    assert (let_in, refused) == ([b"3"], [])
+    assert (let_in, refused) == ([b"37"], []), "the lanes it asked for meanwhile are handed on"
     assert not arrivals.waits(b"3")
     asked.inspections.close()
 
