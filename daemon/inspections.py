@@ -20,7 +20,7 @@ __all__ = ["Inspections"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _FRESH_NS = 1_000_000_000
-"""How old a look may be, from its beginning on."""
+"""The greatest age of a check, counted from its beginning."""
 
 _ENDING_S = 1.0
 

@@ -17,7 +17,7 @@ __all__ = ["LaneBinder"]
 _LOG = logging.getLogger("emlio.daemon.sender")
 
 _PORT_FREED_NS = 250_000_000
-"""How long lanes wait for ports of a full range: a stream that is opened again gets those it just gave back."""
+"""The longest wait for a port of a full range. A stream that is opened again gets the ports it just gave back."""
 
 _PORT_LOOK_NS = 2_000_000
 """libzmq frees the port of a closed lane in a thread of its own and tells nobody when it has."""
@@ -65,7 +65,7 @@ class LaneBinder:
                     self._waiting.append(asked)
 
     def due_ns(self, now_ns: int) -> int | None:
-        """When `turn` must be called; None while nothing waits."""
+        """The time of the next `turn`; None while no lanes wait."""
         return now_ns + _PORT_LOOK_NS if self._waiting else None
 
     def give_up(self, reservation: Reservation) -> None:
@@ -81,7 +81,7 @@ class LaneBinder:
         self._waiting.clear()
 
     def _go_on(self, asked: _Asked, now_ns: int) -> bool:
-        """Whether it is over: bound, or failed."""
+        """Return True once the lanes are bound or have failed."""
         guard, made = asked.reservation.guard, asked.made
         try:
             while len(made) < asked.reservation.lanes:

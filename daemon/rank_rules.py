@@ -1,4 +1,4 @@
-"""What holds between the ranks of a job: one process has a rank, and all ranks have one plan.
+"""Rules between the ranks of a job: one process has a rank, and all ranks have one plan.
 
 Covers: putting both questions together, so that the control thread tells what happened to a session once. Pure. Does not cover:
 the rules (emlio.daemon.claims, emlio.daemon.comparison), carrying decisions out (emlio.daemon.control).
@@ -20,7 +20,7 @@ class RankRules:
         self._comparison = Comparison(heartbeat_timeout_ns=heartbeat_timeout_ns)
 
     def waits(self, connection: bytes) -> bool:
-        """Whether a hello that came over this connection is not answered yet."""
+        """Return True while a hello from this connection is not answered."""
         return self._claims.waits(connection)
 
     def say_hello(self, caller: Caller, now_ns: int) -> list[Decision | Verdict]:

@@ -67,7 +67,7 @@ class _Outlet:
 
     @property
     def waits(self) -> bool:
-        """Whether it goes on when a lane has room."""
+        """True if it goes on when a lane has room."""
         return self.blocked or bool(self._owing)
 
     def waits_for(self, now_ns: int) -> list[Lane]:
@@ -198,7 +198,7 @@ class _Worker:
             self._reserved[reservation] = made
             on_bound([lane.port for lane in made])
 
-        # Nobody waits for these: full ranges get no moment.
+        # No stream waits for these lanes yet, so a full range fails at once.
         self._binder.bind(reservation, time.monotonic_ns(), bound, on_failure, waits=False)
 
     def attach(self, stream: Stream, reservation: Reservation, on_bound: OnBound, on_failure: OnFailure) -> None:

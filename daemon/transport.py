@@ -54,7 +54,7 @@ class Lane:
 
     @property
     def owes(self) -> bool:
-        """Whether a payload whose header has gone still waits for room: `settle` it when the lane can be written."""
+        """True while a payload whose header has left waits for room: `settle` it when the lane can be written."""
         return self._owed is not None
 
     @property
