@@ -5,7 +5,7 @@ shards must be elsewhere. Does not cover: opening them (emlio.shards.dataset).
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ __all__ = ["Discovery", "discover", "numbered_family", "numbered_shard", "open_f
 _EXTENSION = re.compile(r"\.(?:tfrecords?|tfrec|tfr)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzip|zlib|zst)$", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<index>\d{5,6})-of-(?P<count>\d{5,6})(?P<extension>(?:\.\w+)?)", re.ASCII)
+_FEWEST_DIGITS = 5
 _MAPPING = re.compile(r"mapping_shard_\d+\.json")
 # Files of other formats that also carry numbers, such as "model.ckpt.data-00000-of-00001".
 _OTHERS = re.compile(
@@ -154,22 +155,29 @@ def _by_names(files: _Files) -> Discovery:
 
 def _implied(names: Iterable[str]) -> set[str]:
     """The names of all shards of the numbered families that these belong to."""
-    implied: set[str] = set()
-    families: set[tuple[str, str, str]] = set()
+    indexes: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
-        if match is None or numbered_shard(name) is None:
-            continue
-        family = (match["stem"], match["count"], match["extension"])
-        if family not in families:
-            families.add(family)
-            implied.update(_member(family, index) for index in range(int(match["count"])))
+        if match is not None and numbered_shard(name) is not None:
+            indexes.setdefault((match["stem"], match["count"], match["extension"]), []).append(match["index"])
+    implied: set[str] = set()
+    for family, texts in indexes.items():
+        digits = _digits(texts)
+        implied.update(_member(family, index, digits) for index in range(int(family[1])))
     return implied
 
 
-def _member(family: tuple[str, str, str], index: int) -> str:
+def _digits(indexes: Iterable[str]) -> int:
+    """To how many digits a family fills its numbers up.
+
+    TensorFlow fills them up to five, also where there are 100,000 shards and more; others up to the count's length.
+    """
+    return min((len(index) for index in indexes if index.startswith("0")), default=_FEWEST_DIGITS)
+
+
+def _member(family: tuple[str, str, str], index: int, digits: int) -> str:
     stem, count, extension = family
-    return f"{stem}-{index:0{len(count)}d}-of-{count}{extension}"
+    return f"{stem}-{index:0{digits}d}-of-{count}{extension}"
 
 
 def _by_mappings(folder: Folder, names: Sequence[str], files: _Files) -> Discovery:
@@ -190,24 +198,27 @@ def _by_mappings(folder: Folder, names: Sequence[str], files: _Files) -> Discove
             )
     present = tuple(sorted(name for name in by_file if name in files))
     missing = by_file.keys() - set(present)
-    for index in range(mappings[0].shard_count):
-        if index not in by_index:
-            missing.add(_unmapped(directory, index, mappings, files))
+    unmapped = (index for index in range(mappings[0].shard_count) if index not in by_index)
+    missing.update(_unmapped(directory, unmapped, mappings, files))
     return Discovery(
         present=present, missing=tuple(sorted(missing)), mappings={name: by_file[name] for name in present}
     )
 
 
-def _unmapped(directory: Path, index: int, mappings: list[ShardMapping], files: _Files) -> str:
-    """The name of a shard whose mapping is not here: by the others' numbering, else its mapping's."""
+def _unmapped(directory: Path, missing: Iterable[int], mappings: list[ShardMapping], files: _Files) -> Iterator[str]:
+    """The names of shards whose mappings are not here: by the others' numbering, else their mappings'."""
     sibling = mappings[0]
     match = _NUMBERED.fullmatch(sibling.file)
     if match is None or numbered_shard(sibling.file) != (sibling.shard_index, sibling.shard_count):
-        return mapping_name(index)
-    name = _member((match["stem"], match["count"], match["extension"]), index)
-    if name in files:
-        raise DatasetError(
-            f"dataset directory {directory}: {name} is here without {mapping_name(index)}, though other shards have "
-            f"mappings. Describe them all again: emlio index --force --mapping {directory}"
-        )
-    return name
+        yield from map(mapping_name, missing)
+        return
+    siblings = (_NUMBERED.fullmatch(mapping.file) for mapping in mappings)
+    digits = _digits(found["index"] for found in siblings if found is not None)
+    for index in missing:
+        name = _member((match["stem"], match["count"], match["extension"]), index, digits)
+        if name in files:
+            raise DatasetError(
+                f"dataset directory {directory}: {name} is here without {mapping_name(index)}, though other shards have "
+                f"mappings. Describe them all again: emlio index --force --mapping {directory}"
+            )
+        yield name

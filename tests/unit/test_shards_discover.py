@@ -81,6 +81,25 @@ def test_numbered_names_tell_which_shards_are_elsewhere(tmp_path: Path) -> None:
     assert found.mappings == {}
 
 
+@pytest.mark.parametrize(
+    ("here", "example"),
+    [
+        # TensorFlow fills numbers up to five digits, however many shards there are.
+        (["t-00000-of-100000", "t-00002-of-100000"], "t-00001-of-100000"),
+        (["t-99999-of-100001", "t-100000-of-100001", "t-00000-of-100001"], "t-00001-of-100001"),
+        (["t-100000-of-100001"], "t-99999-of-100001"),
+        (["t-000000-of-100000"], "t-099999-of-100000"),
+    ],
+)
+def test_a_hundred_thousand_shards_and_more_are_numbered_as_those_here_are(
+    tmp_path: Path, here: list[str], example: str
+) -> None:
+    touch(tmp_path, *here)
+    missing = looked_through(tmp_path).missing
+    assert example in missing
+    assert len(missing) == int(here[0].rpartition("-")[2]) - len(here)
+
+
 def test_a_name_tells_its_place() -> None:
     assert numbered_shard("t-00002-of-00004.tfrecord") == (2, 4)
     assert numbered_shard("t-00004-of-00004.tfrecord") is None
