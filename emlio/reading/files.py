@@ -8,6 +8,7 @@ Does not cover: how many there may be (emlio.reading.room), which are given up (
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,9 @@ __all__ = ["OpenShards"]
 
 _CHECK_EVERY_NS = 200_000_000
 """How long a check that a file is unchanged stays good: a stat a file a message would cost more than reading small records."""
+
+_SCANS = 16
+"""How many shards whose time of change is another one may be scanned at once; each is scanned by one thread."""
 
 
 def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
@@ -69,6 +73,7 @@ class OpenShards:
             self._lenders = Lenders(dataset, leases, leased or lease_room(), self._open_file, self._hear_stuck)
         self._checked_ns = np.zeros(count, np.int64)
         self._ctimes_ns = np.array([shard.ctime_ns for shard in dataset.shards], np.int64)
+        self._scanning = [Lock() for _ in range(_SCANS)]
 
     def open(self, number: int) -> HeldFile:
         """The shard's descriptor, for the block that the answer is the context of."""
@@ -136,8 +141,10 @@ class OpenShards:
         shard.check_unchanged(found)
         if found.st_ctime_ns != self._ctimes_ns[number]:
             # Another time of change may mean another content whose size and time were set back, or no more than a chmod.
-            shard.check_content(self.dataset.folder)
-            self._ctimes_ns[number] = found.st_ctime_ns
+            with self._scanning[number % _SCANS]:  # whoever comes second finds that the first has scanned it
+                if found.st_ctime_ns != self._ctimes_ns[number]:
+                    shard.check_content(self.dataset.folder)
+                    self._ctimes_ns[number] = found.st_ctime_ns
 
     # ---- opening and closing --------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio.reading.files import OpenShards
-from emlio.shards.dataset import open_dataset
+from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.folder import Folder
 from emlio.testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
@@ -80,3 +83,23 @@ def test_a_copy_with_its_indexes_has_the_same_entries(foreign: Path, tmp_path: P
     shutil.copytree(foreign, tmp_path / "copy")
     with open_dataset("d", tmp_path / "copy") as dataset:
         assert dataset.entries == before
+
+
+def test_a_shard_whose_time_of_change_differs_is_scanned_once_however_many_threads_look(foreign: Path) -> None:
+    class Slow(Folder):
+        scans = 0
+
+        def open(self, name: str) -> int:
+            Slow.scans += 1
+            time.sleep(0.05)  # so that all others look meanwhile
+            return super().open(name)
+
+    with open_dataset("d", foreign) as found, Slow(foreign) as slow:
+        shards = OpenShards(Dataset(name="d", folder=slow, shards=found.shards, missing=()))
+        ctime = (foreign / NAME).stat().st_ctime_ns
+        while (foreign / NAME).stat().st_ctime_ns == ctime:
+            (foreign / NAME).chmod(0o640)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: shards.check_paths(), range(8)))
+        shards.close()
+    assert Slow.scans == 1
