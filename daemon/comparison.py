@@ -214,7 +214,7 @@ class Comparison:
                 verdicts += self._judge(one, now_ns)
         if rank is not None and not rank.lives:
             self._idle[(key, number)] = None
-            self._tidy(key)
+            self._tidy()
         return verdicts
 
     def tick(self, now_ns: int) -> list[Verdict]:
@@ -320,14 +320,14 @@ class Comparison:
         loaders = rank.loaders if rank is not None else []
         return next((loader for loader in loaders if loader.caller.loader == caller.loader), None)
 
-    def _tidy(self, key: _Key) -> None:
-        """Forget a job without sessions, and of all others the ranks that are gone longest."""
-        if not self._jobs[key].alike:
-            for number in self._jobs.pop(key).ranks:
-                self._idle.pop((key, number), None)
+    def _tidy(self) -> None:
+        """Forget the ranks that have been without a session longest, and jobs that have none left."""
         while len(self._idle) > _MOST_IDLE_RANKS:
-            (other, number), _ = self._idle.popitem(last=False)
-            del self._jobs[other].ranks[number]
+            (key, number), _ = self._idle.popitem(last=False)
+            ranks = self._jobs[key].ranks
+            del ranks[number]
+            if not ranks:
+                del self._jobs[key]
 
 
 def _job_of(caller: Caller) -> _Key:

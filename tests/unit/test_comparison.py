@@ -184,21 +184,31 @@ def test_these_are_not_compared(other: dict[str, object]) -> None:
     assert agrees(table.offer(second, terms("b"), 0), second)
 
 
-def test_what_a_process_made_before_is_forgotten_with_its_jobs_last_session_and_no_sooner() -> None:
+def test_what_a_process_made_before_counts_though_its_job_had_no_session_for_a_while() -> None:
     table = comparison()
-    ahead, behind = caller(0, 0), caller(1, 0)
+    ahead = caller(0, 0)
     table.offer(ahead, terms("a"), 0)
-    table.offer(behind, terms("a"), 0)
     table.gone(ahead.connection, 1)
-    further = caller(0, 1, client="b")
-    assert agrees(table.offer(further, terms("b"), 2), further)
-    table.gone(behind.connection, 3)
-    table.gone(further.connection, 4)
-    anew = caller(1, 0), caller(0, 1, client="c")
-    assert agrees(table.offer(anew[0], terms("x"), 5), anew[0])
-    assert agrees(table.offer(anew[1], terms("y"), 5), anew[1]), "another number"
-    last = caller(0, 0, client="d")
-    assert not agrees(table.offer(last, terms("a"), 5), last)
+    table.offer(caller(0, 1, client="b"), terms("b"), 2)
+    peek, behind = caller(1, 0), caller(1, 1, client="b")
+    assert agrees(table.offer(peek, terms("peek"), 3), peek)
+    table.gone(peek.connection, 4)
+    assert agrees(table.offer(behind, terms("a"), 5), behind), "the other rank had that once"
+
+
+def test_of_ranks_without_a_session_those_that_have_had_none_longest_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("emlio.daemon.comparison._MOST_IDLE_RANKS", 2)
+    table = comparison()
+    for job in ("first", "second", "third"):
+        one = caller(0, 0, job=job)
+        table.offer(one, terms("a"), 0)
+        table.gone(one.connection, 1)
+    for job, knows in (("first", False), ("second", True), ("third", True)):
+        table.offer(caller(0, 1, client="b", job=job), terms("b"), 2)
+        behind = caller(1, 1, client="b", job=job)
+        assert agrees(table.offer(behind, terms("a"), 3), behind) is knows
 
 
 def test_another_process_with_the_same_rank_begins_with_a_clean_sheet() -> None:
