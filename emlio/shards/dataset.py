@@ -21,9 +21,12 @@ from emlio.shards.folder import Folder
 from emlio.shards.mapping import ShardMapping, content_digest
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.store import IndexStore
-from emlio.shards.tfrecord import scan
+from emlio.shards.tfrecord import Framing, scan
 
 __all__ = ["Dataset", "Shard", "open_dataset"]
+
+_SCANS = 4
+"""How often a shard is scanned at most, where its time of change moves meanwhile though nothing of it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -202,16 +205,7 @@ def _open_shards(
             known[file] = _shard(path, status, kept.offsets, kept.digest, mapping)
 
     def scan_one(shard: _Unscanned, advance: Callable[[int], None]) -> Shard:
-        framing = scan(shard.path, advance, folder.opener)
-        now = _stat(folder, shard.path.name)
-        if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (
-            shard.status.st_size,
-            shard.status.st_mtime_ns,
-            shard.status.st_ctime_ns,
-        ):
-            raise DatasetError(
-                f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it"
-            )
+        now, framing = _scan_unchanged(folder, shard, advance)
         digest = content_digest(framing)
         made = _shard(shard.path, now, framing.offsets, digest, shard.mapping)
         store.save(made.name, made.offsets, now, digest=digest)
@@ -230,6 +224,28 @@ class _Unscanned:
     path: Path
     status: os.stat_result
     mapping: ShardMapping | None
+
+
+def _scan_unchanged(
+    folder: Folder, shard: _Unscanned, advance: Callable[[int], None]
+) -> tuple[os.stat_result, Framing]:
+    """The shard's records, and its status, which was the same before they were looked for and after.
+
+    Raises:
+        DatasetError: somebody writes to it.
+    """
+    before = shard.status
+    for _ in range(_SCANS):
+        framing = scan(shard.path, advance, folder.opener)
+        now = _stat(folder, shard.path.name)
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            break
+        if now.st_ctime_ns == before.st_ctime_ns:
+            return now, framing
+        before = (
+            now  # its time of change alone: by a hard link, or other permissions; or by more, so it is scanned again
+        )
+    raise DatasetError(f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it")
 
 
 def _stat(folder: Folder, name: str) -> os.stat_result:

@@ -3,8 +3,10 @@
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from emlio.errors import DatasetError
 from emlio.reading.files import OpenShards
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.folder import Folder
+from emlio.shards.tfrecord import Framing, scan
 from emlio.testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
@@ -103,3 +106,60 @@ def test_a_shard_whose_time_of_change_differs_is_scanned_once_however_many_threa
             list(pool.map(lambda _: shards.check_paths(), range(8)))
         shards.close()
     assert Slow.scans == 1
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, acts: list[Callable[[Path], None]]) -> None:
+    """Do the next of these to a shard whenever it was scanned and is not looked at yet."""
+
+    def scan_and_act(path: Path, *more: Any) -> Framing:
+        found = scan(path, *more)
+        if path.name == NAME and acts:
+            act, status = acts.pop(0), path.stat()
+            while path.stat().st_ctime_ns == status.st_ctime_ns:
+                act(path)
+        return found
+
+    monkeypatch.setattr("emlio.shards.dataset.scan", scan_and_act)
+
+
+def _link(path: Path) -> None:
+    other = path.with_suffix(".link")
+    other.unlink(missing_ok=True)
+    os.link(path, other)
+
+
+def _rewrite_in_place(path: Path) -> None:
+    rewrite(path, replace=False)
+
+
+def _append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x")
+
+
+def test_a_link_made_while_a_shard_is_scanned_is_no_change(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _meanwhile(monkeypatch, [_link])
+    with open_dataset("d", foreign) as dataset:
+        assert dataset.records == 30
+        assert {shard.ctime_ns for shard in dataset.shards if shard.name == NAME} == {
+            (foreign / NAME).stat().st_ctime_ns
+        }
+
+
+def test_a_shard_rewritten_while_it_is_scanned_is_what_it_is_afterwards(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_dataset("d", foreign, rebuild=True) as before:
+        digests = {shard.name: shard.digest for shard in before.shards}
+    _meanwhile(monkeypatch, [_rewrite_in_place])
+    with open_dataset("d", foreign, rebuild=True) as dataset:
+        assert [shard.name for shard in dataset.shards if shard.digest != digests[shard.name]] == [NAME]
+
+
+@pytest.mark.parametrize("acts", [[_append], [_link] * 20])
+def test_a_shard_that_is_written_to_or_never_rests_while_it_is_scanned_is_an_error(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch, acts: list[Callable[[Path], None]]
+) -> None:
+    _meanwhile(monkeypatch, list(acts))
+    with pytest.raises(DatasetError, match="changed while it was scanned"):
+        open_dataset("d", foreign)
