@@ -29,6 +29,9 @@ _MOST_START_NS = 3_500_000_000
 """From a loader's making to its first batch where one daemon is down: the loaders' heartbeat, a second, and two for a machine
 whose cores are busy with other things. The daemon is away for longer."""
 
+_CALLED_WITHIN_S = 3.0
+"""A daemon that was not there from the start is called every second, and nobody knows what it holds before it was."""
+
 
 class RankFaults:
     """See the module. All methods by the run's thread.
@@ -227,7 +230,7 @@ class RankFaults:
         self._agenda.after(0.0 if absent else fault.duration_s, restart)
 
     def _take_away(self, host: Host, seconds: float, *, silent: bool) -> None:
-        """Kill its daemon and start it so much later; nothing else happens to daemons or the network meanwhile.
+        """Kill its daemon and start it so much later; nothing else happens to daemons or the network until ranks have called it.
 
         Who calls is hung up on; with `silent` there is no answer at all, as where the whole host is down.
         """
@@ -240,6 +243,9 @@ class RankFaults:
 
         def back() -> None:
             host.proxy.heal()
+            self._agenda.after(_CALLED_WITHIN_S, joined)
+
+        def joined() -> None:
             for one in self._hosts:
                 one.taken -= {"daemon", "network"}
 
