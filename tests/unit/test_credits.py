@@ -1,0 +1,111 @@
+"""What a daemon may send, and how a rank divides its room."""
+
+import pytest
+
+from emlio.errors import RemoteProtocolError
+from emlio.receiver.grants import Grants, Owed
+from emlio.session.credits import LaneCredit, Place, StreamCredit
+from emlio.wire.credit import Credit
+
+RECORD = 10
+
+
+class Plan:
+    """Streams that take turns at places of ten bytes each; one of them may owe all."""
+
+    def __init__(self, streams: int, only: int | None = None) -> None:
+        self.streams, self.only = streams, only
+
+    def place_after(self, place: Place, size_bytes: int) -> Place:
+        return place[0], place[1] + size_bytes // RECORD
+
+    def owed(self, stream: int, begin: Place, end: Place) -> Owed:
+        slots = range(begin[1], end[1])
+        owner = [slot % self.streams if self.only is None else self.only for slot in slots]
+        return Owed(records=owner.count(stream), size_bytes=owner.count(stream) * RECORD)
+
+
+def test_a_lane_carries_up_to_its_limit_or_one_longer_message() -> None:
+    lane = LaneCredit(100)
+    assert lane.allows(1000)
+    lane.sent(60)
+    assert lane.allows(40)
+    assert not lane.allows(41)
+    lane.hear(60)
+    assert lane.allows(1000)
+    lane.hear(20)
+    assert lane.under_way_bytes == 0, "what was said before comes late"
+    with pytest.raises(RemoteProtocolError, match="60 bytes, it says 61"):
+        lane.hear(61)
+
+
+def test_a_stream_goes_as_far_as_bytes_and_place_allow_and_further_for_what_is_needed() -> None:
+    stream = StreamCredit(3)
+    assert not stream.allows((0, 0), 1)
+    assert stream.hear(Credit(read_bytes=0, stream=3, allowed_bytes=100, epoch=0, slot=50, must_epoch=0, must_slot=4))
+    assert stream.allows((0, 49), 100)
+    assert not stream.allows((0, 50), 1)
+    assert not stream.allows((0, 49), 101)
+    assert stream.allows((0, 3), 1000)
+    stream.sent(90)
+    assert not stream.allows((0, 10), 11)
+
+
+def test_credit_that_comes_late_or_is_for_another_stream_changes_nothing() -> None:
+    stream = StreamCredit(3)
+    stream.hear(Credit(read_bytes=0, stream=3, allowed_bytes=100, epoch=1, slot=5))
+    assert not stream.hear(Credit(read_bytes=0, stream=3, allowed_bytes=50, epoch=0, slot=90))
+    assert not stream.hear(Credit(read_bytes=0, stream=2, allowed_bytes=5000, epoch=9))
+    assert not stream.hear(Credit(read_bytes=0, stream=4, allowed_bytes=5000, epoch=9))
+    assert stream.allows((1, 4), 100)
+    assert not stream.allows((1, 5), 1)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_all_of_the_room_is_given_and_goes_to_who_owes_what_comes_next(streams: int) -> None:
+    grants, plan = Grants(900), Plan(streams)
+    for stream in range(streams):
+        grants.open(stream, (0, 0))
+    grants.renew(plan, (0, 0), (0, 4))
+    for stream in range(streams):
+        allowed = grants.allowance(stream)
+        assert (allowed.size_bytes, allowed.place, allowed.must) == (900 // streams, (0, 90), (0, 4))
+    grants.came(0, 3, 30, 30)
+    grants.renew(plan, (0, 0), (0, 4))
+    assert grants.allowance(0).size_bytes == 900 // streams, "what is held takes the room that it was given"
+    grants.handed_over(30)
+    grants.renew(plan, (0, 3), (0, 7))
+    assert sum(grants.allowance(stream).size_bytes for stream in range(streams)) == 930
+
+
+def test_a_stream_that_owes_nothing_soon_gets_nothing() -> None:
+    grants = Grants(900)
+    for stream in range(2):
+        grants.open(stream, (0, 0))
+    grants.renew(Plan(2, only=1), (0, 0), (0, 1))
+    assert [grants.allowance(stream).size_bytes for stream in range(2)] == [0, 900]
+
+
+def test_where_records_are_larger_than_was_known_room_is_given_again_as_it_becomes_free() -> None:
+    grants, plan = Grants(100), Plan(1)
+    grants.open(0, (0, 0))
+    grants.renew(plan, (0, 0), (0, 1))
+    grants.came(0, 4, 100, 100)
+    grants.renew(plan, (0, 0), (0, 1))
+    assert grants.allowance(0).size_bytes == 100
+    grants.handed_over(50)
+    grants.renew(plan, (0, 2), (0, 3))
+    assert grants.allowance(0).size_bytes == 150
+
+
+def test_opened_again_a_streams_totals_count_from_nothing_and_closed_it_takes_no_room() -> None:
+    grants, plan = Grants(100), Plan(2)
+    for stream in range(2):
+        grants.open(stream, (0, 0))
+    grants.renew(plan, (0, 0), (0, 1))
+    grants.came(0, 1, 10, 10)
+    grants.open(0, (0, 2))
+    grants.close(1)
+    grants.renew(plan, (0, 0), (0, 1))
+    assert grants.allowance(0).size_bytes == 40, "what it owes from there up to place 10"
+    assert list(grants.streams()) == [0]
