@@ -15,7 +15,7 @@ from emlio.planner.plan import EpochPlan
 __all__ = ["EpochPlaces"]
 
 _CHUNK_SLOTS = 8192
-"""Places whose records are computed at once: array code pays from a few thousand on, and a chunk is 100 kB."""
+"""Places whose records are computed at once: array code pays from a few thousand on, and a chunk is 160 kB."""
 
 _CHUNKS_KEPT = 64
 
@@ -25,6 +25,7 @@ class _Chunk:
     """Some places of an epoch: whose they are."""
 
     ids: npt.NDArray[np.int64]
+    shards: npt.NDArray[np.int32]  # of the records
     owed: tuple[npt.NDArray[np.int64], ...]  # for each stream its places, rising
 
 
@@ -46,9 +47,10 @@ class EpochPlaces:
         if chunk is None:
             first = number * _CHUNK_SLOTS
             ids = self.plan.ids(self._rank, first, min(first + _CHUNK_SLOTS, self.slots))
-            stream = self._owners[self.plan.catalog.locate(ids)[0]]
+            shards = self.plan.catalog.shards_of(ids)
+            stream = self._owners[shards]
             owed = tuple(np.flatnonzero(stream == which) + first for which in range(self._streams))
-            chunk = self._chunks[number] = _Chunk(ids, owed)
+            chunk = self._chunks[number] = _Chunk(ids, shards.astype(np.int32), owed)
             while len(self._chunks) > _CHUNKS_KEPT:
                 self._chunks.popitem(last=False)
         return chunk
@@ -67,6 +69,20 @@ class EpochPlaces:
         if len(found) == 1:
             return found[0]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def shards_from(self, slot: int) -> Iterator[npt.NDArray[np.int32]]:
+        """The shards of the records from place `slot` on, in parts."""
+        while slot < self.slots:
+            number = slot // _CHUNK_SLOTS
+            yield self.chunk(number).shards[slot - number * _CHUNK_SLOTS :]
+            slot = (number + 1) * _CHUNK_SLOTS
+
+    def shards_owed(self, stream: int, begin: int, end: int) -> Iterator[npt.NDArray[np.int32]]:
+        """The shards of the records that the stream owes at places from `begin` up to `end`, in parts."""
+        for number in range(begin // _CHUNK_SLOTS, -(-min(end, self.slots) // _CHUNK_SLOTS)):
+            chunk = self.chunk(number)
+            first, after = np.searchsorted(chunk.owed[stream], (begin, end))
+            yield chunk.shards[chunk.owed[stream][first:after] - number * _CHUNK_SLOTS]
 
     def all_owed(self, stream: int, slot: int) -> Iterator[npt.NDArray[np.int64]]:
         """The places the stream owes from `slot` on, in parts."""

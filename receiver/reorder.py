@@ -134,6 +134,10 @@ class Reorder:
         """How many samples the rank gets in an epoch."""
         return self._epoch(epoch).slots
 
+    def places(self, epoch: int) -> EpochPlaces:
+        """What belongs where in an epoch."""
+        return self._epoch(epoch)
+
     def reassign(self, owners: npt.NDArray[np.int64], streams: Sequence[str] | None = None) -> None:
         """Other streams carry the shards from now on. Those whose part changes must be opened again where `reopen` says.
 
