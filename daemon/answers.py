@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from emlio import __version__
 from emlio.daemon.config import DaemonConfig
@@ -17,7 +18,7 @@ from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Fault, Welcome
 from emlio.wire.limits import MAX_LANES
 
-__all__ = ["Identity", "fault_of", "welcome_to"]
+__all__ = ["Identity", "fault_of", "not_let_go", "welcome_to"]
 
 _MISSING_NAMED = 16
 
@@ -68,3 +69,11 @@ def fault_of(stream: int, error: EmlioError) -> Fault:
             offset=error.offset,
         )
     return Fault(stream=stream, code="dataset" if isinstance(error, DatasetError) else "internal", text=str(error))
+
+
+def not_let_go(path: Path) -> DatasetError:
+    """What is told to a rank that keeps somebody waiting who wants to write to a shard."""
+    return DatasetError(
+        f"a shard must not change while it is served: another process waits to write to {path}, and this rank did not "
+        "take what was sent of it in time"
+    )

@@ -11,6 +11,8 @@ sessions and their heartbeats (emlio.session.daemon), carrying decisions out (em
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from emlio.wire.control import Hello
 
 __all__ = ["Admit", "Caller", "Claims", "Decision", "End", "Probe", "TurnAway"]
@@ -24,6 +26,8 @@ _GRACE_NS = 250_000_000
 """What the holder said just before it died may be read after the newcomer's hello, so nothing counts that soon after it."""
 
 _PROBES_A_TIMEOUT = 10
+
+Process = tuple[bytes, str, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +57,15 @@ class Caller:
         return self.key or self.address.encode()
 
     @property
-    def process(self) -> tuple[bytes, str, int]:
-        """Whose it is."""
-        return self.key, self.hello.host, self.hello.pid
+    def process(self) -> Process:
+        """The process that made it. Containers have the same host name and number again, so what the process drew counts too."""
+        drawn = self.hello.process
+        return self.key, self.hello.host, self.hello.pid, "" if drawn is UNSET else drawn
 
     @property
-    def loader(self) -> tuple[bytes, str, int, str]:
-        """Which one it is."""
-        return *self.process, self.hello.client
+    def loader(self) -> tuple[Process, str]:
+        """The loader, over whatever connection it calls."""
+        return self.process, self.hello.client
 
     def __str__(self) -> str:
         return f"{self.hello.host}:{self.hello.pid}" + (f" ({self.address})" if self.address else "")

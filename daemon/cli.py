@@ -87,7 +87,7 @@ def _allow_open_files() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; 0 after an orderly end, 2 when it could not start."""
+    """Run; 0 after an orderly end, 2 when it could not start or go on."""
     arguments = _parser().parse_args(argv)
     try:
         config = _configure(arguments)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from emlio.daemon.claims import Caller, End, Probe
+from emlio.daemon.claims import Caller, End, Probe, Process
 from emlio.session.terms import MadeLoader, Terms, clash, describe_difference
 
 __all__ = ["Agree", "Comparison", "Differ", "Verdict"]
@@ -70,7 +70,7 @@ class _Loader:
 class _Rank:
     """The loaders of the process that has a rank, in the order they came; and the same as they are compared."""
 
-    process: tuple[bytes, str, int]
+    process: Process
     loaders: list[_Loader] = field(default_factory=list[_Loader])
     made: tuple[MadeLoader, ...] = ()
 

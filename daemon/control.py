@@ -14,7 +14,7 @@ from pathlib import Path
 from emlio.allocator import give_back_freed_memory
 from emlio.clock import Clock
 from emlio.daemon.admission import Admission
-from emlio.daemon.answers import Identity, fault_of, welcome_to
+from emlio.daemon.answers import Identity, fault_of, not_let_go, welcome_to
 from emlio.daemon.arrivals import Arrivals
 from emlio.daemon.claims import Admit, Caller, Decision, End, Probe, TurnAway
 from emlio.daemon.client import Client
@@ -23,6 +23,7 @@ from emlio.daemon.complaints import Complaints
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.energy_desk import EnergyDesk
 from emlio.daemon.inspections import Inspections
+from emlio.daemon.last_resort import INTERNAL, guarded
 from emlio.daemon.library import Library
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.long_answers import LongAnswers
@@ -35,7 +36,7 @@ from emlio.daemon.streams import Streams
 from emlio.daemon.transport import ControlSocket, Network, Received, Sent, Waiter
 from emlio.daemon.turns import Turns
 from emlio.energy.run import boot_id
-from emlio.errors import DatasetError, RefusedError, RemoteProtocolError
+from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.slices import Borrower
 from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import (
@@ -139,7 +140,7 @@ class Control:
                 else:
                     waiter.wait(self._timeout_ms(), control=self._socket)
                 while self._calls:
-                    self._calls.popleft()()
+                    guarded(self._calls.popleft())
                 self._listen()
                 self._long_answers.turn()
                 now_ns = self._clock.monotonic_ns()
@@ -187,7 +188,8 @@ class Control:
         if not self._turns.begin(self._clock.monotonic_ns()):
             return
         while (received := self._socket.receive()) is not None:
-            self._on_message(received)
+            refuse = partial(self._refuse, received.connection, "internal", INTERNAL)
+            guarded(partial(self._on_message, received), refuse)
             if self._turns.over(self._clock.monotonic_ns()):
                 return
 
@@ -383,10 +385,7 @@ class Control:
 
     def _let_go(self, path: Path, borrowers: Collection[Borrower]) -> None:
         """Somebody waits to write to this file, and ranks do not take what was lent of it: end their streams."""
-        error = DatasetError(
-            f"a shard must not change while it is served: another process waits to write to {path}, and this rank did not "
-            "take what was sent of it in time"
-        )
+        error = not_let_go(path)
         for client in list(self._clients.values()):
             if client.stream is not None and any(client.stream is borrower for borrower in borrowers):
                 self._on_failure(StreamFailure(stream=client.stream, error=error))

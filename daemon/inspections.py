@@ -77,8 +77,15 @@ class Inspections:
 
     def _begin(self, served: ServedDataset, asked: list[Heard]) -> None:
         thread = Thread(target=lambda: self._run(served, look), name=f"emlio-look-{served.dataset.name}", daemon=True)
-        self._last[served] = look = _Look(began_ns=self._clock.monotonic_ns(), thread=thread, asked=asked)
-        thread.start()
+        look = _Look(began_ns=self._clock.monotonic_ns(), thread=thread, asked=asked)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread left
+            refused = EmlioError(f"the files of {served.dataset.name} cannot be looked at: {error}")
+            for heard in asked:
+                heard(refused)
+        else:
+            self._last[served] = look
 
     def _run(self, served: ServedDataset, look: _Look) -> None:
         error: EmlioError | None = None

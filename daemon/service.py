@@ -23,7 +23,7 @@ from emlio.daemon.gate import Gate
 from emlio.daemon.library import Library
 from emlio.daemon.permissions import find_keys
 from emlio.daemon.transport import Network
-from emlio.errors import ConfigError
+from emlio.errors import ConfigError, EmlioError
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.units import format_size
 
@@ -42,6 +42,9 @@ class Daemon:
     """A daemon in this process. Opening it opens datasets and ports; `close` frees everything.
 
     Use it with `with`; `serve` runs one until a signal comes.
+
+    Attributes:
+        error: why it ended though nobody told it to.
     """
 
     def __init__(
@@ -95,12 +98,16 @@ class Daemon:
             undo.callback(self._doorkeeper.close)
             self._control = Control(config, self._library, permissions, self._network, clock)
             undo.pop_all()
+        self.error: EmlioError | None = None
         self._when_ended: list[Callable[[], None]] = []
         self._thread = Thread(target=self._run, name="emlio-control", daemon=True)
 
     def _run(self) -> None:
         try:
             self._control.run()
+        except Exception as error:  # whoever serves until it has ended must know that it did not end in order
+            _LOG.exception("the control thread failed")
+            self.error = EmlioError(f"internal error, which ended the daemon: {error!r}")
         finally:
             for action in self._when_ended:
                 action()
@@ -170,6 +177,8 @@ def serve(config: DaemonConfig, *, progress: bool = False) -> None:
     with _Signals(daemon) as signals, daemon:
         _LOG.info("serving at %s", daemon.endpoint)
         signals.wait()
+    if daemon.error is not None:
+        raise daemon.error
     _LOG.info("ended")
 
 

@@ -15,6 +15,7 @@ import zmq
 
 from emlio.daemon.config import Endpoint, PortRange
 from emlio.daemon.connection_names import draw_connection_names
+from emlio.daemon.descriptors import Descriptors
 from emlio.daemon.gate import CONTROL_DOOR, Gate, Guest, Knock, Verdict
 from emlio.daemon.limits import MOST_ANSWERS, MOST_LANES, MOST_QUEUED_MESSAGES, UNREAD_MS
 from emlio.errors import TransportError
@@ -119,10 +120,11 @@ class Doorbell:
             return None
         _, self._request, door, address, _, mechanism, *credentials = frames
         knock = Knock(door=door.decode("ascii", "replace"), address=address.decode("ascii", "replace"))
-        if mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == _CURVE_KEY_BYTES:
-            return replace(knock, key=credentials[0])
-        if mechanism == b"PLAIN" and len(credentials) == 2:
-            return replace(knock, token=credentials[1])
+        match mechanism, credentials:
+            case b"CURVE", [key] if len(key) == _CURVE_KEY_BYTES:
+                return replace(knock, key=key)
+            case b"PLAIN", [_, token]:
+                return replace(knock, token=token)
         return knock
 
     def answer(self, verdict: Verdict) -> None:
@@ -175,9 +177,10 @@ class Sent:
 class ControlSocket:
     """The bound ROUTER socket. Used by one thread only."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]", endpoint: Endpoint) -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", endpoint: Endpoint, *, asks_keys: bool) -> None:
         self.socket = socket
         self.endpoint = endpoint
+        self._asks_keys = asks_keys  # otherwise the user's name is what the peer says, and not the gate
 
     def receive(self) -> Received | None:
         """A message, or None when nothing is waiting.
@@ -192,7 +195,7 @@ class ControlSocket:
             connection=identity.bytes,
             data=frames[0].bytes if len(frames) == 1 else b"",
             address=_told(identity, "Peer-Address"),
-            key=bytes.fromhex(_told(identity, "User-Id")),
+            key=bytes.fromhex(_told(identity, "User-Id")) if self._asks_keys else b"",
         )
 
     def send(self, identity: bytes, data: bytes) -> Sent:
@@ -255,7 +258,7 @@ class Network:
         self._context = zmq.Context(io_threads=2)
         self._gate = gate
         self._pair = pair
-        self._doors = itertools.count(1)
+        self._doors, self._descriptors = itertools.count(1), Descriptors()
         # libzmq's own limit is 1,023 sockets, fewer than 64 ranks with 16 lanes each have.
         self._context.set(zmq.MAX_SOCKETS, min(MOST_LANES + _OTHER_SOCKETS, int(self._context.get(zmq.SOCKET_LIMIT))))
         self._bind = bind
@@ -275,7 +278,7 @@ class Network:
         if self._pair is not None:
             self._ask_for_keys(socket, CONTROL_DOOR, self._pair)
         port = self._bind_one(socket, [self._bind.port])
-        return ControlSocket(socket, Endpoint(host=self._bind.host, port=port))
+        return ControlSocket(socket, Endpoint(host=self._bind.host, port=port), asks_keys=self._pair is not None)
 
     def doorbell(self) -> Doorbell:
         """Where libzmq asks about those who knock; before anything else is bound."""
@@ -286,6 +289,7 @@ class Network:
 
     def lane(self, high_water_mark: int, guest: Guest) -> Lane | None:
         """Bind a lane on the next free data port, for this rank alone; None where no port of the range is free."""
+        self._descriptors.take_lane()
         door = f"lane {next(self._doors)}"
         self._gate.expect(door, guest)
         try:
@@ -341,8 +345,7 @@ class Network:
 
     @staticmethod
     def _ask_for_keys(socket: "zmq.Socket[bytes]", door: str, pair: KeyPair) -> None:
-        socket.setsockopt(zmq.CURVE_SERVER, 1)
-        socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.z85)
+        socket.curve_server, socket.curve_secretkey = 1, pair.secret.z85
         _ask_at(socket, door)
 
     def _common(self, socket: "zmq.Socket[bytes]") -> None:
@@ -393,5 +396,5 @@ def _told(frame: zmq.Frame, what: str) -> str:
     """What libzmq knows of the connection a message came by; "" where that is nothing."""
     try:
         return str(frame.get(what))
-    except zmq.ZMQError:
+    except (zmq.ZMQError, UnicodeDecodeError):
         return ""

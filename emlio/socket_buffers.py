@@ -3,6 +3,8 @@
 Covers: this host's settings. Does not cover: how many connections follow from them (emlio.receiver.lanes).
 """
 
+from functools import cache
+
 from emlio.errors import ConfigError
 
 __all__ = ["receive_buffer_bytes", "send_buffer_bytes"]
@@ -18,6 +20,7 @@ def send_buffer_bytes() -> int:
     return _most_bytes("tcp_wmem")
 
 
+@cache  # a daemon must be able to tell even when it has no file left to open
 def _most_bytes(setting: str) -> int:
     try:
         with open(f"/proc/sys/net/ipv4/{setting}", encoding="ascii") as file:

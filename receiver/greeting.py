@@ -4,6 +4,7 @@ Covers: the message. Does not cover: when it is said (emlio.receiver.crew), what
 """
 
 import os
+import secrets
 import socket
 
 from msgspec import UNSET
@@ -14,6 +15,9 @@ from emlio.receiver.config import LoaderConfig
 from emlio.wire.control import Hello
 
 __all__ = ["greeting"]
+
+_drawn: dict[int, str] = {}
+"""What each process drew for itself, by its number: a fork has another one."""
 
 
 def greeting(config: LoaderConfig, client: str, peer: Peer) -> Hello:
@@ -29,4 +33,5 @@ def greeting(config: LoaderConfig, client: str, peer: Peer) -> Hello:
         software=__version__,
         protections=config.trust.protections(peer),
         ordinal=UNSET if config.ordinal is None else config.ordinal,
+        process=_drawn.setdefault(os.getpid(), secrets.token_hex(16)),
     )

@@ -107,6 +107,7 @@ class Hello(_Message, frozen=True, kw_only=True):
     software: Name
     protections: Protections = ("clear",)
     ordinal: Count | msgspec.UnsetType = msgspec.UNSET  # loaders this process made before for the dataset and rank
+    process: Name | msgspec.UnsetType = msgspec.UNSET  # drawn by it: in containers several have one host name and pid
 
 
 class Welcome(_Message, frozen=True, kw_only=True):

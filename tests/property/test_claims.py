@@ -167,4 +167,6 @@ def test_a_process_that_is_heard_often_enough_is_never_put_out(acts: list[tuple[
                 shell.act("speak", mine)
         else:
             shell.act(kind, what)
-        assert {caller.process for caller in shell.sessions.values() if caller.hello.rank == rank} == {(b"", "h", 9)}
+        assert {caller.process for caller in shell.sessions.values() if caller.hello.rank == rank} == {
+            (b"", "h", 9, "")
+        }

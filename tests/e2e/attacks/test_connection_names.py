@@ -1,15 +1,17 @@
-"""One who gives his connection a name that libzmq is about to give to the next connection.
+"""One who gives himself a name: of a connection that libzmq is about to make, or of a user.
 
-Covers: the first names that libzmq gives where its random numbers were never seeded. Does not cover: names that cannot be known
-before (docs/adr/0016).
+Covers: the first names that libzmq gives where its random numbers were never seeded; the user's name of one who shows no key.
+Does not cover: names that cannot be known before (docs/adr/0016).
 """
 
 import ctypes
 from pathlib import Path
 
+import pytest
 import zmq
 
 from emlio import EmlioLoader
+from emlio.testing.attackers import Stranger, frame, greeting
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess
 
@@ -44,3 +46,23 @@ def test_a_name_that_the_next_connection_would_get_does_not_end_the_daemon(tmp_p
             for squatter in squatters:
                 squatter.close()
         assert daemon.running, daemon.log
+
+
+@pytest.mark.parametrize("user", [b"zz", b"\xff\xfe", b"6b6579"])
+def test_a_stranger_who_names_himself_does_not_end_a_daemon_that_asks_for_no_keys(tmp_path: Path, user: bytes) -> None:
+    def named(name: bytes, value: bytes) -> bytes:
+        return bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+
+    make_dataset(tmp_path / "data", records=20, shards=2)
+    with DaemonProcess({"data": tmp_path / "data"}, folder=tmp_path) as daemon:
+        stranger = Stranger(daemon.endpoint.removeprefix("tcp://"))
+        stranger.say(greeting(b"NULL"))
+        told = named(b"Socket-Type", b"DEALER") + named(b"Identity", b"") + named(b"User-Id", user)
+        stranger.say(frame(b"\x05READY" + told, command=True))
+        stranger.listen(0.3)
+        stranger.say(frame(b"hello"))
+        daemon.wait_for_log("was not understood")
+        with EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="5s") as loader:
+            assert sum(len(batch["record"]) for batch in loader) == 20
+        assert daemon.running, daemon.log
+        stranger.close()
