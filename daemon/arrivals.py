@@ -1,14 +1,17 @@
 """Loaders that said hello, until the files of their dataset are checked.
 
-Covers: waiting loaders and their number. A loader that calls again, over another connection, has given up the one before:
-its hello is dropped. Used by the control thread. Does not cover: what may be had (emlio.daemon.admission), checking
-(emlio.daemon.inspections), those who wait for a rank (emlio.daemon.claims).
+Covers: waiting loaders and their number, the log of those that are refused. A loader that calls again, over another connection,
+has given up the one before: its hello is dropped. Used by the control thread. Does not cover: what may be had
+(emlio.daemon.admission), checking (emlio.daemon.inspections), those who wait for a rank (emlio.daemon.claims).
 """
 
+import logging
 from collections.abc import Callable
 
+from emlio.clock import Clock
 from emlio.daemon.admission import Admission
 from emlio.daemon.claims import Caller
+from emlio.daemon.complaints import Complaints
 from emlio.daemon.inspections import Inspections
 from emlio.daemon.limits import MOST_SESSIONS
 from emlio.errors import EmlioError, RefusedError
@@ -16,6 +19,7 @@ from emlio.wire.control import Refused, Reserve
 
 __all__ = ["Arrivals"]
 
+_LOG = logging.getLogger("emlio.daemon")
 _LEAVING = "this daemon is shutting down"
 _Place = tuple[object, ...]
 
@@ -33,6 +37,7 @@ class Arrivals:
         inspections: Inspections,
         refuse: Callable[[bytes, Refused], object],
         let_in: Callable[[Caller, Reserve | None], None],
+        clock: Clock,
         *,
         most: int = MOST_SESSIONS,
     ) -> None:
@@ -43,6 +48,7 @@ class Arrivals:
             inspections: of the datasets' files.
             refuse: tells the one at a connection why it cannot have it.
             let_in: is given those who may have it, with files that are as they were indexed, and the lanes they asked for.
+            clock: for the log, which says each reason once a minute.
             most: may wait.
         """
         self.draining = False
@@ -50,7 +56,9 @@ class Arrivals:
         self._inspections = inspections
         self._refuse = refuse
         self._let_in = let_in
+        self._clock = clock
         self._most = most
+        self._complaints = Complaints(_LOG)
         self._callers: dict[bytes, Caller] = {}
         self._connections: dict[_Place, bytes] = {}
         self._reserves: dict[bytes, Reserve] = {}
@@ -67,13 +75,13 @@ class Arrivals:
         try:
             served = self._admission.judge(caller).served
         except RefusedError as error:
-            self._refuse(caller.connection, Refused(code=error.code, text=str(error)))
+            self._turn_down(caller, error.code, str(error))
             return
         if self._take_place(caller):
             self._inspections.ask(served, lambda error: self._looked(caller, error))
         else:
             text = f"{self._most} wait for a look at the files of their datasets, there is no room for more: call again later"
-            self._refuse(caller.connection, Refused(code="no-session", text=text))
+            self._turn_down(caller, "no-session", text)
 
     def reserve(self, connection: bytes, reserve: Reserve) -> None:
         """Keep a request for lanes that came right behind a hello, until its loader is let in. The first one counts."""
@@ -105,9 +113,14 @@ class Arrivals:
         if self.draining:
             self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
         elif error is not None:
-            self._refuse(caller.connection, Refused(code="dataset-changed", text=str(error)))
+            self._turn_down(caller, "dataset-changed", str(error))
         else:
             self._let_in(caller, reserve)
+
+    def _turn_down(self, caller: Caller, code: str, text: str) -> None:
+        complaint = f"rank {caller.hello.rank} at {caller} is refused: {text}"
+        self._complaints.add(complaint, self._clock.monotonic_ns(), reason=text)
+        self._refuse(caller.connection, Refused(code=code, text=text))
 
 
 def _place(caller: Caller) -> _Place:

@@ -1,13 +1,20 @@
-"""Complaints in the log about peers that nobody knows, not more than one a second.
+"""Complaints in the log about peers, not more than one a second.
 
-Covers: counting those left out. Does not cover: what is complained of.
+Covers: counting those left out, saying the same reason once a minute. Does not cover: what is complained of.
 """
 
 import logging
+from collections import OrderedDict
 
 __all__ = ["Complaints"]
 
 _EVERY_NS = 1_000_000_000
+
+_SAME_EVERY_NS = 60_000_000_000
+"""Ranks that are refused call again every few seconds, all of a job for the same reason."""
+
+_MOST_REASONS = 256
+"""Reasons remembered: peers choose a part of their text."""
 
 
 class Complaints:
@@ -17,12 +24,26 @@ class Complaints:
         self._log = log
         self._left_out = 0
         self._last_ns: int | None = None
+        self._said_ns: OrderedDict[str, int] = OrderedDict()
 
-    def add(self, text: str, now_ns: int) -> None:
-        """Say it, or count it."""
-        if self._last_ns is not None and now_ns - self._last_ns < _EVERY_NS:
+    def add(self, text: str, now_ns: int, *, reason: str | None = None) -> None:
+        """Log a text, or count it.
+
+        Args:
+            text: what is wrong, and with which peer.
+            now_ns: the time.
+            reason: what many such texts have in common; of those one a minute is logged.
+        """
+        said_ns = self._said_ns.get(reason) if reason is not None else None
+        is_old = said_ns is not None and now_ns - said_ns < _SAME_EVERY_NS
+        if is_old or (self._last_ns is not None and now_ns - self._last_ns < _EVERY_NS):
             self._left_out += 1
             return
         more = f" ({self._left_out} more since the last such line)" if self._left_out else ""
         self._left_out, self._last_ns = 0, now_ns
+        if reason is not None:
+            self._said_ns.pop(reason, None)
+            self._said_ns[reason] = now_ns
+            while len(self._said_ns) > _MOST_REASONS:
+                self._said_ns.popitem(last=False)
         self._log.warning("%s%s", text, more)

@@ -100,7 +100,7 @@ class Control:
         library.when_stuck(lambda path, borrowers: self.call(lambda: self._let_go(path, borrowers)))
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._let_in)
+        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._let_in, clock)
         self._orders = Orders(library, self._inspections, self._streams, self.call, self._carry_out, self._compare)
         self._reports = Reports(self._streams, clock)
         self._long_answers = LongAnswers(self._send_to)
@@ -318,7 +318,7 @@ class Control:
         try:
             admitted = self._admission.enter(caller)
         except RefusedError as error:
-            self._send(identity, Refused(code=error.code, text=str(error)))
+            self._decide([TurnAway(caller=caller, code=error.code, text=str(error))])
             self._leave(identity)
             return
         served, protection = admitted.served, admitted.protection

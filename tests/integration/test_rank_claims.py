@@ -127,6 +127,19 @@ def test_of_two_living_processes_the_second_is_refused_with_both_addresses(proce
     assert first.is_answered(session), "the first goes on"
 
 
+def test_the_log_says_which_dataset_was_asked_for_that_is_not_here(
+    process: Callable[..., Process], caplog: pytest.LogCaptureFixture
+) -> None:
+    for rank in (0, 1):
+        stranger = process(rank=rank, pid=rank, dataset="y")
+        stranger.say_hello()
+        refused = stranger.hear()
+        assert isinstance(refused, Refused)
+        assert refused.code == "unknown-dataset"
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ["rank 0 at gpu1:0 (127.0.0.1) is refused: there is no dataset 'y' here; there is: x"]
+
+
 def test_a_process_that_fell_silent_loses_the_rank_to_the_one_that_waits(process: Callable[..., Process]) -> None:
     first = process(pid=11)
     second = process(pid=22)

@@ -146,6 +146,7 @@ def _arrivals(asked: _Asked, let_in: list[bytes], refused: list[str], most: int 
         asked.inspections,
         lambda _, message: refused.append(cast(Refused, message).code),
         lambda caller, reserve: let_in.append(caller.connection + (b"" if reserve is None else b"%d" % reserve.lanes)),
+        asked.clock,
         most=most,
     )
 
@@ -163,6 +164,30 @@ def test_a_loader_that_calls_again_is_let_in_once_and_who_has_gone_not_at_all() 
     asked.finish()
     assert (let_in, refused) == ([b"37"], []), "the lanes it asked for meanwhile are handed on"
     assert not arrivals.waits(b"3")
+    asked.inspections.close()
+
+
+def test_the_log_says_why_loaders_are_refused_once_a_minute_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    asked = _Asked()
+    let_in, refused = list[bytes](), list[str]()
+    arrivals = _arrivals(asked, let_in, refused)
+
+    def hear(reason: str, clients: int) -> list[str]:
+        caplog.clear()
+        for client in range(clients):
+            arrivals.greet(_caller(b"%d" % client, f"c{client}"))
+        asked.files.error = DatasetError(reason)
+        asked.finish()
+        asked.clock.advance(2 * _SECOND_NS)
+        assert {record.levelname for record in caplog.records} <= {"WARNING"}
+        return list(caplog.messages)
+
+    assert hear("the folder is gone", 3) == ["rank 0 at h:1 is refused: the folder is gone"]
+    assert hear("the folder is gone", 3) == []
+    assert hear("changed", 1) == ["rank 0 at h:1 is refused: changed (5 more since the last such line)"]
+    asked.clock.advance(60 * _SECOND_NS)
+    assert hear("the folder is gone", 1) == ["rank 0 at h:1 is refused: the folder is gone"]
+    assert (len(refused), let_in) == (8, [])
     asked.inspections.close()
 
 
