@@ -4,6 +4,7 @@ Covers: opening, which finds, indexes and checks the shards, and noticing that a
 reading records (emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
 """
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from emlio.shards.tfrecord import Framing, scan
 
 __all__ = ["Dataset", "Shard", "open_dataset"]
 
+_LOG = logging.getLogger(__name__)
 _SCANS = 4
 """How often a shard is scanned at most, where its time of change moves meanwhile though nothing of it is written."""
 
@@ -204,16 +206,27 @@ def _open_shards(
         else:
             known[file] = _shard(path, status, kept.offsets, kept.digest, mapping)
 
+    refused: list[OSError] = []
+
     def scan_one(shard: _Unscanned, advance: Callable[[int], None]) -> Shard:
         now, framing = _scan_unchanged(folder, shard, advance)
         digest = content_digest(framing)
         made = _shard(shard.path, now, framing.offsets, digest, shard.mapping)
-        store.save(made.name, made.offsets, now, digest=digest)
+        if (refusal := store.save(made.name, made.offsets, now, digest=digest)) is not None:
+            refused.append(refusal)
         return made
 
     total = sum(shard.status.st_size for shard in unknown)
     scanned = for_each_shard(unknown, scan_one, label=f"indexing {name}", total_bytes=total, progress=progress)
     known.update((shard.name, shard) for shard in scanned)
+    if refused:
+        _LOG.warning(
+            "dataset %s: the indexes of %d of %d shards cannot be kept and are built again at every start: %s",
+            name,
+            len(refused),
+            len(known),
+            refused[0],
+        )
     return tuple(known[file] for file in found.present)
 
 

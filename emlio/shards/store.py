@@ -10,7 +10,6 @@ may be missing, as after `emlio convert` or a copy: the mapping then says what t
 """
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,7 +30,6 @@ from emlio.shards.index import index_name, open_index, write_index
 
 __all__ = ["IndexStore", "KeptIndex", "default_cache_dir", "stamp_name"]
 
-_LOG = logging.getLogger(__name__)
 _STAMP_BYTES = 4096
 
 
@@ -136,11 +134,10 @@ class IndexStore:
                 return KeptIndex(offsets=offsets, digest=stamp.digest)
         return None
 
-    def save(self, shard: str, offsets: npt.NDArray[np.int64], status: os.stat_result, *, digest: str) -> bool:
-        """Keep an index and return whether that was possible.
-
-        Where it was not, the log says so and the shard is scanned again at the next opening.
-        """
+    def save(
+        self, shard: str, offsets: npt.NDArray[np.int64], status: os.stat_result, *, digest: str
+    ) -> OSError | None:
+        """Keep an index and return None, or what prevented it; then the shard is scanned again at the next opening."""
         stamp = _Stamp(
             size_bytes=status.st_size,
             mtime_ns=status.st_mtime_ns,
@@ -164,9 +161,8 @@ class IndexStore:
             except OSError as error:
                 refusal = error
             else:
-                return True
-        _LOG.warning("the index of %s cannot be kept and is built again at every start: %s", shard, refusal)
-        return False
+                return None
+        return refusal
 
     def _made_cache(self) -> Folder:
         """The cache's folder, which is made where it is not there."""
