@@ -21,6 +21,7 @@ from emlio.reading.open_set import HeldFile, HeldFiles, OpenSet
 from emlio.reading.room import Room, file_room, lease_room, mapping_room
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
+from emlio.shards.folder import absence
 from emlio.shards.mapped_file import map_file, unmap
 
 __all__ = ["OpenShards"]
@@ -131,9 +132,7 @@ class OpenShards:
         try:
             found = self.dataset.folder.stat(shard.name)
         except OSError as error:
-            raise DatasetError(
-                f"a shard must stay while it is served: {shard.path} is gone ({error.strerror})"
-            ) from error
+            raise DatasetError(f"a shard must stay while it is served: {shard.path} {absence(error)}") from error
         self._compare(number, found)
 
     def _compare(self, number: int, found: os.stat_result) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from emlio.errors import ClosedError, DatasetError
 from emlio.planner.catalog import ShardEntry
 from emlio.shards.discover import Discovery, discover, open_folder
-from emlio.shards.folder import Folder
+from emlio.shards.folder import AFTER_RESTART, Folder
 from emlio.shards.mapping import ShardMapping, content_digest
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.store import IndexStore
@@ -68,7 +68,8 @@ class Shard:
         digest = content_digest(scan(self.path, None, folder.opener))
         if digest != self.digest:
             raise DatasetError(
-                f"shard {self.path}: changed while it was served: its content had the digest {self.digest}, has {digest}"
+                f"shard {self.path}: changed while it was served: its content had the digest {self.digest}, has {digest}; "
+                f"{AFTER_RESTART}"
             )
 
     def check_unchanged(self, now: os.stat_result) -> None:
@@ -78,11 +79,13 @@ class Shard:
             DatasetError: it is another file, or has another size or time of change.
         """
         if now.st_ino != self.inode:
-            raise DatasetError(f"a shard must not change while it is served: {self.path} was replaced by another file")
+            raise DatasetError(
+                f"a shard must not change while it is served: {self.path} was replaced by another file; {AFTER_RESTART}"
+            )
         if now.st_size != self.size_bytes or now.st_mtime_ns != self.mtime_ns:
             raise DatasetError(
                 f"shard {self.path}: changed while it was served: had {self.size_bytes} bytes and time "
-                f"{self.mtime_ns} ns, has {now.st_size} bytes and time {now.st_mtime_ns} ns"
+                f"{self.mtime_ns} ns, has {now.st_size} bytes and time {now.st_mtime_ns} ns; {AFTER_RESTART}"
             )
 
 

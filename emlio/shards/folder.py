@@ -24,7 +24,9 @@ from emlio.errors import ClosedError, DatasetError
 from emlio.shards.atomic_file import write_atomically
 from emlio.shards.beneath import open_beneath
 
-__all__ = ["Folder", "Kind", "must_be_file"]
+__all__ = ["AFTER_RESTART", "Folder", "Kind", "absence", "must_be_file"]
+
+AFTER_RESTART = "what is there now is served after a restart of the daemon (with local=, of the loader)"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Not blocking: to open a FIFO would wait for a writer, and nobody promised that this name is a file.
@@ -192,12 +194,12 @@ class Folder:
             now = os.stat(self.path)
         except OSError as error:
             raise DatasetError(
-                f"a dataset's folder must stay while it is served: {self.path} is gone ({error.strerror})"
+                f"a dataset's folder must stay while it is served: {self.path} {absence(error)}"
             ) from error
         if not os.path.samestat(now, self._status):
             raise DatasetError(
-                f"a dataset's folder must stay while it is served: {self.path} leads to another folder than it did; what is "
-                "there now is served after a restart"
+                f"a dataset's folder must stay while it is served: {self.path} leads to another folder than it did; "
+                f"{AFTER_RESTART}"
             )
 
     def close(self) -> None:
@@ -225,6 +227,12 @@ class Folder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def absence(error: OSError) -> str:
+    """Return what became of something that was there: it is gone, or cannot be read any more."""
+    is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+    return f"{'is gone' if is_gone else 'cannot be read'} ({error.strerror or error})"
 
 
 def must_be_file(path: Path, status: os.stat_result) -> None:

@@ -151,8 +151,11 @@ def _link_outside(path: Path) -> None:
     ("change", "said"),
     [
         (_gone, r"must stay while it is served: .*00150.* is gone \(No such file or directory\)"),
-        (_replaced, "00150.* was replaced by another file"),
-        (_shortened, "00150.* changed while it was served"),
+        (_replaced, "00150.* was replaced by another file; what is there now is served after a restart of the daemon"),
+        (
+            _shortened,
+            "00150.* changed while it was served.*; what is there now is served after a restart of the daemon",
+        ),
         (_folder_instead, "00150.*(was replaced by another file|changed while it was served)"),
         (_fifo_instead, "00150.*(was replaced|changed while it was served|must be a regular file, is a FIFO)"),
         (_link_outside, "00150.*must stay below it"),

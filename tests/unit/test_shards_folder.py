@@ -15,7 +15,7 @@ from emlio.errors import ClosedError, DatasetError
 from emlio.reading.files import OpenShards
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.discover import open_folder
-from emlio.shards.folder import Folder
+from emlio.shards.folder import Folder, absence
 from emlio.shards.index import index_name
 from emlio.shards.mapping import mapping_name
 from emlio.shards.store import stamp_name
@@ -227,6 +227,20 @@ def test_a_renamed_folder_is_read_as_it_was_and_no_longer_offered(data: Path) ->
         data.with_name("renamed").rename(data)
         shards.check_paths()
         shards.check(np.arange(3), 10**18)
+
+
+def test_what_cannot_be_read_any_more_is_not_called_gone(data: Path) -> None:
+    assert absence(PermissionError(13, "Permission denied")) == "cannot be read (Permission denied)"
+    assert absence(FileNotFoundError(2, "No such file or directory")) == "is gone (No such file or directory)"
+    with serving(data) as (_, shards):
+        (data / NAME).unlink()
+        (data / NAME).symlink_to(NAME)
+        with pytest.raises(DatasetError, match=rf"{NAME} cannot be read \(Too many levels"):
+            shards.check_paths()
+        data.rename(data.with_name("renamed"))
+        data.symlink_to(data)
+        with pytest.raises(DatasetError, match=rf"{data} cannot be read \(Too many levels"):
+            shards.check_paths()
 
 
 @pytest.mark.parametrize("by", ["folder", "link"])
