@@ -4,6 +4,7 @@ Covers: finding a dataset by name, judging a rank's plan, translating a catalog'
 records begin. Does not cover: the conversation (emlio.daemon.control), reading.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from emlio.daemon.findings import findings
 from emlio.errors import ConfigError, DatasetError, PlanError, RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
@@ -24,6 +26,8 @@ from emlio.wire.control import PlanOffer, ShardRow, ShardsReply, SizesReply, enc
 from emlio.wire.limits import RECORDS_PER_SIZES
 
 __all__ = ["Library", "ServedDataset"]
+
+_LOG = logging.getLogger("emlio.daemon")
 
 _CATALOGS_KEPT = 16
 """Catalogs of datasets spread over several daemons; each is sent once and then known for the other ranks."""
@@ -102,6 +106,8 @@ class Library:
     """All datasets by name. Used by the control thread; owns the open files."""
 
     def __init__(self, datasets: Sequence[Dataset], writer_patience_s: float | None = None) -> None:
+        for finding in (finding for dataset in datasets for finding in findings(dataset)):
+            _LOG.warning("%s", finding)
         self._leases = Leases(writer_patience_s)
         try:
             self._served = {dataset.name: ServedDataset(dataset, self._leases) for dataset in datasets}

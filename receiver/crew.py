@@ -18,6 +18,7 @@ from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.receiver.agreement import Agreement, Holding
 from emlio.receiver.config import LoaderConfig
+from emlio.receiver.copies import doubled_copies
 from emlio.receiver.flow import Flow
 from emlio.receiver.greeting import greeting
 from emlio.receiver.loss_words import farewell, what_follows
@@ -162,6 +163,8 @@ class Crew:
         if agreement is None:
             return
         self.flow.settle(agreement)
+        for warning in doubled_copies(agreement.holdings):
+            _LOG.warning("%s", warning)
         for source in self.sources:
             if source.machine.state is RankState.LISTED:
                 self._offer(source, agreement)

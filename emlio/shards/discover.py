@@ -13,7 +13,7 @@ from emlio.errors import DatasetError
 from emlio.shards.folder import Folder, Kind, must_be_file
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 
-__all__ = ["Discovery", "discover", "numbered_family", "numbered_shard", "open_folder"]
+__all__ = ["Discovery", "discover", "numbered_family", "numbered_shard", "open_folder", "rival_families"]
 
 _EXTENSION = re.compile(r"\.(?:tfrecords?|tfrec|tfr)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzip|zlib|zst)$", re.IGNORECASE)
@@ -101,6 +101,23 @@ def numbered_family(name: str) -> str | None:
     if match is None or numbered_shard(name) is None:
         return None
     return f"{match['stem']}-*-of-{match['count']}{match['extension']}"
+
+
+def rival_families(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Families of these names that differ in nothing but their number of shards, as two copies of one dataset do.
+
+    ("train-*-of-00016.tfrecord", "train-*-of-00017.tfrecord") is one item; both its parts and the items are sorted.
+    """
+    counts: dict[tuple[str, str], set[str]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is not None and numbered_shard(name) is not None:
+            counts.setdefault((match["stem"], match["extension"]), set()).add(match["count"])
+    return [
+        tuple(f"{stem}-*-of-{count}{extension}" for count in sorted(found))
+        for (stem, extension), found in sorted(counts.items())
+        if len(found) > 1
+    ]
 
 
 def _unreadable(directory: Path, error: OSError) -> DatasetError:

@@ -165,6 +165,13 @@ class Folder:
             return False
         return True
 
+    def link_target(self, name: str) -> str | None:
+        """What the link of that name says, wherever that leads; None where there is no link."""
+        try:
+            return os.readlink(name, dir_fd=self.descriptor)
+        except OSError:
+            return None
+
     def write(self, name: str, parts: Iterable[Buffer]) -> None:
         """Write a file, whole or not at all; a link of that name is replaced, not followed.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.discover import Discovery, discover, numbered_shard, open_folder
+from emlio.shards.discover import Discovery, discover, numbered_shard, open_folder, rival_families
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
 from emlio.testing.datasets import make_dataset
 
@@ -104,6 +104,22 @@ def test_a_name_tells_its_place() -> None:
     assert numbered_shard("t-00002-of-00004.tfrecord") == (2, 4)
     assert numbered_shard("t-00004-of-00004.tfrecord") is None
     assert numbered_shard("t.tfrecord") is None
+
+
+@pytest.mark.parametrize(
+    ("names", "rivals"),
+    [
+        (["t-00000-of-00002.tfrecord", "t-00001-of-00002.tfrecord", "plain.tfrecord"], []),
+        (["t-00000-of-00002.tfrecord", "v-00000-of-00003.tfrecord", "t-00000-of-00003"], []),
+        (["t-00000-of-00002.tfrecord", "t-00005-of-00003.tfrecord"], []),
+        (
+            ["t-00000-of-00017.tfrecord", "v-00000-of-00002", "t-00003-of-00016.tfrecord", "v-00000-of-00001"],
+            [("t-*-of-00016.tfrecord", "t-*-of-00017.tfrecord"), ("v-*-of-00001", "v-*-of-00002")],
+        ),
+    ],
+)
+def test_families_that_differ_in_their_number_alone_are_rivals(names: list[str], rivals: list[tuple[str, ...]]) -> None:
+    assert rival_families(names) == rivals
 
 
 def test_no_directory_and_no_shard_are_different_errors(tmp_path: Path) -> None:
