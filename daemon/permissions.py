@@ -80,18 +80,23 @@ def find_keys(config: DaemonConfig, environment: Mapping[str, str]) -> tuple[Key
     """The daemon's keys, and who may come in.
 
     Raises:
-        ConfigError: clients are to be asked for keys, and there are none here.
+        ConfigError: clients are to be asked for keys, and there are none here, or none that can be used.
     """
     if not config.asks_for_keys:
         return None, Permissions(None)
     folder = KeyFolder(config.keys if config.keys is not None else default_key_folder(environment))
-    try:
+    why = f"{config.bind} can be reached from other machines, so clients must show keys, and this host"
+    if config.keys is not None:
         pair = folder.pair()
-    except ConfigError as error:
-        if config.keys is not None:
-            raise
-        raise ConfigError(
-            f"{config.bind} can be reached from other machines, so clients must show keys, and this host has none: {error} "
-            "Or bind to 127.0.0.1, or say --insecure if everyone on that network may read the data"
-        ) from error
+    else:
+        try:
+            found = folder.find_pair()
+        except ConfigError as error:
+            raise ConfigError(f"{why}'s keys cannot be used: {error}") from error
+        if found is None:
+            raise ConfigError(
+                f"{why} has none: {folder.secret_path} does not exist. Make keys with {folder.how_to_make}, or bind to "
+                "127.0.0.1, or say --insecure if everyone on that network may read the data"
+            )
+        pair = found
     return pair, Permissions(AllowFolder(folder.clients_path))

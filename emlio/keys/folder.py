@@ -10,6 +10,7 @@ Covers: where the folder is, reading and changing what is in it. Does not cover:
 """
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -82,7 +83,7 @@ class KeyFolder:
             if os.path.lexists(self.public_path):
                 raise ConfigError(
                     f"{self.public_path}: is there without its secret key, {self.secret_path}. "
-                    "Bring that back, or remove the public key and make a new pair: emlio keygen"
+                    f"Bring that back, or remove the public key and make a new pair: {self.how_to_make}"
                 )
             pair = KeyPair.make()
             text = f"# The secret key of {name}: nobody else may read it, and it never leaves this host.\n"
@@ -94,19 +95,35 @@ class KeyFolder:
     def _put_public(self, key: PublicKey, name: str) -> None:
         put_file(self.public_path, f"# The public key of {name}: it may be given to anybody.\n{key}\n".encode(), 0o644)
 
+    @property
+    def how_to_make(self) -> str:
+        """The command that makes keys in this folder."""
+        return f"emlio keygen --folder {shlex.quote(str(self.path))}"
+
     def pair(self) -> KeyPair:
         """This host's pair.
 
         Raises:
             ConfigError: there is none, or its files cannot be believed.
         """
+        pair = self.find_pair()
+        if pair is None:
+            raise ConfigError(
+                f"{self.secret_path}: there must be a key of this host, is none. Make one: {self.how_to_make}"
+            )
+        return pair
+
+    def find_pair(self) -> KeyPair | None:
+        """This host's pair; None where it has none.
+
+        Raises:
+            ConfigError: its files cannot be believed.
+        """
         try:
             check_folder(self.path)
             data = read_file(self.secret_path, secret=True)
-        except FileNotFoundError as error:
-            raise ConfigError(
-                f"{self.secret_path}: there must be a key of this host, is none. Make one: emlio keygen"
-            ) from error
+        except FileNotFoundError:
+            return None
         pair = KeyPair.of(_only_key(data, str(self.secret_path), SecretKey.parse))
         try:
             written = _only_key(read_file(self.public_path), str(self.public_path), PublicKey.parse)
@@ -115,7 +132,7 @@ class KeyFolder:
         if written != pair.public:
             raise ConfigError(
                 f"{self.public_path}: must hold the public part of secret.key, {pair.public.fingerprint}, holds "
-                f"{written.fingerprint}. If secret.key is the right one, remove public.key and type: emlio keygen"
+                f"{written.fingerprint}. If secret.key is the right one, remove public.key and type: {self.how_to_make}"
             )
         return pair
 

@@ -111,7 +111,7 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
             raise ConfigError(
                 f"{path}: nobody but its owner may read a secret key, its mode is {found.st_mode & 0o777:04o}. "
                 f"Type: chmod 600 {shlex.quote(str(path))}. If others may have read it, remove it and make a new one with: "
-                "emlio keygen"
+                f"emlio keygen --folder {shlex.quote(str(path.parent))}"
             )
         check_writers(path, found)
         return _read_all(fd)

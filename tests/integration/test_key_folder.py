@@ -121,7 +121,8 @@ def test_the_public_key_of_another_pair_is_noticed(made: KeyFolder) -> None:
 
 
 def test_without_a_pair_it_says_how_to_make_one(folder: KeyFolder) -> None:
-    assert refusal(folder.pair).endswith("there must be a key of this host, is none. Make one: emlio keygen")
+    made_by = f"emlio keygen --folder {folder.path}"
+    assert refusal(folder.pair).endswith(f"there must be a key of this host, is none. Make one: {made_by}")
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o601, 0o666])

@@ -1,5 +1,6 @@
 """What a daemon is told is checked before it opens anything."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,70 @@ def test_an_address_others_can_reach_needs_keys_or_permission(host: str, tmp_pat
     assert not _config(bind=Endpoint(host=host, port=5555), insecure=True).asks_for_keys
     with pytest.raises(ConfigError, match="--keys and --insecure exclude each other"):
         _config(bind=Endpoint(host=host, port=5555), insecure=True, keys=tmp_path)
+
+
+def test_a_daemon_without_keys_is_told_how_to_make_them_or_to_do_without(tmp_path: Path) -> None:
+    folder = tmp_path / "my keys"
+    made_by = f"emlio keygen --folder '{folder}'"
+    with pytest.raises(ConfigError) as refused:
+        find_keys(_config(bind=Endpoint(host="0.0.0.0", port=5555)), {"EMLIO_HOME": str(folder)})
+    assert f"has none: {folder / 'secret.key'} does not exist. Make keys with {made_by}, or bind" in str(refused.value)
+    assert "--insecure" in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        find_keys(_config(keys=folder), {})
+    assert str(refused.value).endswith(f"Make one: {made_by}")
+
+
+def _open_to_all(folder: KeyFolder) -> None:
+    folder.secret_path.chmod(0o644)
+
+
+def _link(folder: KeyFolder) -> None:
+    folder.secret_path.rename(folder.path / "other")
+    folder.secret_path.symlink_to("other")
+
+
+def _dangling_link(folder: KeyFolder) -> None:
+    folder.secret_path.unlink()
+    folder.secret_path.symlink_to("gone")
+
+
+def _garbage(folder: KeyFolder) -> None:
+    folder.secret_path.write_text("garbage\n", encoding="utf-8")
+
+
+def _another_pair(folder: KeyFolder) -> None:
+    other = KeyFolder(folder.path / "other")
+    other.make("other")
+    other.public_path.replace(folder.public_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            _open_to_all,
+            r"secret key, its mode is 0644\. Type: chmod 600 \S+/keys/secret\.key\. .* keygen --folder \S+/keys$",
+        ),
+        (_link, "must be a file of its own, is a link; put the file itself there$"),
+        (_dangling_link, "must be a file of its own, is a link; put the file itself there$"),
+        (_garbage, "secret.key"),
+        (_another_pair, r"remove public\.key and type: emlio keygen --folder \S+/keys$"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_not_called_missing(
+    spoil: Callable[[KeyFolder], None], said: str, tmp_path: Path
+) -> None:
+    folder = KeyFolder(tmp_path / "keys")
+    folder.make("store")
+    spoil(folder)
+    with pytest.raises(ConfigError, match=said) as refused:
+        find_keys(_config(bind=Endpoint(host="0.0.0.0", port=5555)), {"EMLIO_HOME": str(folder.path)})
+    assert f"and this host's keys cannot be used: {folder.path}" in str(refused.value)
+    assert "has none" not in str(refused.value)
+    assert "--insecure" not in str(refused.value)
+    with pytest.raises(ConfigError, match=said):
+        find_keys(_config(keys=folder.path), {})
 
 
 def test_a_daemon_with_keys_that_has_let_nobody_in_yet_is_told_what_to_type(tmp_path: Path) -> None:
