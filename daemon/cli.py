@@ -4,6 +4,7 @@ Covers: argv, environment and a TOML file into one `DaemonConfig`, exit codes. D
 """
 
 import argparse
+import logging
 import os
 import resource
 import sys
@@ -14,13 +15,16 @@ from typing import Any
 from emlio import __version__
 from emlio.allocator import keep_no_large_pieces
 from emlio.daemon.config import DaemonConfig, DatasetSource, parse_path
+from emlio.daemon.own_address import check_own_address
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
 from emlio.logs import set_up_logging
-from emlio.settings import add_flags, read_settings, read_toml
+from emlio.settings import add_flags, ignored_variables, read_settings, read_toml
 
 __all__ = ["main"]
 
+_LOG = logging.getLogger("emlio.daemon")
+_VARIABLES_OF_LOADERS = ("KEY",)
 _EPILOG = """\
 example:
   emlio-daemon --data imagenet=/data/imagenet --bind tcp://127.0.0.1:5555
@@ -69,7 +73,7 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
             sources.append(DatasetSource(name=name, directory=parse_path(directory)))
         except ConfigError as error:
             raise ConfigError(f"{arguments.config} [datasets]: {error}") from error
-    return read_settings(
+    config = read_settings(
         DaemonConfig,
         flags=vars(arguments),
         environment=os.environ,
@@ -78,6 +82,15 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
         table_name=f"{arguments.config} [daemon]",
         others={"data": tuple(sources)},
     )
+    check_own_address(config.bind)
+    ignored = ignored_variables(
+        DaemonConfig, environment=os.environ, prefix="EMLIO_DAEMON_", foreign=_VARIABLES_OF_LOADERS
+    )
+    if ignored:
+        set_up_logging(config.log)  # the caller does it only once it has the configuration
+    for warning in ignored:
+        _LOG.warning("%s", warning)
+    return config
 
 
 def _allow_open_files() -> None:

@@ -1,19 +1,26 @@
 """Settings from three places into one frozen dataclass: flags before environment before a TOML file before defaults.
 
-Covers: declaring an option once (`option`), making flags of a dataclass, reading the values, saying where a bad one came from.
+Covers: declaring an option once (`option`), making flags of a dataclass, reading the values, saying where a bad one came from and
+which variables set nothing.
 Does not cover: what the values mean; a dataclass checks that when it is born.
 """
 
 import argparse
 import dataclasses
+import difflib
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
 
-__all__ = ["add_flags", "option", "read_settings", "read_toml"]
+__all__ = ["add_flags", "ignored_variables", "option", "read_settings", "read_toml"]
+
+_FROM_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?", re.ASCII)
+_FROM_KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")
+"""Kubernetes describes each service to every container in variables that begin with the service's name."""
 
 _Value = TypeVar("_Value")
 _Settings = TypeVar("_Settings")
@@ -97,3 +104,31 @@ def read_settings(
                 raise ConfigError(f"{place}: {error}") from error
             break
     return settings(**values)
+
+
+def ignored_variables(
+    settings: type, *, environment: Mapping[str, str], prefix: str, foreign: Collection[str] = ()
+) -> list[str]:
+    """A warning for each variable that begins with the prefix and sets nothing, with the setting that is spelled most like it.
+
+    Args:
+        settings: the dataclass.
+        environment: all variables.
+        prefix: of the variables of its options.
+        foreign: names behind the prefix that somebody else reads.
+    """
+    known = [field.name.upper() for field in _options(settings)]
+    others = {field.name.upper() for field in dataclasses.fields(settings)}.difference(known)
+    found: list[str] = []
+    for variable in sorted(environment):
+        name = variable.removeprefix(prefix)
+        if not variable.startswith(prefix) or name in known or name in foreign:
+            continue
+        if _FROM_KUBERNETES.fullmatch(name) or (name == "PORT" and _FROM_KUBERNETES_PORT.match(environment[variable])):
+            continue
+        if name in others:
+            advice = f"{name.lower()} can be given by a flag or in a configuration file only"
+        else:
+            advice = f"the nearest is {prefix}{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}"
+        found.append(f"environment variable {variable} is ignored: no setting is read from it; {advice}")
+    return found

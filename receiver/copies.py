@@ -1,7 +1,7 @@
 """Copies of one dataset that were cut into different numbers of shards, and are joined as if they were its parts.
 
-Covers: noticing them by the names of shards, and the warning. Pure. Does not cover: joining (emlio.receiver.agreement), one folder
-that holds both (emlio.daemon.findings).
+Covers: noticing them by the names of shards, and the warning. Pure. Does not cover: joining (emlio.receiver.agreement), one
+folder that holds both (emlio.daemon.findings).
 """
 
 from emlio.planner.owners import Holdings

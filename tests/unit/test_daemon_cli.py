@@ -111,6 +111,39 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert served == []
 
 
+@pytest.mark.parametrize("host", ["nohost.invalid", "198.51.100.7"])
+def test_a_host_that_is_not_this_machine_is_refused_before_anything_is_opened(
+    served: list[DaemonConfig], capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    assert cli.main(["--data", "x=/a", "--bind", f"tcp://{host}:5571", "--insecure"]) == 2
+    said = capsys.readouterr().err
+    assert f"must be an address, name or network interface of this machine, got tcp://{host}:5571: " in said
+    assert said.endswith(". tcp://*:5571 listens at all of them\n")
+    assert served == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "lo", "*", "0.0.0.0"])
+def test_hosts_that_are_this_machine_are_served(served: list[DaemonConfig], host: str) -> None:
+    assert cli.main(["--data", "x=/a", "--bind", f"tcp://{host}:0", "--insecure"]) == 0
+    assert served[0].bind.host == host
+
+
+def test_a_misspelled_variable_is_named_in_the_log(
+    served: list[DaemonConfig], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_DAEMON_MEMROY", "1GiB")
+    monkeypatch.setenv("EMLIO_DAEMON_KEY", "a loader's")
+    assert cli.main(["--data", "x=/a"]) == 0
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        (
+            "WARNING",
+            "environment variable EMLIO_DAEMON_MEMROY is ignored: no setting is read from it; "
+            "the nearest is EMLIO_DAEMON_MEMORY",
+        )
+    ]
+    assert len(served) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

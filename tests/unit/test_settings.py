@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.settings import add_flags, option, read_settings, read_toml
+from emlio.settings import add_flags, ignored_variables, option, read_settings, read_toml
 from emlio.units import parse_size
 
 
@@ -80,6 +80,33 @@ def test_a_key_nobody_knows_is_named_with_those_that_are_known() -> None:
 
 def test_other_variables_of_the_environment_are_nobodys_business() -> None:
     assert _read(environment={"EMLIO_TEST_OTHER": "x", "BUFFER_SIZE": "9"}).buffer_size == 1024
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("EMLIO_TEST_BUFERSIZE", "1", "no setting is read from it; the nearest is EMLIO_TEST_BUFFER_SIZE"),
+        ("EMLIO_TEST_LOAD", "1", "the nearest is EMLIO_TEST_LOUD"),
+        ("EMLIO_TEST_loud", "1", "environment variable EMLIO_TEST_loud is ignored"),
+        ("EMLIO_TEST_WHERE", "1", "where can be given by a flag or in a configuration file only"),
+        ("EMLIO_TEST_PORT", "5555", "environment variable EMLIO_TEST_PORT is ignored"),
+        ("EMLIO_TEST_LOUD", "true", None),
+        ("EMLIO_TESTS_LOAD", "1", None),
+        ("EMLIO_TEST_THEIRS", "1", None),
+        ("EMLIO_TEST_SERVICE_HOST", "10.0.0.1", None),
+        ("EMLIO_TEST_SERVICE_PORT_CONTROL", "5555", None),
+        ("EMLIO_TEST_PORT", "tcp://10.0.0.1:5555", None),
+        ("EMLIO_TEST_PORT_5555_TCP_ADDR", "10.0.0.1", None),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_named_with_the_nearest_setting(
+    variable: str, value: str, said: str | None
+) -> None:
+    found = ignored_variables(
+        _Settings, environment={variable: value, "HOME": "/"}, prefix="EMLIO_TEST_", foreign=("THEIRS",)
+    )
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
 
 
 def test_help_shows_every_option_and_survives_a_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
