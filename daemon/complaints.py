@@ -16,6 +16,9 @@ _SAME_EVERY_NS = 60_000_000_000
 _MOST_REASONS = 256
 """Reasons remembered: peers choose a part of their text."""
 
+_AT_ONCE = 8
+"""So many reasons within that minute do not wait for their second: a rank that is refused once may not call again."""
+
 
 class Complaints:
     """A peer that talks nonsense, or tries keys, must not fill the log. For one thread."""
@@ -34,9 +37,11 @@ class Complaints:
             now_ns: the time.
             reason: what many such texts have in common; of those one a minute is logged.
         """
-        said_ns = self._said_ns.get(reason) if reason is not None else None
-        is_old = said_ns is not None and now_ns - said_ns < _SAME_EVERY_NS
-        if is_old or (self._last_ns is not None and now_ns - self._last_ns < _EVERY_NS):
+        is_soon = self._last_ns is not None and now_ns - self._last_ns < _EVERY_NS
+        if reason is not None:
+            recent = {text for text, said_ns in self._said_ns.items() if now_ns - said_ns < _SAME_EVERY_NS}
+            is_soon = reason in recent or (is_soon and len(recent) >= _AT_ONCE)
+        if is_soon:
             self._left_out += 1
             return
         more = f" ({self._left_out} more since the last such line)" if self._left_out else ""

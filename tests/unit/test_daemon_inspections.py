@@ -1,5 +1,6 @@
 """Looks at a dataset's files: shared by those who ask, fresh, and never waited for by the thread that asks."""
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from emlio.daemon.admission import Admission, Admitted
 from emlio.daemon.arrivals import Arrivals
 from emlio.daemon.claims import Caller
+from emlio.daemon.complaints import Complaints
 from emlio.daemon.inspections import Inspections
 from emlio.daemon.library import ServedDataset
 from emlio.errors import DatasetError, EmlioError
@@ -189,6 +191,17 @@ def test_the_log_says_why_loaders_are_refused_once_a_minute_for_each_reason(capl
     assert hear("the folder is gone", 1) == ["rank 0 at h:1 is refused: the folder is gone"]
     assert (len(refused), let_in) == (8, [])
     asked.inspections.close()
+
+
+def test_several_reasons_at_once_are_all_in_the_log_and_many_are_one_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    clock, complaints = ManualClock(), Complaints(logging.getLogger("emlio.daemon"))
+    for number in range(300):
+        complaints.add(f"r: {number}", clock.monotonic_ns(), reason=str(number))
+    assert caplog.messages == [f"r: {number}" for number in range(8)]
+    clock.advance(_SECOND_NS)
+    for _ in range(2):
+        complaints.add("r: 9", clock.monotonic_ns(), reason="9")
+    assert caplog.messages[8:] == ["r: 9 (292 more since the last such line)"]
 
 
 def test_too_many_who_wait_changed_files_and_a_draining_daemon_are_said() -> None:
