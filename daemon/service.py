@@ -81,8 +81,6 @@ class Daemon:
                     format_size(size),
                     source.directory,
                 )
-                if dataset.missing:
-                    _LOG.warning("dataset %s: %d shards are not here", source.name, len(dataset.missing))
             self._library = Library(datasets, writer_patience_s)
         except BaseException:
             for dataset in datasets:
@@ -105,7 +103,7 @@ class Daemon:
     def _run(self) -> None:
         try:
             self._control.run()
-        except Exception as error:  # whoever serves until it has ended must know that it did not end in order
+        except Exception as error:  # noqa: BLE001  # whoever serves until it has ended must know that it did not end in order
             _LOG.exception("the control thread failed")
             self.error = EmlioError(f"internal error, which ended the daemon: {error!r}")
         finally:

@@ -7,7 +7,6 @@ from it (emlio.receiver.grants).
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from emlio.planner.catalog import Catalog
 from emlio.receiver.epoch_places import EpochPlaces
