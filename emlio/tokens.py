@@ -6,6 +6,7 @@ Covers: the value a loader is given, checked. Does not cover: the cutting (emlio
 
 from dataclasses import dataclass
 
+from emlio.arguments import as_whole, flag, whole
 from emlio.errors import ConfigError
 
 __all__ = ["TokenBatches"]
@@ -38,18 +39,21 @@ class TokenBatches:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype not in _BITS:
+        if self.dtype not in tuple(_BITS):
             raise ConfigError(f"dtype of tokens must be one of {', '.join(_BITS)}, got {self.dtype!r}")
         if (self.max_tokens is None) == (self.pack is None):
             raise ConfigError(
                 f"one of max_tokens and pack must be given, got max_tokens={self.max_tokens!r} and pack={self.pack!r}"
             )
         for name, value in (("max_tokens", self.max_tokens), ("pack", self.pack), ("pool", self.pool)):
-            if value is not None and not (_is_whole(value) and 1 <= value <= _MOST):
-                raise ConfigError(f"{name} must be a whole number in [1, {_MOST}], got {value!r}")
+            if value is not None:
+                object.__setattr__(self, name, whole(name, value, least=1, most=_MOST))
         beyond = 2 ** (_BITS[self.dtype] - 1)
-        if not (_is_whole(self.pad_id) and -beyond <= self.pad_id < beyond):
+        pad_id = as_whole(self.pad_id)
+        if pad_id is None or not -beyond <= pad_id < beyond:
             raise ConfigError(f"pad_id must be a whole number that fits {self.dtype}, got {self.pad_id!r}")
+        object.__setattr__(self, "pad_id", pad_id)
+        object.__setattr__(self, "truncate", flag("truncate", self.truncate))
         if self.pack is not None and self.truncate:
             raise ConfigError("truncate belongs to max_tokens: packing cuts a long record into several rows")
 
@@ -57,8 +61,3 @@ class TokenBatches:
     def token_bytes(self) -> int:
         """Of one token."""
         return _BITS[self.dtype] // 8
-
-
-def _is_whole(value: object) -> bool:
-    """Whether it is an integer, whatever the caller's annotations say; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)

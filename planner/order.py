@@ -13,6 +13,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from emlio.arguments import as_whole
 from emlio.errors import ConfigError
 from emlio.planner.block_order import BlockOrder
 from emlio.planner.catalog import Catalog
@@ -71,6 +72,11 @@ class Shuffle:
     window_blocks: int = DEFAULT_WINDOW_BLOCKS
 
     def __post_init__(self) -> None:
+        for name in ("block_records", "window_blocks"):
+            size = as_whole(getattr(self, name))
+            if size is None:
+                raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, size)
         if self.block_records < 1 or self.window_blocks < 1 or self.block_records * self.window_blocks > 2**40:
             raise ConfigError(
                 "block_records and window_blocks must be at least 1 and their product at most 2**40, got"
@@ -101,9 +107,9 @@ class Shuffle:
         """
         if isinstance(value, Shuffle):
             return cls(mode=value.mode, block_records=value.block_records, window_blocks=value.window_blocks)
-        if isinstance(value, bool):
+        if isinstance(value, bool | np.bool_):
             return cls(mode=ShuffleMode.GLOBAL if value else ShuffleMode.NONE)
-        sizes = _BLOCK_TEXT.fullmatch(value)
+        sizes = _BLOCK_TEXT.fullmatch(value) if isinstance(value, str) else None
         if sizes is not None:
             return cls(mode=ShuffleMode.BLOCK, block_records=int(sizes[1]), window_blocks=int(sizes[2]))
         try:

@@ -7,14 +7,14 @@ number of them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 from emlio.errors import ConfigError, PlanError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.spec import PlanSpec
 
-__all__ = ["PlanState"]
+__all__ = ["PlanState", "state_value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +92,28 @@ class PlanState:
             )
 
 
-def _value(document: Mapping[str, object], key: str) -> object:
+def state_value(document: Mapping[str, object], key: str) -> object:
+    """One value of a saved state.
+
+    Raises:
+        ConfigError: it is no state, or has no such key.
+    """
+    if not isinstance(cast("object", document), Mapping):
+        raise ConfigError(f"a state must be a dictionary that state_dict() returned, got {document!r}")
     if key not in document:
         raise ConfigError(f"a state must have the key {key!r}, got only {sorted(document)}")
     return document[key]
 
 
 def _integer(document: Mapping[str, object], key: str) -> int:
-    value = _value(document, key)
+    value = state_value(document, key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"a state's {key!r} must be an integer, got {value!r}")
     return value
 
 
 def _text(document: Mapping[str, object], key: str) -> str:
-    value = _value(document, key)
+    value = state_value(document, key)
     if not isinstance(value, str):
         raise ConfigError(f"a state's {key!r} must be a string, got {value!r}")
     return value

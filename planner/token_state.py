@@ -17,6 +17,7 @@ from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
+from emlio.planner.state import state_value
 
 __all__ = ["TOKEN_VERSION", "TokenLayer", "TokenState"]
 
@@ -120,17 +121,17 @@ class TokenState:
             PlanError: it was written under another version, or without token batches.
             ConfigError: a key is missing or of the wrong type.
         """
-        version = _value(document, "version")
+        version = state_value(document, "version")
         if version != _VERSION:
             raise PlanError(f"a state of token batches must be of version {_VERSION!r}, got version {version!r}")
         return cls(
-            fingerprint=_text(_value(document, "fingerprint"), "fingerprint"),
-            seed=_integer(_value(document, "seed"), "seed"),
-            shuffle=Shuffle.parse(_text(_value(document, "shuffle"), "shuffle")),
-            tokens=_integer(_value(document, "tokens"), "tokens"),
-            epoch=_integer(_value(document, "epoch"), "epoch"),
-            consumed=_integer(_value(document, "consumed"), "consumed"),
-            layers=tuple(_layer(item) for item in _list(_value(document, "layers"), "layers")),
+            fingerprint=_text(state_value(document, "fingerprint"), "fingerprint"),
+            seed=_integer(state_value(document, "seed"), "seed"),
+            shuffle=Shuffle.parse(_text(state_value(document, "shuffle"), "shuffle")),
+            tokens=_integer(state_value(document, "tokens"), "tokens"),
+            epoch=_integer(state_value(document, "epoch"), "epoch"),
+            consumed=_integer(state_value(document, "consumed"), "consumed"),
+            layers=tuple(_layer(item) for item in _list(state_value(document, "layers"), "layers")),
         )
 
     def check(self, plan: Plan, tokens: int) -> None:
@@ -178,12 +179,6 @@ def _cut(text: str) -> Padded | Packed:
     raise ConfigError(
         f"a state's cut must be 'padded:TOKENS', 'padded:TOKENS:truncate' or 'packed:ROWSxTOKENS', got {text!r}"
     )
-
-
-def _value(document: Mapping[str, object], key: str) -> object:
-    if key not in document:
-        raise ConfigError(f"a state must have the key {key!r}, got only {sorted(document)}")
-    return document[key]
 
 
 def _integer(value: object, key: str) -> int:

@@ -107,7 +107,7 @@ class Address:
 
 
 def _text(path: "str | PathLike[str]") -> str:
-    text = cast("object", fspath(path))
+    text = cast("object", fspath(path)) if isinstance(cast("object", path), str | bytes | PathLike) else path
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"an address or a directory must be text without zero bytes, got {text!r}")
     return text

@@ -15,7 +15,6 @@ from emlio.errors import DatasetError
 from emlio.planner.catalog import ShardEntry
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
-from emlio.planner.spec import PlanSpec
 from emlio.receiver.config import LoaderConfig
 from emlio.wire.control import PlanOffer, ShardRow
 
@@ -187,21 +186,13 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     """
     merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
     _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
-    spec = PlanSpec(
-        seed=config.seed,
-        shuffle=config.shuffle,
-        batch_size=config.batch_size,
-        world_size=config.world_size,
-        drop_last=config.drop_last,
-        pad=config.pad,
-    )
     # Owners are numbered by the sorted names.
     given = range(len(holdings)) if numbers is None else numbers
     number_of = {holding.peer: number for number, holding in zip(given, holdings, strict=True)}
     streams = np.array([number_of[name] for name in merged.daemons], np.int64)
     readable = _read_here(merged, holdings)
     return Agreement(
-        plan=Plan(merged.catalog, spec),
+        plan=Plan(merged.catalog, config.spec),
         owners=streams[assign_owners(readable)],
         holdings=readable,
         streams=streams,

@@ -6,22 +6,19 @@ Covers: the frozen options, checked, with the reasons for their defaults. Does n
 
 from dataclasses import dataclass, field
 
+from emlio.arguments import as_whole, flag, whole
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
+from emlio.planner.spec import PlanSpec
 from emlio.receiver.address import Address
 from emlio.receiver.trust import Trust
 from emlio.wire.control import ENERGY, PACES, Pace
 
-__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig", "is_whole"]
+__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig"]
 
 ON_ERROR = ("raise", "skip", "replace")
 VERIFY = ("all", "none")
 _SMALLEST_WINDOW = 1 << 20
-
-
-def is_whole(value: object) -> bool:
-    """Whether it is an integer, whatever the caller's annotations say; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +39,8 @@ class LoaderConfig:
         in_order: hand out batches in the plan's order.
         prefetch_bytes: what may be taken off the wire before the user has asked for it.
         timeout_ns: how long a daemon may be silent, or a batch incomplete, before that is an error.
-        heartbeat_ns: how long it may say nothing before it is taken for lost, and its part asked of others.
+        heartbeat_ns: how long it may say nothing before it is taken for lost, and its part asked of others; the loader gives no
+            more than timeout_ns.
         on_error: what follows from a record that fails its check.
         verify: which records are checked against their CRC32C.
         trust: this host's keys, and how data may be protected.
@@ -73,8 +71,18 @@ class LoaderConfig:
     ordinal: int | None = None
 
     def __post_init__(self) -> None:
-        if not is_whole(self.batch_size) or self.batch_size < 1:
-            raise ConfigError(f"batch_size must be a whole number of at least 1, got {self.batch_size!r}")
+        # NumPy's numbers become plain ones: a message or a JSON document could not hold them.
+        for name in ("drop_last", "pad", "in_order"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
+        object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size, least=1))
+        if self.rows is not None:
+            object.__setattr__(self, "rows", whole("batch_size", self.rows, least=1))
+        seed = as_whole(self.seed)
+        if seed is None:
+            raise ConfigError(f"seed must be a whole number in [0, 2**63), got {self.seed!r}")
+        object.__setattr__(self, "seed", seed)
+        if self.world_size < 1:
+            raise ConfigError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
             raise ConfigError(f"rank must be in [0, {self.world_size}), got {self.rank}")
         if self.prefetch_bytes < _SMALLEST_WINDOW:
@@ -89,8 +97,21 @@ class LoaderConfig:
             raise ConfigError(f"verify must be one of {', '.join(VERIFY)}, got {self.verify!r}")
         if self.pace not in PACES:
             raise ConfigError(f"pace must be one of {', '.join(PACES)}, got {self.pace!r}")
-        if self.epochs is not None and (not is_whole(self.epochs) or self.epochs < 1):
-            raise ConfigError(f"epochs must be a whole number of at least 1, or None, got {self.epochs!r}")
+        if self.epochs is not None:
+            object.__setattr__(self, "epochs", whole("epochs", self.epochs, least=1, otherwise=", or None"))
+        _ = self.spec  # what cannot be planned is refused before anything is connected
+
+    @property
+    def spec(self) -> PlanSpec:
+        """What the plan follows from, besides the dataset."""
+        return PlanSpec(
+            seed=self.seed,
+            shuffle=self.shuffle,
+            batch_size=self.batch_size,
+            world_size=self.world_size,
+            drop_last=self.drop_last,
+            pad=self.pad,
+        )
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse an epoch after the last one."""

@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from emlio.arguments import as_whole
 from emlio.errors import ConfigError
-from emlio.receiver.config import is_whole
 
 __all__ = ["InputRequest", "Inputs", "defining", "inputs"]
 
@@ -38,8 +38,10 @@ class InputRequest:
             raise ConfigError(f"inputs must name at least one feature of the records, got {self.fields!r}")
         if len(set(self.fields)) != len(self.fields):
             raise ConfigError(f"inputs must name each feature once, got {self.fields!r}")
-        if not is_whole(self.random) or self.random < 0:
+        random = as_whole(self.random)
+        if random is None or random < 0:
             raise ConfigError(f"random must be a whole number of at least 0 for each record, got {self.random!r}")
+        object.__setattr__(self, "random", random)
         for what, names in (("images", self.images), ("vectors", self.vectors)):
             strange = [name for name in names if name not in self.fields]
             if strange:

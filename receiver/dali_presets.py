@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
+from emlio.arguments import as_whole
 from emlio.errors import ConfigError
-from emlio.receiver.config import is_whole
 from emlio.receiver.dali_inputs import inputs
 
 __all__ = ["OUTPUTS", "PRESETS", "image_eval", "image_train"]
@@ -62,7 +62,7 @@ def image_train(
         label: the feature beside it.
     """
     fn, types, math = _dali(decoder)
-    _check_size("size", size)
+    size = _size("size", size)
     if not _are_numbers(scale, 2) or not 0 < scale[0] <= scale[1] <= 1:
         raise ConfigError(f"scale must be two rising parts of 1, got {scale!r}")
     if not _are_numbers(ratio, 2) or not 0 < ratio[0] <= ratio[1]:
@@ -112,9 +112,9 @@ def image_eval(
         label: the feature beside it.
     """
     fn, types, _ = _dali(decoder)
-    _check_size("size", size)
+    size = _size("size", size)
     side = round(size * 256 / 224) if shorter is None else shorter
-    _check_size("shorter", side)
+    side = _size("shorter", side)
     if side < size:
         raise ConfigError(f"shorter must be at least the size {size}, got {side}")
     pictures, labels = inputs(encoded, label, images=(encoded,))
@@ -151,9 +151,11 @@ def _crop(
     return math.max(math.floor(rows), 1.0), math.max(math.floor(columns), 1.0)
 
 
-def _check_size(what: str, size: int) -> None:
-    if not is_whole(size) or not 1 <= size <= _LARGEST:
+def _size(what: str, size: int) -> int:
+    found = as_whole(size)
+    if found is None or not 1 <= found <= _LARGEST:
         raise ConfigError(f"{what} must be a whole number of pixels in [1, {_LARGEST}], got {size!r}")
+    return found
 
 
 def _are_numbers(values: Any, count: int) -> bool:

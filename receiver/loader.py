@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from emlio.arguments import flag, parsed, whole
 from emlio.energy.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.order import Shuffle
 from emlio.progress import Progress
 from emlio.receiver.address import Address
 from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig, is_whole
+from emlio.receiver.config import LoaderConfig
 from emlio.receiver.ending import let_go
 from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.loader_energy import begin_energy
@@ -130,7 +131,7 @@ class EmlioLoader:
             prefetch: what may be taken off the wire before it is asked for; bounds this process's memory.
             epochs: how many there are in all, from epoch 0 on; nothing is sent that lies behind the last. None: as if for ever.
             timeout: how long a daemon may say nothing, or a batch stay incomplete, before that is an error.
-            heartbeat: how long a daemon may say nothing before it is called again, and its part asked of those with copies.
+            heartbeat: how long a daemon may say nothing before it is called again and others send its part; at most `timeout`.
             on_error: what becomes of a record that fails its check: "raise", "skip" (the batch is shorter) or "replace" (by
                 another of the same batch).
             verify: "all" checks every record's CRC32C, "none" leaves that out.
@@ -165,9 +166,10 @@ class EmlioLoader:
             Address.parse(address, local),
             encryption=encryption,
             daemon_key=daemon_key,
-            folder=None if keys is None else Path(keys),
+            folder=keys,
             environment=os.environ,
         )
+        timeout_ns = parsed("timeout", parse_duration_ns, timeout)
         config = LoaderConfig(
             address=found,
             trust=trust,
@@ -181,22 +183,22 @@ class EmlioLoader:
             world_size=world.world_size,
             job=world.job,
             in_order=in_order,
-            prefetch_bytes=parse_size(prefetch),
-            timeout_ns=parse_duration_ns(timeout),
-            heartbeat_ns=min(parse_duration_ns(heartbeat), parse_duration_ns(timeout)),
+            prefetch_bytes=parsed("prefetch", parse_size, prefetch),
+            timeout_ns=timeout_ns,
+            heartbeat_ns=min(parsed("heartbeat", parse_duration_ns, heartbeat), timeout_ns),
             on_error=on_error,
             verify=verify,
             pace=pace,
             epochs=epochs,
         )
-        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, own=OWN_LOADERS)
-        self._config = self._others.config
-        self._show_progress = progress
+        self._show_progress = flag("progress", progress)
         self._tally = Tally(skips=on_error == "skip")
         self._handed: Handed | None = None  # of the iteration under way
         self._flows_at: tuple[int, int] | None = None
         policy = BadRecordPolicy(on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
+        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, own=OWN_LOADERS)
+        self._config = self._others.config
         try:
             self._parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
         except BaseException:
@@ -262,8 +264,7 @@ class EmlioLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is of this epoch. Naming the one that comes anyway changes nothing, so a resume goes on."""
-        if not is_whole(epoch) or epoch < 0:
-            raise ConfigError(f"an epoch must be a whole number of at least 0, got {epoch!r}")
+        epoch = whole("an epoch", epoch, least=0)
         self._config.check_epoch(epoch)
         self._check_usable()
         if self._handed is not None:

@@ -21,6 +21,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
+import numpy as np
+
 from emlio import __version__
 from emlio.clock import SystemClock
 from emlio.energy.edge import Edge
@@ -75,7 +77,7 @@ def choose_energy(given: object, environment: Mapping[str, str]) -> EnergyChoice
     if given is None:
         folder = environment.get("EMLIO_ENERGY", "")
         return EnergyChoice(folder=Path(folder).absolute(), reports=False) if folder else None
-    if isinstance(given, bool):
+    if isinstance(given, bool | np.bool_):
         return EnergyChoice(folder=None, reports=True) if given else None
     if not isinstance(given, str | Path) or not str(given):
         raise ConfigError(f"energy must be True, False or a folder's path, got {given!r}")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from emlio.arguments import whole
 from emlio.errors import ConfigError, EmlioError
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
@@ -18,7 +19,7 @@ from emlio.planner.token_lengths import token_lengths
 from emlio.planner.token_plan import TokenPlan
 from emlio.planner.token_state import TokenState
 from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig, is_whole
+from emlio.receiver.config import LoaderConfig
 from emlio.receiver.decoded import slotted_views
 from emlio.receiver.making import Made
 from emlio.receiver.prefetch import MadeBatch, MadeBatches
@@ -249,8 +250,8 @@ def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
             "batch_size must be given with packed tokens, as rows of a batch, and not with max_tokens, which bounds it; "
             f"got batch_size={batch_size} with {tokens}"
         )
-    if batch_size is not None and (not is_whole(batch_size) or batch_size < 1):
-        raise ConfigError(f"batch_size must be a whole number of at least 1, rows of packed tokens, got {batch_size!r}")
+    if batch_size is not None:
+        whole("batch_size", batch_size, least=1, otherwise=", rows of packed tokens")
     return tokens.pool
 
 

@@ -133,11 +133,11 @@ class DeviceMover:
     """
 
     def __init__(self, device: str) -> None:
-        """Raises `ConfigError` where there is no such device."""
+        """Of "cuda", "cuda:1" or "gpu"; raises `ConfigError` where there is no such device."""
         torch: Any = importlib.import_module("torch")
         if not torch.cuda.is_available():
             raise ConfigError(f"device {device!r} needs a CUDA device that PyTorch can use; there is none here")
-        wanted = torch.device(device)
+        wanted = torch.device(device.replace("gpu", "cuda"))  # DALI's word for it, and torch's
         count = torch.cuda.device_count()
         number = torch.cuda.current_device() if wanted.index is None else wanted.index
         if number >= count:

@@ -6,7 +6,9 @@ sockets (emlio.receiver.transport), files of keys (emlio.keys).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
+from typing import cast
 
 from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.keys.curve import KeyPair
@@ -101,7 +103,7 @@ def find_trust(
     *,
     encryption: str,
     daemon_key: str | None,
-    folder: Path | None,
+    folder: "str | PathLike[str] | None",
     environment: Mapping[str, str],
 ) -> tuple[Trust, Address]:
     """What to show and to want, and the address with the key of each daemon that is to have one.
@@ -116,7 +118,11 @@ def find_trust(
     Raises:
         ConfigError: a key is none, or a daemon has one and this host has not.
     """
-    keys = KeyFolder(folder if folder is not None else default_key_folder(environment))
+    if not isinstance(cast("object", folder), str | PathLike | None):
+        raise ConfigError(f"keys must be the path of a folder, got {folder!r}")
+    if not isinstance(cast("object", daemon_key), str | None):
+        raise ConfigError(f"daemon_key must be a key as text, got a value of type {type(daemon_key).__name__}")
+    keys = KeyFolder(Path(folder) if folder is not None else default_key_folder(environment))
     text = daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
     trust = Trust(
         encryption=encryption,

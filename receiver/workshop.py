@@ -6,19 +6,20 @@ records come from (emlio.receiver.engine), each part's work.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.arguments import flag, whole
 from emlio.errors import ConfigError
 from emlio.planner.plan import Plan
 from emlio.planner.sample_seeds import sample_seeds, uniforms
 from emlio.receiver.assemble import Assembler
 from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig, is_whole
+from emlio.receiver.config import LoaderConfig
 from emlio.receiver.dali_adapter import DaliPipe
 from emlio.receiver.dali_graph import PipeOptions, dali_device
 from emlio.receiver.decoded import IDS, Decoded
@@ -57,17 +58,21 @@ class BatchOptions:
     device: str | None
 
     def __post_init__(self) -> None:
+        for name in ("raw", "ids", "seeds"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
+        if self.threads is not None:
+            object.__setattr__(self, "threads", whole("threads", self.threads, least=1))
         if self.to not in (None, "torch", "numpy"):
             raise ConfigError(f'to must be "torch" or "numpy", got {self.to!r}')
         if self.raw and self.fields is not None:
             raise ConfigError("fields name features of decoded records; with raw=True there are none")
         if isinstance(self.fields, str):
             raise ConfigError(f"fields must be a list of names, got the string {self.fields!r}")
+        if self.fields is not None and not isinstance(cast("object", self.fields), Collection):
+            raise ConfigError(f"fields must be a list of names, or None for all, got {self.fields!r}")
         for name in ("transform", "collate_fn"):
             if self._given(name) and not callable(getattr(self, name)):
                 raise ConfigError(f"{name} must be a function, got {getattr(self, name)!r}")
-        if self.threads is not None and (not is_whole(self.threads) or self.threads < 1):
-            raise ConfigError(f"threads must be a whole number of at least 1, got {self.threads!r}")
         if self.device is not None and not _DEVICE.fullmatch(str(self.device)):
             raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {self.device!r}')
         self._check_pipeline()
@@ -97,7 +102,7 @@ class BatchOptions:
             )
 
     def _given(self, *names: str) -> list[str]:
-        return [name for name in names if getattr(self, name) not in (None, False)]
+        return [name for name in names if getattr(self, name) is not None and getattr(self, name) is not False]
 
     @property
     def tensors(self) -> bool:
@@ -154,7 +159,7 @@ class Workshop:
                 self._with_ids,
             )
         elif options.on_device:
-            self._mover = DeviceMover(str(options.device).replace("gpu", "cuda"))
+            self._mover = DeviceMover(str(options.device))
         maker = self._maker(options, policy, threads, log)
         self.maker: Maker = maker if log is None else NotedMaker(maker, log)
 

@@ -71,6 +71,8 @@ def _given(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
         raise ConfigError(
             f"rank and world_size must be given together, as whole numbers, got rank={rank!r} and world_size={world_size!r}"
         ) from None
+    if found[1] < 1:
+        raise ConfigError(f"world_size must be at least 1, got {found[1]}")
     if not 0 <= found[0] < found[1]:
         raise ConfigError(f"rank must be in [0, {found[1]}), got {found[0]}")
     return found

@@ -1,5 +1,6 @@
 import hashlib
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,23 @@ def test_an_unknown_shuffle_is_refused_with_the_choices(value: str) -> None:
 def test_impossible_blocks_are_refused(block: int, window: int) -> None:
     with pytest.raises(ConfigError, match=f"got {block} and {window}"):
         Shuffle(mode=ShuffleMode.BLOCK, block_records=block, window_blocks=window)
+
+
+def test_what_is_no_text_is_no_shuffle() -> None:
+    given: tuple[Any, ...] = (None, 1, 0, b"global", [])
+    for value in given:
+        with pytest.raises(ConfigError, match=r"shuffle must be True, False, .* got "):
+            Shuffle.parse(value)
+
+
+def test_numpys_values_make_the_same_shuffle() -> None:
+    given: Any = np.False_, np.int64(7)
+    assert Shuffle.parse(given[0]) == Shuffle.parse(False)
+    blocks = Shuffle(mode=ShuffleMode.BLOCK, block_records=given[1], window_blocks=3)
+    assert str(blocks) == "block:7:3"
+    assert type(blocks.block_records) is int
+    with pytest.raises(ConfigError, match=r"block_records must be a whole number, got 7\.5"):
+        Shuffle(mode=ShuffleMode.BLOCK, block_records=7.5)  # type: ignore[arg-type]  # what callers may do
 
 
 def test_block_sizes_without_blocks_are_refused() -> None:

@@ -46,7 +46,7 @@ def test_the_least_of_everything_is_accepted() -> None:
         ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
         ({"rank": 4, "world_size": 4}, r"rank must be in \[0, 4\), got 4"),
         ({"rank": -1}, r"rank must be in \[0, 1\), got -1"),
-        ({"rank": 0, "world_size": 0}, r"rank must be in \[0, 0\)"),
+        ({"rank": 0, "world_size": 0}, "world_size must be at least 1, got 0"),
         ({"prefetch_bytes": (1 << 20) - 1}, "prefetch must be at least 1 MiB, got 1048575"),
         ({"timeout_ns": 999_999}, "timeout must be at least 1ms"),
         ({"on_error": "ignore"}, "on_error must be one of raise, skip, replace, got 'ignore'"),

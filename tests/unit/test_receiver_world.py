@@ -129,8 +129,8 @@ def test_half_an_answer_is_refused(rank: int | None, world_size: int | None) -> 
         (0, True, "world_size=True"),
         (2, 2, "rank must be in .0, 2., got 2"),
         (-1, 2, "rank must be in .0, 2., got -1"),
-        (0, 0, "rank must be in .0, 0., got 0"),
-        (0, -3, "rank must be in .0, -3., got 0"),
+        (0, 0, "world_size must be at least 1, got 0"),
+        (0, -3, "world_size must be at least 1, got -3"),
     ],
 )
 def test_a_rank_that_is_none_is_refused(rank: Any, world_size: Any, told: str) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emlio import TokenBatches
@@ -25,6 +26,8 @@ def test_a_token_has_the_bytes_of_its_type() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
+        ({"dtype": []}, "dtype of tokens must be one of int32, int64, got .."),
+        ({"truncate": 1}, "truncate must be True or False, got 1"),
         ({"dtype": "uint16"}, "dtype of tokens must be one of int32, int64, got 'uint16'"),
         ({"pack": 5}, "one of max_tokens and pack must be given, got max_tokens=100 and pack=5"),
         ({"max_tokens": None}, "one of max_tokens and pack must be given, got max_tokens=None and pack=None"),
@@ -44,6 +47,11 @@ def test_a_token_has_the_bytes_of_its_type() -> None:
 def test_what_cannot_be_is_named(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         TokenBatches(**({"max_tokens": 100} | changes))
+
+
+def test_numpys_numbers_are_plain_ones_inside() -> None:
+    given: Any = {"max_tokens": np.int64(100), "pool": np.int32(7), "pad_id": np.int64(0), "truncate": np.False_}
+    assert repr(TokenBatches(**given)) == repr(_PADDED), "ranks compare this text"
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
