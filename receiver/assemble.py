@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.example.columns import ColumnDecoder, Piece
-from emlio.example.faults import find_faults, without
+from emlio.example.faults import find_absent, find_faults, without
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.collate import default_collate
 from emlio.receiver.decoded import IDS, SEEDS, Decoded, slotted_views
@@ -72,6 +72,10 @@ class Assembler:
                 faults = find_faults(pieces, self._fields)
                 if not faults:
                     raise
+                absent = find_absent(pieces, self._fields) if self._fields and len(faults) == len(good) else None
+                if absent is not None:
+                    record = int(batch.ids[good[absent.place]])
+                    raise self._policy.absent(record, absent.name, absent.there, others=absent.records > 1) from None
                 reasons |= {int(good[place]): reason for place, reason in faults.items()}
                 pieces = without(pieces, tuple(faults))
                 good = _others(batch.count, reasons)

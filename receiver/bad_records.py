@@ -4,13 +4,13 @@ Covers: the policy `on_error` names and the error that names the record. The rec
 "skip", and the number of batches on all. Does not cover: finding such records.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import CorruptRecordError
+from emlio.errors import ConfigError, CorruptRecordError
 
 __all__ = ["BadRecordPolicy", "RecordPlace"]
 
@@ -66,6 +66,27 @@ class BadRecordPolicy:
     def describe(self, record_id: int) -> str:
         """Which record this is, in words."""
         return _describe(self._locate(record_id))
+
+    def absent(
+        self, record_id: int, name: str, there: Sequence[str], *, others: bool
+    ) -> ConfigError | CorruptRecordError:
+        """The error where no record has a feature that is asked for: no policy helps against a misspelled name.
+
+        Args:
+            record_id: one of the records.
+            name: of the feature.
+            there: the features of that record.
+            others: whether other records were looked at. One record alone may as well be a bad one.
+        """
+        found = self._locate(record_id)
+        text = (
+            "a feature that is asked for (by fields, or a pipeline's inputs) must be in the records: "
+            f"{_describe(found)} has no {name!r}{', nor has any other of its batch' if others else ''}; it has "
+            f"{', '.join(map(repr, there)) or 'none'}"
+        )
+        if others:
+            return ConfigError(text)
+        return CorruptRecordError(text, shard=found.shard, record=found.record, offset=found.offset)
 
     def error(self, ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> CorruptRecordError:
         """The error that names the first of these records."""

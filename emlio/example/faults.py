@@ -9,7 +9,7 @@ fast path, which needs none of this.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -18,10 +18,40 @@ from emlio.errors import DatasetError
 from emlio.example.columns import Piece
 from emlio.example.decode import KIND_NAMES, NO_KIND, read_features
 
-__all__ = ["find_faults", "without"]
+__all__ = ["Absent", "find_absent", "find_faults", "without"]
 
 _Choice = TypeVar("_Choice", bound=Hashable)
 _Kinds = dict[bytes, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A feature that no record of a batch has.
+
+    Attributes:
+        name: of the feature.
+        place: the lowest place of a record that can be read.
+        there: the features of that record.
+        records: how many can be read.
+    """
+
+    name: str
+    place: int
+    there: tuple[str, ...]
+    records: int
+
+
+def find_absent(pieces: Sequence[Piece], fields: Sequence[str]) -> Absent | None:
+    """The first of the features wanted that no record has, as where its name is misspelled; None where all are somewhere."""
+    kinds_by_place, _ = _read_each(pieces, None)
+    if not kinds_by_place:
+        return None
+    place, kinds = next(iter(kinds_by_place.items()))
+    present = {name.decode() for kinds in kinds_by_place.values() for name in kinds}
+    absent = next((name for name in fields if name not in present), None)
+    if absent is None:
+        return None
+    return Absent(name=absent, place=place, there=tuple(_named(kinds)), records=len(kinds_by_place))
 
 
 def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[int, str]:

@@ -5,7 +5,7 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio.example import ColumnDecoder, Piece, encode_example
-from emlio.example.faults import find_faults, without
+from emlio.example.faults import Absent, find_absent, find_faults, without
 
 _NO_KIND = b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00"
 
@@ -148,3 +148,11 @@ def test_gaps_that_were_there_before_are_closed_too() -> None:
     left = without([_piece([record] * 3, [9, 2, 4]), _piece([record], [7])], [4])
     assert [piece.slots.tolist() for piece in left] == [[2, 0], [1]]
     assert {piece.slots.dtype for piece in left} == {np.dtype(np.int64)}
+
+
+def test_a_feature_that_no_readable_record_has_is_told_with_those_there_are() -> None:
+    records: tuple[dict[str, Any], ...] = {"b": 1, "a": 2}, {"a": 3}
+    absent = find_absent(_batch(*records), ["a", "c"])
+    assert absent == Absent(name="c", place=0, there=("a", "b"), records=2)
+    assert find_absent(_batch(*records), ["a", "b"]) is None, "some record has it"
+    assert find_absent([], ["a"]) is None

@@ -200,6 +200,27 @@ _UNLIKE = [
     encode_example({"label": [b"three"], "pair": [3, -3], "name": [b"n3"]}),
     _EXAMPLES[4],
 ]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+@pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[3, 1], [4, 0, 2]]])
+def test_a_feature_that_no_record_has_is_the_callers_to_mend(pieces: list[list[int]], on_error: str) -> None:
+    said = r"record 100 of shard shard0 at byte 0 has no 'lable', nor has any other of its batch; it has 'label', 'name', 'pair'$"
+    with pytest.raises(ConfigError, match=said):
+        _assembler(raw=False, fields=["label", "lable"], on_error=on_error)(_batch(_EXAMPLES, pieces))
+
+
+def test_a_single_record_without_a_feature_may_be_a_bad_one_but_skipping_is_not_advised() -> None:
+    with pytest.raises(CorruptRecordError, match=r"record 10\d of .* has no 'lable'; it has 'label', ") as raised:
+        _assembler(raw=False, fields=["lable"])(_batch(_EXAMPLES[:1], [[0]]))
+    assert "on_error" not in str(raised.value)
+
+
+def test_where_some_record_has_the_feature_those_without_it_are_bad_ones() -> None:
+    made = _assembler(raw=False, fields=["label"], on_error="skip")(_batch(_UNLIKE, [[0, 1, 2, 3, 4]]))
+    assert made["label"].tolist() == [0, 2, 4]
+
+
 _FIELDS = pytest.mark.parametrize("fields", [None, ["label", "pair"]])
 
 
