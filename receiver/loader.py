@@ -27,7 +27,6 @@ from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.loader_energy import begin_energy
 from emlio.receiver.loader_parts import LoaderParts
 from emlio.receiver.other_ranks import OtherRanks
-from emlio.receiver.own_loaders import OWN_LOADERS
 from emlio.receiver.position import moved
 from emlio.receiver.prefetch import MadeBatch
 from emlio.receiver.record_sizes import locate_record
@@ -197,7 +196,7 @@ class EmlioLoader:
         self._flows_at: tuple[int, int] | None = None
         policy = BadRecordPolicy(on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
-        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, own=OWN_LOADERS)
+        self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, run_is_named=world.named)
         self._config = self._others.config
         try:
             self._parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)

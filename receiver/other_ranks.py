@@ -23,7 +23,7 @@ from emlio.errors import ConfigError
 from emlio.planner.plan import Plan
 from emlio.receiver.agreement import offer_of
 from emlio.receiver.config import LoaderConfig
-from emlio.receiver.own_loaders import Kind, OwnLoaders
+from emlio.receiver.own_loaders import OWN_LOADERS, Kind, OwnLoaders
 from emlio.receiver.torch_adapter import distributed_world, group_store
 from emlio.receiver.world import check_world
 from emlio.session.terms import MadeLoader, Terms, clash, describe_difference, terms_of
@@ -87,7 +87,8 @@ class OtherRanks:
         *,
         tokens: TokenBatches | None,
         world_was_given: bool,
-        own: OwnLoaders,
+        run_is_named: bool = True,
+        own: OwnLoaders = OWN_LOADERS,
         find_group: Callable[[], tuple[int, int] | None] = distributed_world,
         find_store: Callable[[], Store | None] = group_store,
     ) -> None:
@@ -97,6 +98,7 @@ class OtherRanks:
             config: what the loader was told.
             tokens: how records become batches.
             world_was_given: rank and world size are the user's, whatever torch.distributed says.
+            run_is_named: whether all ranks of the run give daemons the same name for it.
             own: the loaders that this process has made.
             find_group: this process's rank in its process group, and the group's size, or None where there is none.
             find_store: the process group's, or None where there is none.
@@ -113,9 +115,23 @@ class OtherRanks:
         self._find_group = find_group
         self._find_store = find_store
         self._own = own
+        if self._kinds and config.address.peers and not run_is_named and not self._ordinals[1]:
+            self._tell_unnamed()
         self._compared = False
         self._difference: str | None = None
         self._closed = False
+
+    def _tell_unnamed(self) -> None:
+        """Once for a dataset: nobody finds out that ranks differ, or that one was started twice."""
+        rank, world_size = self.config.rank, self.config.world_size
+        if self._find_group() != (rank, world_size):
+            _LOG.warning(
+                "rank %d of %d is a run of its own for the daemons of %r, since nothing names the run: they do not compare it "
+                "with the other ranks; set EMLIO_JOB to one name in all of them",
+                rank,
+                world_size,
+                self.config.address.dataset,
+            )
 
     def check(self, plan: Plan, flow: tuple[int, int]) -> None:
         """An iteration begins, with this plan, from this epoch and origin on.

@@ -30,11 +30,19 @@ _HERE = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", ""})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """This process among its peers."""
+    """This process among its peers.
+
+    Attributes:
+        rank: of this process.
+        world_size: how many processes share the epoch.
+        job: names the run.
+        named: whether EMLIO_JOB or a launcher gave that name. Otherwise it was drawn, and each rank has another.
+    """
 
     rank: int
     world_size: int
     job: str
+    named: bool = True
 
 
 def find_world(
@@ -45,8 +53,8 @@ def find_world(
     found = given or distributed_world() or launched(environment) or (0, 1)
     # A caller who says so is alone, whatever a launcher started beside it.
     run = None if given is not None and given[1] == 1 else _run(environment, found[1], host)
-    job = environment.get("EMLIO_JOB") or run or uuid4().hex
-    return World(rank=found[0], world_size=found[1], job=_as_name(job))
+    name = environment.get("EMLIO_JOB") or run
+    return World(rank=found[0], world_size=found[1], job=_as_name(name or uuid4().hex), named=bool(name))
 
 
 def check_world(rank: int, world_size: int) -> None:

@@ -180,3 +180,36 @@ def test_daemons_are_told_the_number_by_job_and_ranks_of_a_group_count_without()
     ]
     assert ordinals == [0, 1, 0, 2]
     assert own.count(("", "x", 0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "named", "group", "warnings"),
+    [
+        pytest.param({}, False, None, 1, id="rank and world size given by hand"),
+        pytest.param({}, False, (1, 4), 1, id="another process group"),
+        pytest.param({}, False, (0, 2), 0, id="a process group compares them"),
+        pytest.param({}, True, None, 0, id="a launcher or EMLIO_JOB names the run"),
+        pytest.param({"world_size": 1}, False, None, 0, id="alone"),
+        pytest.param({"address": Address(peers=(), dataset="x")}, False, None, 0, id="no daemon"),
+    ],
+)
+def test_ranks_that_nothing_compares_are_told_once(
+    changes: dict[str, Any],
+    named: bool,
+    group: tuple[int, int] | None,
+    warnings: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own, config = OwnLoaders(), replace(CONFIG, address=Address.parse("emlio://a/x"))
+    with caplog.at_level("WARNING", "emlio.receiver"):
+        for _ in range(2):
+            OtherRanks(
+                replace(config, **changes),
+                tokens=None,
+                world_was_given=True,
+                run_is_named=named,
+                own=own,
+                find_group=lambda: group,
+            )
+    assert [record.name for record in caplog.records] == ["emlio.receiver"] * warnings
+    assert caplog.text.count("rank 0 of 2 is a run of its own") == caplog.text.count("EMLIO_JOB") == warnings

@@ -77,6 +77,14 @@ def test_where_no_launcher_names_the_run_each_loader_is_its_own(environment: dic
     assert find_world(None, None, environment).job != find_world(None, None, environment).job
 
 
+def test_a_run_is_named_by_its_launcher_or_by_hand_or_not_at_all() -> None:
+    assert find_world(None, None, SRUN).named
+    assert find_world(0, 2, SRUN).named
+    assert find_world(0, 2, {"EMLIO_JOB": "a"}).named
+    assert not find_world(0, 2, {}).named
+    assert not find_world(None, None, {"PMI_RANK": "0", "PMI_SIZE": "2"}).named
+
+
 @pytest.mark.parametrize("environment", [{**TORCHRUN, "TORCHELASTIC_RUN_ID": "b"}, SRUN, TORCHRUN])
 def test_one_that_says_it_is_alone_shares_no_run_with_what_was_started_beside_it(environment: dict[str, str]) -> None:
     first, second = find_world(0, 1, environment), find_world(0, 1, environment)
