@@ -1,8 +1,9 @@
 """Which launcher started this process, and as which of how many, from the variables it set.
 
 A child inherits variables: of an allocation, of a launcher that started a launcher, of a shell. So a launcher's variables count
-only where they are about this process, and the innermost launcher's go first. Where that cannot be told it is an error: a process
-that wrongly takes itself for one of many reads a part, one that wrongly takes itself for alone reads all, both in silence.
+only where they are about this process, and the innermost launcher's go first: torchrun's, then MPI's, then Slurm's. What the others
+say is not compared with them. The exceptions are listed at `launched`: there it is an error, since a process that wrongly takes itself
+for one of many reads a part, and one that wrongly takes itself for alone reads all, both in silence.
 
 Covers: torchrun's variables, Open MPI's, those of PMI (MPICH, Intel MPI, Cray), PMIx's and Slurm's. Pure but for a line in the
 log. Does not cover: torch.distributed, what the caller says, the run's name (emlio.receiver.world).
@@ -52,7 +53,9 @@ def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
     """Rank and world size as the launcher of this process says; None where no launcher started it.
 
     Raises:
-        ConfigError: they are no numbers, out of range, or it cannot be told whom they are about.
+        ConfigError: the variables are no numbers or out of range; MPI's say 1 process and those of Slurm's step several; Slurm's
+            rank is above 0 outside a step; the process has the terminal of a step of several tasks; PMIx's rank is above 0 and
+            nothing says of how many.
     """
     worker = _pair(environment, *_TORCHRUN)
     if worker is not None:

@@ -66,6 +66,10 @@ ALONE = (0, 1)
         pytest.param({**STEP, "RANK": "5", "WORLD_SIZE": "16"}, (5, 16), id="torchrun, one a node, that srun started"),
         pytest.param({**STEP, "RANK": "0", "WORLD_SIZE": "1"}, ALONE, id="runs of one process each, side by side"),
         pytest.param({**OPEN_MPI, "RANK": "1", "WORLD_SIZE": "2"}, (1, 2), id="torchrun that mpirun started"),
+        pytest.param(
+            {**OPEN_MPI, "RANK": "1", "SLURM_PROCID": "x"}, (5, 16), id="half of torchrun's, and Slurm's unread"
+        ),
+        pytest.param({**OPEN_MPI, "PMI_RANK": "0", "PMI_SIZE": "2"}, (5, 16), id="mpirun below mpiexec"),
         pytest.param({"PMIX_RANK": "0"}, ALONE, id="prun -n 1"),
     ],
 )
