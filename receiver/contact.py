@@ -35,6 +35,7 @@ class Contact:
         self._trust = trust
         self._said: list[bytes] = []
         self._was_refused = False
+        self._ended = self._ended_before = False
         self._clue: LinkEvent | None = None
         self.link: ControlLink = self._connect(self.routes.begin(now_ns, same=False))
 
@@ -52,6 +53,7 @@ class Contact:
         """Connect anew, at the address in use or, if that is not to be the `same`, at the next one."""
         self._said.clear()
         self._note_refusal()
+        self._ended, self._ended_before = False, self._ended
         self.link = self._connect(self.routes.begin(now_ns, same=same))
 
     def find_way(self, now_ns: int) -> None:
@@ -101,6 +103,7 @@ class Contact:
 
     def clearest(self, news: LinkEvent, *, agreed: bool) -> LinkEvent:
         """The same, or what a failed handshake said more clearly before: libzmq does not tell each time why one failed."""
+        self._ended = not agreed
         if agreed:
             self._clue = None
         if agreed or news is LinkEvent.BROKEN:
@@ -115,6 +118,8 @@ class Contact:
             return f"the host name {self._peer.host!r} is not known ({trouble})"
         if (self.link.refused or self._was_refused) and not self.link.connected:
             return "connections are refused, or no route leads there"
+        if self._ended or self._ended_before:
+            return "it hung up before it said anything, as a service of another kind may"
         return ""
 
     def _note_refusal(self) -> None:

@@ -348,6 +348,8 @@ class Crew:
             self.losses += 1
             self.flow.forgive(source)
         self.flow.share_out()
+        if self.flow.agreement is None and self._is_over(source.retry, now_ns):
+            return  # the error that follows at once says it
         if is_news:
             what = "lost" if was_here else "not here"
             _LOG.warning(
@@ -361,15 +363,17 @@ class Crew:
             _LOG.debug("the daemon at %s is still lost: %s", source.machine.peer, error)
 
     def _try_again(self, source: Source, retry: Retry, now_ns: int) -> None:
-        timeout_ns = self._config.timeout_ns
-        if retry.due_ns is not None and now_ns >= retry.due_ns:
-            self._call_again(source)
         needed = self.flow.agreement is None or self.flow.needs(source)
-        if needed and now_ns - retry.lost_ns >= timeout_ns:
+        if needed and self._is_over(retry, now_ns):
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never was here, and says why, or something else is there
             raise PeerLostError(farewell(self._config, self.flow, self._quorum, source, retry))
+        if retry.due_ns is not None and now_ns >= retry.due_ns:
+            self._call_again(source)
+
+    def _is_over(self, retry: Retry, now_ns: int) -> bool:
+        return now_ns - retry.lost_ns >= self._config.timeout_ns
 
     def change(self, targets: Sequence[Target]) -> None:
         """From now on these are the daemons."""

@@ -1,9 +1,9 @@
 """Which launcher started this process, and as which of how many, from the variables it set.
 
 A child inherits variables: of an allocation, of a launcher that started a launcher, of a shell. So a launcher's variables count
-only where they are about this process, and the innermost launcher's go first: torchrun's, then MPI's, then Slurm's. What the others
-say is not compared with them. The exceptions are listed at `launched`: there it is an error, since a process that wrongly takes itself
-for one of many reads a part, and one that wrongly takes itself for alone reads all, both in silence.
+only where they are about this process, and the innermost launcher's go first: torchrun's, then MPI's, then Slurm's. What the
+others say is not compared with them. The exceptions are listed at `launched`: there it is an error, since a process that wrongly
+takes itself for one of many reads a part, and one that wrongly takes itself for alone reads all, both in silence.
 
 Covers: torchrun's variables, Open MPI's, those of PMI (MPICH, Intel MPI, Cray), PMIx's and Slurm's. Pure but for a line in the
 log. Does not cover: torch.distributed, what the caller says, the run's name (emlio.receiver.world).

@@ -7,7 +7,7 @@ from emlio.receiver.config import LoaderConfig
 from emlio.receiver.flow import Flow, few
 from emlio.receiver.quorum import Quorum
 from emlio.receiver.reorder import Reorder
-from emlio.receiver.retry import Retry
+from emlio.receiver.retry import MISUNDERSTANDINGS, Retry, is_misunderstanding
 from emlio.receiver.source import Source, Sources
 from emlio.units import format_duration
 
@@ -18,6 +18,9 @@ def what_follows(config: LoaderConfig, flow: Flow, source: Source) -> str:
     """What is done about its loss."""
     timeout = format_duration(config.timeout_ns)
     if flow.agreement is None:
+        retry = source.retry
+        if source.holding is None and retry is not None and is_misunderstanding(retry.error):
+            return f"it is called again, {MISUNDERSTANDINGS} times at most"
         return f"it is called again, for {timeout} in all"
     if not flow.needs(source):
         return "others send its part" if source.holding is not None else "it is not needed"
@@ -27,15 +30,15 @@ def what_follows(config: LoaderConfig, flow: Flow, source: Source) -> str:
 def farewell(config: LoaderConfig, flow: Flow, quorum: Quorum, source: Source, retry: Retry) -> str:
     """Why the job ends."""
     timeout = format_duration(config.timeout_ns)
-    last = f", the last: {retry.since}" if retry.since is not None else ""
-    attempts = f"in {retry.attempts} more attempts{last}"
     if source.holding is None:
-        why = quorum.doubt()
+        what, why = source.obstacle() or "no answer came", quorum.doubt()
         return (
-            f"the daemon at {source.peer} must answer within {timeout}, {source.obstacle() or 'no answer came'}; is emlio-daemon "
-            f"running there, and is the port reachable? ({retry.error}; then {attempts})"
+            f"the daemon at {source.peer} must answer within {timeout}, {what}; is emlio-daemon running there, and is the port "
+            f"reachable? (attempts: {retry.attempts + 1})"
             + (f" It may hold what nobody else does: {why}" if why else "")
         )
+    last = f", the last: {retry.since}" if retry.since is not None else ""
+    attempts = f"in {retry.attempts} more attempts{last}"
     return (
         f"{retry.error}; it must come back within {timeout}, since nobody else sends {flow.shards_of(source)}, "
         f"and did not {attempts}; {flow.position()}"

@@ -54,8 +54,9 @@ class Quorum:
         return self._until_ns if now_ns < self._until_ns else None
 
     def doubt(self) -> str:
-        """Why those that have answered may not be enough."""
-        return why_not_whole(list(self._held().values()))
+        """Why those that have answered may not be enough; "" where they are, or where there are none."""
+        held = list(self._held().values())
+        return why_not_whole(held) if held else ""
 
     def _held(self) -> dict[int, Holding]:
         held = {source.number: source.holding for source in self._sources if source.holding is not None}

@@ -8,7 +8,7 @@ import random
 
 from emlio.errors import EmlioError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 
-__all__ = ["Retry", "is_for_the_user", "is_of_other_ranks", "may_pass"]
+__all__ = ["MISUNDERSTANDINGS", "Retry", "is_for_the_user", "is_misunderstanding", "is_of_other_ranks", "may_pass"]
 
 _FIRST_NS = 50_000_000
 """A daemon that restarts is back after half a second; one that is gone costs little to be asked that often at first."""
@@ -28,7 +28,7 @@ _PASSING_SOON = frozenset({"no-session", "draining"})
 _PASSING_LATER = frozenset({"no-lane"})
 """At the beginning they are a setting that must be changed; later others may hold what a daemon lacks, or its own last stream."""
 
-_MISUNDERSTANDINGS = 3
+MISUNDERSTANDINGS = 3
 """So many times what is said may have been changed on its way; after that the two sides really do not understand each other."""
 
 
@@ -109,6 +109,11 @@ def may_pass(error: EmlioError, before: Retry | None, *, reopens: bool) -> bool:
     )
 
 
+def is_misunderstanding(error: EmlioError) -> bool:
+    """Whether one side did not understand the other: what was said was changed on its way, or something else is there."""
+    return isinstance(error, RemoteProtocolError) or (isinstance(error, RefusedError) and error.code == "protocol")
+
+
 def is_of_other_ranks(error: EmlioError) -> bool:
     """Whether the daemon refused a plan because another rank has another one.
 
@@ -120,6 +125,6 @@ def is_of_other_ranks(error: EmlioError) -> bool:
 def is_for_the_user(error: EmlioError, before: Retry | None) -> bool:
     """Whether calling a daemon that never was here again is no use: whoever starts the job should hear of it at once."""
     code = error.code if isinstance(error, RefusedError) else ""
-    if isinstance(error, RemoteProtocolError) or code == "protocol":
-        return before is not None and before.attempts >= _MISUNDERSTANDINGS
+    if is_misunderstanding(error):
+        return before is not None and before.attempts >= MISUNDERSTANDINGS
     return before is None and code not in _PASSING_SOON and not isinstance(error, PeerLostError)
