@@ -7,7 +7,7 @@ threads. Does not cover: the queue in front of it (emlio.receiver.prefetch), DAL
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Protocol
 
 from emlio.receiver.assemble import Assembler
@@ -49,6 +49,11 @@ class Maker(Protocol):
         """How long it has been at work, as a thread that does nothing else would have."""
         ...
 
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """Its own, in which users' functions run."""
+        ...
+
     def make(self, batch: WholeBatch) -> Made | Promise:
         """Make the batch, or begin to."""
         ...
@@ -60,6 +65,8 @@ class Maker(Protocol):
 
 class ColumnMaker:
     """Columns, or what a `collate_fn` makes of the records. See `Maker`."""
+
+    threads: Sequence[Thread] = ()
 
     def __init__(self, assembler: Assembler, finish: Callable[[Any], Any] | None, *, ahead: int) -> None:
         """See the class.
@@ -107,6 +114,11 @@ class NotedMaker:
         """See `Maker`."""
         return self._maker.worked_ns
 
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """See `Maker`."""
+        return self._maker.threads
+
     def make(self, batch: WholeBatch) -> Made | Promise:
         """See `Maker`."""
         self._log.begin()
@@ -122,6 +134,8 @@ class NotedMaker:
 
 class PipeMaker:
     """Columns for a DALI pipeline, as `Decoded`. See `Maker`."""
+
+    threads: Sequence[Thread] = ()
 
     def __init__(
         self, assembler: Assembler, images: Sequence[str], policy: BadRecordPolicy, vectors: Sequence[str] = ()
@@ -198,6 +212,11 @@ class SampleMaker:
     def worked_ns(self) -> int:
         """See `Maker`."""
         return max(self._decode_ns, self._workers.worked_ns // self._threads)
+
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """See `Maker`."""
+        return self._workers.threads
 
     def make(self, batch: WholeBatch) -> Promise:
         """See `Maker`."""

@@ -70,11 +70,15 @@ class PatientBatches:
             _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._engine.describe_wait())
             patience_ns = min(2 * patience_ns, timeout_ns - waited_ns)
             made = prefetch.first(patience_ns)
+        waited_ns += patience_ns
         while made is None and prefetch.making:
             # Its records are here. How long a transform takes is the user's affair and nobody else's fault.
             made = prefetch.first(_WARN_AFTER_NS)
+            waited_ns += _WARN_AFTER_NS
             if made is None:
-                _LOG.warning("waiting for the transform or collate_fn of a batch all records of which are here")
+                what = ", ".join(prefetch.running()) or "the transform or collate_fn"
+                text = "waiting for %s: all records of the batch are here, %s still runs"
+                _LOG.warning(text, format_duration(waited_ns), what)
         if made is None:
             wait = self._engine.describe_wait()
             raise PeerLostError(f"a batch must be complete within {format_duration(timeout_ns)}: {wait}")

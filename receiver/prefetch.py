@@ -20,7 +20,7 @@ from emlio.receiver.bell import Bell
 from emlio.receiver.making import Made, Maker
 from emlio.receiver.promise import Promise
 from emlio.receiver.reorder import WholeBatch
-from emlio.receiver.unended import PATIENCE_S, join_all
+from emlio.receiver.unended import PATIENCE_S, join_all, running
 
 __all__ = ["MadeBatch", "MadeBatches", "Prefetch"]
 
@@ -120,6 +120,10 @@ class Prefetch:
         """Whether the next batch has all its records and is only to be made."""
         # In the order in which a batch goes through them, so that none is missed on its way.
         return bool(self._whole or self._working or self._pending)
+
+    def running(self) -> list[str]:
+        """The users' functions that batches are being made with now, but for the calling thread's."""
+        return running([self._thread, *self._maker.threads])
 
     @property
     def hungry(self) -> bool:

@@ -6,6 +6,7 @@ cover: the cutting (emlio.planner.token_epoch), filling arrays (emlio.receiver.t
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
 from typing import Any
 
 from emlio.arguments import whole
@@ -96,6 +97,8 @@ class PoolMaker:
     Attributes:
         worked_ns: making pools, and making batches of them.
     """
+
+    threads: Sequence[Thread] = ()
 
     def __init__(self, assembler: TokenAssembler, policy: BadRecordPolicy) -> None:
         self.ahead = 0

@@ -13,7 +13,7 @@ from types import FrameType
 
 from emlio.units import format_duration
 
-__all__ = ["AT_EXIT_S", "PATIENCE_S", "join_all"]
+__all__ = ["AT_EXIT_S", "PATIENCE_S", "join_all", "running"]
 
 _LOG = logging.getLogger("emlio.receiver")
 
@@ -44,10 +44,30 @@ def join_all(threads: Sequence[Thread], patience_s: float) -> None:
         )
 
 
+def running(threads: Sequence[Thread]) -> list[str]:
+    """The users' functions that these threads are in, each once; a thread that waits for work is in none."""
+    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # documented all the same
+    outer = (_outermost(frames.get(thread.ident or 0)) for thread in threads)
+    return list(dict.fromkeys(_named(frame) for frame in outer if frame is not None and not _is_waiting(frame)))
+
+
 def _user_function(frame: FrameType | None) -> str:
+    outer = _outermost(frame)
+    return "a user's function" if outer is None else _named(outer)
+
+
+def _outermost(frame: FrameType | None) -> FrameType | None:
     """The first function in a thread's stack that is not the loader's: the transform or collate_fn."""
-    found, place = "a user's function", ""
+    found = None
     while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(_OURS):
-        found, place = frame.f_code.co_qualname, f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
-        frame = frame.f_back
-    return found + place
+        found, frame = frame, frame.f_back
+    return found
+
+
+def _is_waiting(frame: FrameType) -> bool:
+    """Whether the loader's own code called this, to wait for its work."""
+    return frame.f_globals.get("__name__") == Thread.__module__
+
+
+def _named(frame: FrameType) -> str:
+    return f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"

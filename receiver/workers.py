@@ -17,7 +17,11 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """Threads for steps. `add` may be called from any thread."""
+    """Threads for steps. `add` may be called from any thread.
+
+    Attributes:
+        threads: those.
+    """
 
     def __init__(self, threads: int, name: str, log: WorkLog | None = None) -> None:
         """Start the threads.
@@ -34,8 +38,8 @@ class Workers:
         self._changed = Condition(self._lock)
         self._jobs: deque[_Steps] = deque()
         self._closed = False
-        self._threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)]
-        for thread in self._threads:
+        self.threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)]
+        for thread in self.threads:
             thread.start()
 
     def add(self, step: Callable[[int], None], count: int, cancel: Callable[[], None]) -> None:
@@ -49,7 +53,7 @@ class Workers:
             if self._closed:
                 raise ClosedError("the workers are closed")
             self._jobs.append(_Steps(step, count, cancel))
-            self._changed.notify(min(count, len(self._threads)))
+            self._changed.notify(min(count, len(self.threads)))
 
     def _run(self) -> None:
         while True:
@@ -85,7 +89,7 @@ class Workers:
             self._changed.notify_all()
         for job in dropped:
             job.cancel()
-        join_all(self._threads, patience_s)
+        join_all(self.threads, patience_s)
 
 
 class _Steps:

@@ -22,6 +22,7 @@ from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.promise import Promise
 from emlio.receiver.reorder import WholeBatch
 from emlio.receiver.tally import Tally
+from emlio.receiver.unended import running
 from emlio.receiver.workers import Workers
 from emlio.testing.processes import settles
 
@@ -59,6 +60,7 @@ class _Maker:
 
     ahead = 0
     worked_ns = 0
+    threads = ()
 
     def __init__(self, *errors: BaseException | None) -> None:
         self._errors = list(errors)
@@ -228,6 +230,9 @@ def test_a_step_that_does_not_return_is_named_and_left_behind(caplog: pytest.Log
     workers = Workers(2, "test-worker")
     workers.add(blur_for_ever, 1, partial(pytest.fail, "it was begun"))
     assert begun.wait(_LONG_S)
+    assert [name.partition(":")[0] for name in running(workers.threads)] == [
+        f"{blur_for_ever.__qualname__} (test_receiver_interrupts.py"
+    ], "the other thread waits for work"
     with caplog.at_level(logging.WARNING):
         begun_s = time.monotonic()
         workers.close(0.02)

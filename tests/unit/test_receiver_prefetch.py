@@ -29,6 +29,7 @@ class _Maker:
     """Makes batches with a function, at once."""
 
     worked_ns = 0
+    threads = ()
 
     def __init__(self, assemble: Callable[[WholeBatch], Any], ahead: bool = True) -> None:
         self.ahead = 2 if ahead else 0

@@ -25,6 +25,7 @@ class _Promises:
 
     ahead = 2
     worked_ns = 0
+    threads = ()
 
     def __init__(self) -> None:
         self.given: list[tuple[int, Promise]] = []
