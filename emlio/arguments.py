@@ -52,9 +52,11 @@ def flag(name: str, value: object) -> bool:
     Raises:
         ConfigError: it is none.
     """
-    if not isinstance(value, bool | np.bool_):
+    if isinstance(value, np.bool_):
+        return value.item() is True
+    if not isinstance(value, bool):
         raise ConfigError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
+    return value
 
 
 def parsed(name: str, parse: Callable[[_Given], _Found], value: _Given) -> _Found:

@@ -8,7 +8,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,7 @@ class Shuffle:
             return cls(mode=value.mode, block_records=value.block_records, window_blocks=value.window_blocks)
         if isinstance(value, bool | np.bool_):
             return cls(mode=ShuffleMode.GLOBAL if value else ShuffleMode.NONE)
-        sizes = _BLOCK_TEXT.fullmatch(value) if isinstance(value, str) else None
+        sizes = _BLOCK_TEXT.fullmatch(value) if isinstance(cast("object", value), str) else None
         if sizes is not None:
             return cls(mode=ShuffleMode.BLOCK, block_records=int(sizes[1]), window_blocks=int(sizes[2]))
         try:
