@@ -8,6 +8,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import RLock
 
@@ -144,8 +145,7 @@ class Lenders:
 
     def _end(self, retired: Collection[_Lent]) -> None:
         for lent in retired:
-            lent.lender.close()
-            os.close(lent.descriptor)
+            lent.lender.close(partial(os.close, lent.descriptor))
 
     def close(self) -> None:
         """End all leases. Slices that are out stay readable until the file gets shorter. Closing again does nothing."""

@@ -37,6 +37,10 @@ class Borrower(Protocol):
         ...
 
 
+def _nothing() -> None:
+    """What follows a close by default."""
+
+
 class _Use(Enum):
     UNTRIED = "untried"
     ASKED = "asked"
@@ -72,6 +76,8 @@ class SliceLender:
         self._on_stuck = on_stuck
         self._populate = populate
         self._use = _Use.UNTRIED
+        self._asking = False
+        self._after_asking: Callable[[], None] | None = None
         self._out: dict[int, tuple[weakref.ref[npt.NDArray[np.uint8]], Borrower]] = {}
         # Reentrant: the collector may drop a slice, and so give it back, in the midst of this.
         self._lock = RLock()
@@ -116,11 +122,19 @@ class SliceLender:
         with self._lock:
             if self._use is not _Use.UNTRIED:
                 return
-            self._use = _Use.ASKED
-        leased = self._leases.take(self._descriptor, self)
-        with self._lock:
-            if self._use is _Use.ASKED:  # else somebody wants to write already
-                self._use = _Use.LEASED if leased else _Use.COPY
+            self._use, self._asking = _Use.ASKED, True
+        leased = False
+        try:
+            leased = self._leases.take(self._descriptor, self)
+        finally:
+            with self._lock:
+                self._asking = False
+                if self._use is _Use.ASKED:  # else somebody wants to write already, or it was closed
+                    self._use = _Use.LEASED if leased else _Use.COPY
+                then, self._after_asking = self._after_asking, None
+            if then is not None:
+                self._leases.release(self._descriptor)
+                then()
 
     @property
     def only_copies(self) -> bool:
@@ -130,7 +144,7 @@ class SliceLender:
     def retire(self) -> bool:
         """Lend nothing more because others need the room, if nothing is out; whether it may be closed now."""
         with self._lock:
-            if self._out or self._use is _Use.ASKED:
+            if self._out or self._asking:
                 return False
             self._use = _Use.RETIRED
             return True
@@ -148,8 +162,17 @@ class SliceLender:
         if borrowers:
             self._on_stuck(borrowers.values())
 
-    def close(self) -> None:
-        """Lend nothing more and let go of the lease. Slices that are out stay readable until the file gets shorter."""
+    def close(self, then: Callable[[], None] = _nothing) -> None:
+        """Lend nothing more and let go of the lease. Slices that are out stay readable until the file gets shorter.
+
+        Args:
+            then: called once the descriptor is not used here any more: now, or by the thread that just asks for the lease.
+        """
         with self._lock:
-            self._use = _Use.COPY
+            if self._use is not _Use.COPY:  # which says that a writer came, or that no lease can be had
+                self._use = _Use.RETIRED
+            if self._asking:
+                self._after_asking = then
+                return
         self._leases.release(self._descriptor)
+        then()

@@ -13,8 +13,11 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
+from emlio.reading.files import OpenShards
 from emlio.reading.leases import Leaseholder, Leases
 from emlio.reading.slices import Borrower, SliceLender
+from emlio.shards.dataset import open_dataset
+from emlio.testing.datasets import make_dataset
 from emlio.testing.leases import gives_leases, leases_on
 from emlio.testing.processes import settles
 
@@ -207,6 +210,55 @@ def test_a_writer_that_comes_while_the_lease_is_asked_for_is_not_forgotten(path:
     with _lender(path, leases=_InterruptedLeases(600.0)) as lender:
         assert lender.lend(0, 10, _Rank()) is None
         assert lender.lend(0, 10, _Rank()) is None
+
+
+class _ClosedMeanwhile(Leases):
+    """The lender is closed while its lease is asked for."""
+
+    def __init__(self, close: Callable[[], object]) -> None:
+        super().__init__(600.0)
+        self._close = close
+        self.of: list[int] = []
+
+    def take(self, descriptor: int, holder: Leaseholder) -> bool:
+        self._close()
+        self.of.append(os.fstat(descriptor).st_ino)
+        return super().take(descriptor, holder)
+
+
+def test_a_lender_that_is_closed_while_it_asks_keeps_the_descriptor_until_it_was_answered(path: Path) -> None:
+    ended = list[str]()
+    leases = _ClosedMeanwhile(lambda: lender.close(lambda: ended.append(str(leases_on(path)))))
+    with _lender(path, leases=leases) as lender:
+        assert lender.lend(0, 10, _Rank()) is None
+        assert ended == ["[]"], "the lease is let go first"
+        assert not lender.only_copies, "nobody wanted to write"
+
+
+def test_files_that_are_closed_while_a_lease_is_asked_for_leave_no_lease_on_another_file(path: Path) -> None:
+    make_dataset(path.parent / "data", records=2, shards=1)
+    with open_dataset("d", path.parent / "data") as dataset:
+        leases = _ClosedMeanwhile(lambda: shards.close())
+        shards = OpenShards(dataset, leases)
+        try:
+            assert shards.lend(0, 0, 10, _Rank()) is None
+            assert leases.of == [dataset.shards[0].inode]
+            assert leases_on(dataset.shards[0].path) == []
+        finally:
+            leases.close()
+
+
+def test_a_lender_that_is_given_up_for_others_does_not_say_that_all_must_be_copied(path: Path) -> None:
+    with _lender(path) as lender:
+        assert lender.lend(0, 10, _Rank()) is not None
+        assert lender.retire()
+        lender.close()
+        assert lender.lend(0, 10, _Rank()) is None
+        assert not lender.only_copies
+    with _lender(path) as lender, path.open("r+b"):
+        assert lender.lend(0, 10, _Rank()) is None
+        lender.close()
+        assert lender.only_copies, "somebody writes"
 
 
 def test_a_slice_that_only_the_collector_finds_comes_back_too(path: Path) -> None:
