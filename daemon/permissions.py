@@ -20,6 +20,7 @@ __all__ = ["Permissions", "find_keys"]
 _LOG = logging.getLogger("emlio.daemon.gate")
 
 _LOOK_EVERY_NS = 1_000_000_000
+_WARN_EVERY_NS = 60_000_000_000
 
 
 class Permissions:
@@ -31,6 +32,7 @@ class Permissions:
         self._list = folder.load() if folder is not None else AllowList()
         self._before = self._list
         self._look_at_ns: int | None = None
+        self._warn_at_ns: int | None = None
 
     @property
     def are_asked(self) -> bool:
@@ -49,6 +51,9 @@ class Permissions:
         changed = self._folder.changed()
         for problem in self._folder.take_problems():
             _LOG.error("%s", problem)
+        if self._folder.obstacle is not None and (self._warn_at_ns is None or now_ns >= self._warn_at_ns):
+            self._warn_at_ns = now_ns + _WARN_EVERY_NS
+            _LOG.warning("%s; clients that were read before may come in as before", self._folder.obstacle)
         if changed is not None:
             _LOG.info("%d clients may come in now", len(changed.rules))
         former, self._before, self._list = self._before, self._list, changed or self._list

@@ -6,20 +6,27 @@ Does not cover: asking in turns (the daemon), and what a rule says (emlio.keys.a
 A file that is bad lets nobody in, and neither do two files with the same key; the others stay as they are. A folder that is gone,
 that others can write to, or that holds too many files lets nobody in at all.
 
+A look that fails for want of descriptors or memory, or because the disk did not answer, says nothing about the folder: what was
+read before counts on. Else whoever can use up the daemon's descriptors could have all clients revoked. What needs no descriptor
+is looked at all the same: a file that was removed meanwhile lets nobody in, and neither does one that was changed until it can be
+read.
+
 Times of files tick slowly: an edit in place that follows another at once may leave size and times as they are. So a file that
 changed is read once more after the longest tick of any file system has passed. Clocks of file servers play no part in that.
 """
 
 import os
 import shlex
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from emlio.clock import Clock, SystemClock
 from emlio.errors import ConfigError
 from emlio.keys.allow_list import AllowList, ClientRule, check_client_name, same_keys
-from emlio.keys.guarded_files import check_folder, failed, read_file
+from emlio.keys.guarded_files import check_folder, failed, is_passing, read_file
 
 __all__ = ["MAX_CLIENTS", "AllowFolder", "FoundRules"]
 
@@ -77,10 +84,31 @@ class _Seen:
 
 
 class AllowFolder:
-    """Turns a folder of NAME.key files into allow-lists. For one thread."""
+    """Turns a folder of NAME.key files into allow-lists. For one thread.
 
-    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+    Attributes:
+        path: of the folder.
+        obstacle: why the last look had to go by what was read before; None where it had not.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        scan: "Callable[[Path], AbstractContextManager[Iterator[os.DirEntry[str]]]]" = os.scandir,
+    ) -> None:
+        """See the class.
+
+        Args:
+            path: of the folder.
+            clock: for files that changed just now.
+            scan: the system's list of a folder.
+        """
         self.path = path
+        self.obstacle: str | None = None
+        self._scan = scan
+        self._known = False
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._seen: dict[str, _Seen] = {}
         self._settled: dict[str, _Mark | None] | None = None
@@ -127,12 +155,17 @@ class AllowFolder:
 
     def look(self) -> FoundRules:
         """What lies in the folder, well or not; files that look as before are not read."""
+        self.obstacle = None
         try:
             marks = self._marks()
+            self._known = True
         except ConfigError as error:
-            self._seen, self._settled = {}, None
-            self._found = FoundRules(problems=(str(error),))
-            return self._found
+            if not self._known or not is_passing(error):
+                self._seen, self._settled = {}, None
+                self._found = FoundRules(problems=(str(error),))
+                return self._found
+            self.obstacle = str(error)
+            marks = self._marks_of_known()
         now_ns = self._clock.monotonic_ns()
         if marks == self._settled and now_ns < self._due_ns:
             return self._found
@@ -149,8 +182,10 @@ class AllowFolder:
         before, self._seen = self._seen, {}
         for name, mark in sorted(marks.items()):
             old = before.get(name)
-            same = old is not None and mark is not None and old.mark == mark
-            seen = old if same and name not in due else self._read(name, mark, again=not same)
+            if old is None or mark is None or old.mark != mark:
+                seen = self._read(name, mark)
+            else:
+                seen = self._read(name, mark, before=old) if name in due else old
             if seen is not None:
                 self._seen[name] = seen
 
@@ -169,11 +204,12 @@ class AllowFolder:
         marks: dict[str, _Mark | None] = {}
         try:
             check_folder(self.path)
-            with os.scandir(self.path) as entries:
+            with self._scan(self.path) as entries:
                 for number, entry in enumerate(entries, 1):
                     # Hidden files are those being written, here and by editors.
                     if entry.name.endswith(_SUFFIX) and not entry.name.startswith("."):
-                        marks[entry.name.removesuffix(_SUFFIX)] = _mark_of(entry)
+                        name = entry.name.removesuffix(_SUFFIX)
+                        marks[name] = self._mark_of(name, entry.stat)
                     if len(marks) > MAX_CLIENTS or number > _MOST_FILES:
                         raise ConfigError(
                             f"{self.path}: must hold at most {MAX_CLIENTS} clients and {_MOST_FILES} files, holds more; "
@@ -188,11 +224,27 @@ class AllowFolder:
             raise failed(self.path, "listed", error) from error
         return marks
 
+    def _marks_of_known(self) -> dict[str, _Mark | None]:
+        """Of those that were read before and are there, where the folder cannot be listed: that takes no descriptor."""
+        paths = {name: self._path(name) for name in self._seen}
+        return {name: self._mark_of(name, path.stat) for name, path in paths.items() if _may_be_there(path)}
+
+    def _mark_of(self, name: str, status: Callable[[], os.stat_result]) -> _Mark | None:
+        try:
+            found = status()
+        except OSError as error:
+            seen = self._seen.get(name)
+            if seen is None or not is_passing(error):
+                return None  # reading it will say why
+            self.obstacle = self.obstacle or str(failed(self._path(name), "looked at", error))
+            return seen.mark
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
     def _path(self, name: str) -> Path:
         return self.path / f"{name}{_SUFFIX}"
 
-    def _read(self, name: str, mark: _Mark | None, *, again: bool) -> _Seen | None:
-        """The file as it is now; None if it is gone."""
+    def _read(self, name: str, mark: _Mark | None, *, before: _Seen | None = None) -> _Seen | None:
+        """The file as it is now, None if it is gone; or as `before`, which looked the same, if it cannot be read just now."""
         path = self._path(name)
         rule: ClientRule | None = None
         problem: str | None = None
@@ -205,15 +257,20 @@ class AllowFolder:
             problem = f"{path}: must be a file, is a link that leads nowhere"
         except ConfigError as error:
             problem = str(error) if str(path) in str(error) else f"{path}: {error}"
+            if before is not None and is_passing(error):
+                self.obstacle = self.obstacle or problem
+                return replace(before, read_again_ns=self._clock.monotonic_ns() + _LONGEST_TICK_NS)
         # What the system did not let us read may be had later though the file stays as it is.
-        once_more = again or problem is not None
+        once_more = before is None or problem is not None
         again_ns = self._clock.monotonic_ns() + _LONGEST_TICK_NS if once_more else _NEVER_NS
         return _Seen(mark=mark, rule=rule, problem=problem, read_again_ns=again_ns)
 
 
-def _mark_of(entry: "os.DirEntry[str]") -> _Mark | None:
+def _may_be_there(path: Path) -> bool:
     try:
-        found = entry.stat()
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
-        return None  # reading it will say why
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return True
+    return True

@@ -23,6 +23,7 @@ from emlio.keys.owners import check_above, check_owner, check_writers, this_proc
 __all__ = [
     "check_folder",
     "failed",
+    "is_passing",
     "make_folder",
     "put_file",
     "put_new_file",
@@ -35,10 +36,25 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOCK = ".lock"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
+_PASSING = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS),  # used up, maybe by strangers who only connect
+        *(errno.EIO, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
+        *(errno.EAGAIN, errno.EINTR),
+    }
+)
+"""These say nothing about what lies there: neither that it is gone nor that it must not be believed."""
+
 
 def failed(path: Path, what: str, error: OSError) -> ConfigError:
     """The error for a file or folder that the system did not let us `what`."""
     return ConfigError(f"{path}: cannot be {what}: {error.strerror or error}")
+
+
+def is_passing(error: ConfigError | OSError) -> bool:
+    """Whether the system only could not look just now: what was known before may still be so."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _PASSING
 
 
 def check_folder(path: Path) -> None:
