@@ -1,6 +1,6 @@
 """Answers to a rank that are made of what is known here.
 
-Covers: the welcome to a dataset, what an error of a stream is called on the wire. Does not cover: when they are sent
+Covers: the welcome to a dataset, what errors of streams and files are called on the wire. Does not cover: when they are sent
 (emlio.daemon.control).
 """
 
@@ -18,9 +18,12 @@ from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Fault, Welcome
 from emlio.wire.limits import MAX_LANES
 
-__all__ = ["Identity", "fault_of", "not_let_go", "welcome_to"]
+__all__ = ["Identity", "code_of_files", "fault_of", "not_let_go", "welcome_to"]
 
 _MISSING_NAMED = 16
+
+_NO_ROOM = "no-session"
+"""After which a rank calls again by itself: descriptors or memory are used up now, and nothing is known to be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,14 @@ def fault_of(stream: int, error: EmlioError) -> Fault:
             record=error.record,
             offset=error.offset,
         )
-    return Fault(stream=stream, code="dataset" if isinstance(error, DatasetError) else "internal", text=str(error))
+    if isinstance(error, DatasetError):
+        return Fault(stream=stream, code=_NO_ROOM if error.passing else "dataset", text=str(error))
+    return Fault(stream=stream, code="internal", text=str(error))
+
+
+def code_of_files(error: EmlioError) -> str:
+    """What it is called that files were looked at and are not what they must be."""
+    return _NO_ROOM if isinstance(error, DatasetError) and error.passing else "dataset-changed"
 
 
 def not_let_go(path: Path) -> DatasetError:

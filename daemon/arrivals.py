@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from emlio.clock import Clock
 from emlio.daemon.admission import Admission
+from emlio.daemon.answers import code_of_files
 from emlio.daemon.claims import Caller
 from emlio.daemon.complaints import Complaints
 from emlio.daemon.inspections import Inspections
@@ -113,7 +114,7 @@ class Arrivals:
         if self.draining:
             self._refuse(caller.connection, Refused(code="draining", text=_LEAVING))
         elif error is not None:
-            self._turn_down(caller, "dataset-changed", str(error))
+            self._turn_down(caller, code_of_files(error), str(error))
         else:
             self._let_in(caller, reserve)
 

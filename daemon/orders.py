@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from emlio.daemon.answers import code_of_files
 from emlio.daemon.client import Client
 from emlio.daemon.inspections import Inspections
 from emlio.daemon.lane_guard import LaneGuard
@@ -98,7 +99,7 @@ class Orders:
             return  # its session ended meanwhile
         if error is not None:
             self._catalogs.gone(client.identity)
-            self._carry_out(client, machine.refuse("dataset-changed", str(error)))
+            self._carry_out(client, machine.refuse(code_of_files(error), str(error)))
             return
         name, world_size = machine.hello.dataset, machine.hello.world_size
         becomes = partial(self._catalogs.becomes, client.identity)

@@ -13,6 +13,7 @@ from threading import Condition, RLock, Thread
 
 from emlio.daemon.stream import Stream, StreamFailure
 from emlio.errors import DatasetError, EmlioError
+from emlio.open_limits import is_used_up
 from emlio.reading.gather import Gatherer
 
 __all__ = ["Readers"]
@@ -131,7 +132,9 @@ class Readers:
         except EmlioError as error:
             self._fail(stream, error)
         except OSError as error:
-            unreadable = DatasetError(f"a shard could not be read: {error.filename or ''} {error.strerror}")
+            unreadable = DatasetError(
+                f"a shard could not be read: {error.filename or ''} {error.strerror}", passing=is_used_up(error)
+            )
             self._fail(stream, unreadable)
         except Exception as error:  # noqa: BLE001  # a defect in one stream must not end the thread all streams share
             _LOG.exception("%s: reading failed", stream.label)

@@ -200,6 +200,7 @@ class Stream:
 
     def close(self) -> None:
         """Drop what is ready; what reads now finishes first. Closing again does nothing."""
+        self._feed.stop()
         with self._lock:
             self.closed = True
             self._parked = False

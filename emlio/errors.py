@@ -42,7 +42,15 @@ class ConfigError(EmlioError, ValueError):
 
 
 class DatasetError(EmlioError):
-    """A dataset, or a file of one, is not what it must be."""
+    """A dataset, or a file of one, is not what it must be.
+
+    Attributes:
+        passing: nothing is known to be wrong with it: the system had no descriptor or memory left to look at it.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing
 
 
 class CorruptRecordError(DatasetError):

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from emlio.errors import DatasetError
 
-__all__ = ["descriptor_limit", "mapping_limit", "refusal_of"]
+__all__ = ["descriptor_limit", "is_used_up", "mapping_limit", "refusal_of"]
+
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 _MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 _USUAL_MAP_COUNT = 65_530
@@ -30,8 +32,13 @@ def mapping_limit() -> int:
         return _USUAL_MAP_COUNT
 
 
+def is_used_up(error: OSError) -> bool:
+    """Whether the system has no descriptor, memory or mapping left, which says nothing about the file."""
+    return error.errno in _USED_UP
+
+
 def refusal_of(error: OSError, what: str) -> DatasetError | None:
-    """What to say when the system has no descriptor or mapping left; None where the error is another one.
+    """What to say when the system has no descriptor, memory or mapping left; None where the error is another one.
 
     Args:
         error: the system's.
@@ -41,16 +48,19 @@ def refusal_of(error: OSError, what: str) -> DatasetError | None:
         case errno.EMFILE:
             return DatasetError(
                 f"{what} cannot be opened: this process has {descriptor_limit():,} files open, as many as it may. "
-                "Raise its limit (ulimit -n, or LimitNOFILE of its unit), or look for what else it keeps open"
+                "Raise its limit (ulimit -n, or LimitNOFILE of its unit), or look for what else it keeps open",
+                passing=True,
             )
         case errno.ENFILE:
             return DatasetError(
-                f"{what} cannot be opened: this host has as many files open as it may. Raise its limit: sysctl fs.file-max"
+                f"{what} cannot be opened: this host has as many files open as it may. Raise its limit: sysctl fs.file-max",
+                passing=True,
             )
         case errno.ENOMEM:
             return DatasetError(
                 f"{what} cannot be mapped: there is no memory for it, or this process has its {mapping_limit():,} mappings. "
-                "Raise the limit: sysctl -w vm.max_map_count=1048576; or look at its limit of memory (ulimit -v)"
+                "Raise the limit: sysctl -w vm.max_map_count=1048576; or look at its limit of memory (ulimit -v)",
+                passing=True,
             )
         case _:
             return None

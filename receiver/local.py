@@ -118,6 +118,8 @@ class LocalShards:
             clock=self._clock,
         )
         with self._changed:
+            if self._feed is not None:
+                self._feed.stop()
             self._generation += 1
             self._ready.clear()
             self._ready_bytes = 0
@@ -196,6 +198,8 @@ class LocalShards:
         """End the thread, free the files. Closing again does nothing."""
         with self._changed:
             self._closed = True
+            if self._feed is not None:
+                self._feed.stop()
             self._ready.clear()
             self._changed.notify_all()
         if self._thread.ident is not None:

@@ -6,6 +6,8 @@ records make a message (emlio.reading.course), threads and bounds (emlio.daemon.
 
 import os
 from collections import deque
+from functools import partial
+from threading import Event
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from emlio.planner.plan import Plan
 from emlio.reading.course import LONG_RUN_BYTES, NO_OPENING, Course, MessagePlan, Opening, StreamPosition
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer, ShortReadError
+from emlio.reading.patience import patiently
 from emlio.reading.slices import Borrower
 
 __all__ = ["Feed"]
@@ -68,6 +71,11 @@ class Feed:
         self._coming = course.messages(position)
         self._planned: deque[MessagePlan] = deque()
         self._advised = 0
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """Wait no more for descriptors or memory; from any thread."""
+        self._stopped.set()
 
     def next(self, gatherer: Gatherer) -> MessagePlan | None:
         """Plan the next message; while the disk is what is waited for, ask for those behind it. None: there is none."""
@@ -93,6 +101,9 @@ class Feed:
         """
         if not message.one_run or message.size_bytes < LONG_RUN_BYTES:
             return None
+        return patiently(partial(self._borrow, message, gatherer, borrower), self._stopped.wait)
+
+    def _borrow(self, message: MessagePlan, gatherer: Gatherer, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         self._shards.check(message.shard[:1], self._clock.monotonic_ns())
         start = int(message.starts[0])
         view = self._shards.lend(int(message.shard[0]), start, start + message.size_bytes, borrower)
@@ -102,6 +113,9 @@ class Feed:
 
     def read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
         """Fill `out`, of the message's size, with its records' frames."""
+        patiently(partial(self._read, message, gatherer, out), self._stopped.wait)
+
+    def _read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
         self._shards.check_used(message.shard, self._clock.monotonic_ns())
         try:
             gatherer.read(self._shards, message.shard, message.starts, message.sizes, out)

@@ -7,17 +7,19 @@ Does not cover: how many there may be (emlio.reading.room), which are given up (
 
 import os
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError, EmlioError
-from emlio.open_limits import refusal_of
+from emlio.open_limits import is_used_up, refusal_of
 from emlio.reading.leases import Leases
 from emlio.reading.lenders import Lenders
 from emlio.reading.open_set import HeldFile, HeldFiles, OpenSet
+from emlio.reading.patience import patiently
 from emlio.reading.room import Room, file_room, lease_room, mapping_room
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
@@ -75,6 +77,7 @@ class OpenShards:
         self._checked_ns = np.zeros(count, np.int64)
         self._ctimes_ns = np.array([shard.ctime_ns for shard in dataset.shards], np.int64)
         self._scanning = [Lock() for _ in range(_SCANS)]
+        self._closing = Event()
 
     def open(self, number: int) -> HeldFile:
         """The shard's descriptor, for the block that the answer is the context of."""
@@ -111,8 +114,14 @@ class OpenShards:
         self.dataset.folder.check_in_place()
         numbers_due: list[int] = np.unique(due).tolist()
         for number in numbers_due:
-            self._check(number)
-        self._checked_ns[due] = now_ns
+            try:
+                self._check(number)
+            except DatasetError as error:
+                # What is read is the open file: if that is as it was the bytes are right, whatever its name leads to now.
+                if not error.passing or not self._check_open(number):
+                    raise
+            else:
+                self._checked_ns[number] = now_ns
 
     def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not.
@@ -120,11 +129,15 @@ class OpenShards:
         Args:
             stopped: asked before each file; where it says so the rest is not looked at.
         """
-        self.dataset.folder.check_in_place()
+
+        def pause(seconds: float) -> bool:
+            return self._closing.wait(seconds) or stopped()
+
+        patiently(self.dataset.folder.check_in_place, pause)
         for number in range(len(self.dataset.shards)):
             if stopped():
                 return
-            self._check(number)
+            patiently(partial(self._check, number), pause)
 
     def _check(self, number: int) -> None:
         """By its name: what is opened is compared when it is opened, so the name tells of both."""
@@ -132,8 +145,22 @@ class OpenShards:
         try:
             found = self.dataset.folder.stat(shard.name)
         except OSError as error:
-            raise DatasetError(f"a shard must stay while it is served: {shard.path} {absence(error)}") from error
+            raise refusal_of(error, f"shard {shard.path}") or DatasetError(
+                f"a shard must stay while it is served: {shard.path} {absence(error)}"
+            ) from error
         self._compare(number, found)
+
+    def _check_open(self, number: int) -> bool:
+        """By its descriptor, without another one; False where it has none."""
+        found = self._lenders.status(number) if self._lenders is not None else None
+        if found is None:
+            held = self._files.hold_if_open(number)
+            if held is None:
+                return False
+            with held as descriptor:
+                found = os.fstat(descriptor)
+        self._compare(number, found)
+        return True
 
     def _compare(self, number: int, found: os.stat_result) -> None:
         shard = self.dataset.shards[number]
@@ -150,9 +177,9 @@ class OpenShards:
     def _open_file(self, number: int) -> int:
         shard = self.dataset.shards[number]
         try:
-            descriptor, found = self.dataset.folder.open_status(shard.name)
+            descriptor, found = self._open_status(shard.name)
         except OSError as error:
-            if refusal_of(error, shard.name) is None:
+            if not is_used_up(error):
                 self._check(number)  # says what became of it, if that is why
             raise
         try:
@@ -161,6 +188,14 @@ class OpenShards:
             os.close(descriptor)
             raise
         return descriptor
+
+    def _open_status(self, name: str) -> tuple[int, os.stat_result]:
+        while True:
+            try:
+                return self.dataset.folder.open_status(name)
+            except OSError as error:
+                if self._lenders is None or not is_used_up(error) or not self._lenders.spare():
+                    raise
 
     def _map_file(self, number: int) -> int:
         with self._files.hold(number) as descriptor:
@@ -184,6 +219,7 @@ class OpenShards:
 
     def close(self) -> None:
         """Free everything; what a thread is still inside is freed when it is done."""
+        self._closing.set()
         if self._lenders is not None:
             self._lenders.close()
         self._maps.close()

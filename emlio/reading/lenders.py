@@ -74,6 +74,19 @@ class Lenders:
             retired = self._retire(len(self._lent) - most, len(self._lent))
         self._end(retired)
 
+    def spare(self) -> bool:
+        """Give up some that are not in use, since the system has no more descriptors; whether there were any."""
+        with self._lock:
+            retired = self._retire(_LOOKED_AT, len(self._lent))
+        self._end(retired)
+        return bool(retired)
+
+    def status(self, number: int) -> os.stat_result | None:
+        """Of the file that is under a lease; None where there is none."""
+        with self._lock:  # under which it is not closed
+            lent = self._lent.get(number)
+            return os.fstat(lent.descriptor) if lent is not None else None
+
     def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
         """See `SliceLender.lend`. None too where as many files as may be are under a lease, and in use."""
         if self._copied[number]:

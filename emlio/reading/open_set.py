@@ -7,7 +7,6 @@ Covers: which are open, which are in use, which go. Does not cover: opening and 
 (emlio.reading.room).
 """
 
-import errno
 from collections.abc import Callable
 from threading import RLock
 from types import TracebackType
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError, EmlioError
+from emlio.open_limits import is_used_up
 from emlio.reading.room import Room
 
 __all__ = ["HeldFile", "HeldFiles", "OpenSet"]
@@ -27,8 +27,6 @@ _LUMPS = 16
 _WORTH = 16
 """Where not all fit, to open so many is worth it only if they make less than this part of what is read: then they are likely
 to be used again."""
-
-_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class HeldFile:
@@ -127,16 +125,23 @@ class OpenSet:
             ClosedError: the set is closed.
             EmlioError: it cannot be opened.
         """
-        with self._lock:
-            handle = self._handle_of[number]
-            if handle >= 0:
-                self._ticks = token = self._ticks + 1
-                self._held[token] = number
-                if self._crowded:
-                    self._used_at[number] = token
-                return HeldFile(self, token, handle)
+        held = self.hold_if_open(number)
+        if held is not None:
+            return held
         token = self._fetch(np.array([number], np.int64))
         return HeldFile(self, token, self._handle_of[number])
+
+    def hold_if_open(self, number: int) -> HeldFile | None:
+        """As `hold`, but None where the file is not open."""
+        with self._lock:
+            handle = self._handle_of[number]
+            if handle < 0:
+                return None
+            self._ticks = token = self._ticks + 1
+            self._held[token] = number
+            if self._crowded:
+                self._used_at[number] = token
+            return HeldFile(self, token, handle)
 
     def hold_all(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
         """The files of these numbers, opened if they are not open; used as a context manager.
@@ -246,19 +251,16 @@ class OpenSet:
         return token
 
     def _open_now(self, number: int) -> int:
-        try:
+        while True:
             try:
                 return self._open_one(number)
             except OSError as error:
-                if error.errno not in _USED_UP:
-                    raise
-            # The program around us needs more than its part: do with half of what we have.
-            with self._lock:
-                doomed = self._evict(len(self._open) // 2)
+                # The program around us needs more than its part: do with half of what we have, and with half of that.
+                with self._lock:
+                    doomed = self._evict((len(self._open) + 1) // 2) if is_used_up(error) else []
+                if not doomed:
+                    raise self._refused(number, error) from error
             self._close_all(doomed)
-            return self._open_one(number)
-        except OSError as error:
-            raise self._refused(number, error) from error
 
     def _add(self, opened: list[tuple[int, int]]) -> None:
         lost: list[tuple[int, int]] = []

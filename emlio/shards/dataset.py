@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError, DatasetError
+from emlio.open_limits import refusal_of
 from emlio.planner.catalog import ShardEntry
 from emlio.shards.discover import Discovery, discover, open_folder
 from emlio.shards.folder import AFTER_RESTART, Folder
@@ -268,7 +269,9 @@ def _stat(folder: Folder, name: str) -> os.stat_result:
     try:
         return folder.stat(name)
     except OSError as error:
-        raise DatasetError(f"shard {folder.path / name}: cannot be read: {error.strerror or error}") from error
+        raise refusal_of(error, f"shard {folder.path / name}") or DatasetError(
+            f"shard {folder.path / name}: cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def _shard(

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from emlio.errors import DatasetError
+from emlio.open_limits import is_used_up
 
 __all__ = ["read_at", "read_into"]
 
@@ -43,4 +44,7 @@ def read_at(fd: int, size_bytes: int, offset: int, path: Path) -> bytes:
 
 
 def _failed(path: Path, size_bytes: int, offset: int, error: OSError) -> DatasetError:
-    return DatasetError(f"{path}: reading {size_bytes} bytes at offset {offset} failed: {error.strerror or error}")
+    return DatasetError(
+        f"{path}: reading {size_bytes} bytes at offset {offset} failed: {error.strerror or error}",
+        passing=is_used_up(error),
+    )

@@ -21,6 +21,7 @@ from typing import Self
 from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, DatasetError
+from emlio.open_limits import refusal_of
 from emlio.shards.atomic_file import write_atomically
 from emlio.shards.beneath import open_beneath
 
@@ -200,7 +201,7 @@ class Folder:
         try:
             now = os.stat(self.path)
         except OSError as error:
-            raise DatasetError(
+            raise refusal_of(error, f"folder {self.path}") or DatasetError(
                 f"a dataset's folder must stay while it is served: {self.path} {absence(error)}"
             ) from error
         if not os.path.samestat(now, self._status):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import CorruptRecordError, DatasetError
+from emlio.open_limits import refusal_of
 from emlio.shards.file_read import read_at, read_into
 from emlio.shards.frame_numbers import masked_length_crcs, overlapping
 from emlio.shards.verify import verify_records
@@ -75,7 +76,9 @@ def scan(
     try:
         file = open(path, "rb", buffering=0, opener=opener)  # noqa: SIM115  # closed below
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        raise refusal_of(error, str(path)) or DatasetError(
+            f"{path}: cannot be opened: {error.strerror or error}"
+        ) from error
     with file:
         walk = _Walk(file.fileno(), path, progress)
         while walk.position < walk.size_bytes:

@@ -110,16 +110,20 @@ def test_another_dataset_makes_this_one_smaller_at_once() -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_where_the_system_has_no_more_it_does_with_half_of_what_it_has(code: int) -> None:
+def test_where_the_system_has_no_more_it_does_with_less_and_less(code: int) -> None:
     files = _Files()
     _use(files, *range(_LIMIT))
     files.fails = [code]
     _use(files, 100)
     assert len(files.open) <= _LIMIT // 2 + 1
     files.fails = [code, code]
-    with pytest.raises(DatasetError, match=f"101: {os.strerror(code)}"):
-        files.set.hold(101)
     _use(files, 101)
+    files.fails = [code] * 20
+    with files.set.hold(101), pytest.raises(DatasetError, match=f"102: {os.strerror(code)}"):
+        files.set.hold(102)
+    assert list(files.open.values()) == [101], "what is in use is not given up"
+    files.fails = []
+    _use(files, 102)
     files.set.close()
 
 

@@ -1,0 +1,107 @@
+"""A daemon or a loader whose process has no descriptors left for shards: a job goes on when there are some again."""
+
+import errno
+import os
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from emlio import EmlioLoader
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.service import Daemon
+from emlio.errors import ClosedError, DatasetError, PeerLostError
+from emlio.reading import patience
+from emlio.shards import folder as folder_module
+from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import settles
+
+_RECORDS = 60
+
+
+class _Scarce:
+    """Lets no shard be opened for so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refusals = 0
+        self._open = folder_module.open_beneath
+        monkeypatch.setattr(folder_module, "open_beneath", self._refuse)
+        monkeypatch.setattr(patience, "PAUSES_S", (0.01,))
+
+    def _refuse(self, folder: int, name: str, flags: int) -> int:
+        if self.refusals and name.endswith(".tfrecord"):
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+        return self._open(folder, name, flags)
+
+
+@pytest.fixture
+def scarce(monkeypatch: pytest.MonkeyPatch) -> _Scarce:
+    return _Scarce(monkeypatch)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    make_dataset(tmp_path / "numbers", records=_RECORDS, shards=2, payload=100)
+    return tmp_path / "numbers"
+
+
+def _daemon(data: Path) -> Daemon:
+    source = DatasetSource(name="numbers", directory=data)
+    return Daemon(DaemonConfig(bind=Endpoint(host="127.0.0.1", port=0), data=(source,)))
+
+
+def _loader(address: "str | Path", timeout: str = "20s") -> EmlioLoader:
+    return EmlioLoader(address, batch_size=8, raw=True, ids=True, to="numpy", timeout=timeout)
+
+
+def _ids(loader: EmlioLoader) -> list[int]:
+    return [identity for batch in loader for identity in batch["__id__"].tolist()]
+
+
+def test_a_job_goes_on_at_a_daemon_that_had_no_descriptors_for_a_while(data: Path, scarce: _Scarce) -> None:
+    with _daemon(data) as daemon:
+        scarce.refusals = 20
+        with _loader(f"{daemon.endpoint.replace('tcp', 'emlio')}/numbers") as loader:
+            assert sorted(_ids(loader)) == list(range(_RECORDS))
+            assert loader.stats().lost_daemons >= 1
+        assert scarce.refusals == 0
+
+
+def test_a_daemon_that_never_has_descriptors_is_given_up_after_the_timeout(data: Path, scarce: _Scarce) -> None:
+    with _daemon(data) as daemon:
+        scarce.refusals = 1 << 30
+        with (
+            _loader(f"{daemon.endpoint.replace('tcp', 'emlio')}/numbers", timeout="1s") as loader,
+            pytest.raises(PeerLostError, match="files open, as many as it may"),
+        ):
+            _ids(loader)
+
+
+def test_a_loader_of_its_own_disk_says_what_it_lacks(data: Path, scarce: _Scarce) -> None:
+    with _loader(data) as loader:
+        scarce.refusals = 1 << 30
+        with pytest.raises(DatasetError, match=r"this process has .* files open, as many as it may"):
+            _ids(loader)
+
+
+def test_closing_a_loader_does_not_wait_for_descriptors(
+    data: Path, scarce: _Scarce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PAUSES_S", (3600.0,))
+    with _loader(data) as loader:
+        scarce.refusals = before = 1 << 30
+        ended = list[Exception]()
+
+        def use() -> None:
+            try:
+                _ids(loader)
+            except ClosedError as error:
+                ended.append(error)
+
+        thread = Thread(target=use)
+        thread.start()
+        assert settles(lambda: scarce.refusals < before, 20)
+        loader.close()
+        thread.join(20)
+        assert len(ended) == 1
