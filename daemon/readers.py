@@ -5,10 +5,12 @@ memory.
 Does not cover: what is read (emlio.reading.feed), sending (emlio.daemon.sender).
 """
 
+import itertools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from threading import Condition, RLock, Thread
 
 from emlio.daemon.stream import Stream, StreamFailure
@@ -27,8 +29,31 @@ class _Turns:
 
     def __init__(self, lock: RLock, threads: list[Thread]) -> None:
         self.waiting: deque[Stream] = deque()
+        self._resting: list[tuple[int, int, Stream]] = []  # a heap, by the end of the rest
+        self._numbers = itertools.count()
         self.work = Condition(lock)
         self.threads = threads
+
+    def rest(self, stream: Stream, rest_ns: int) -> None:
+        """Leave this stream alone for a while; all that rest share the time that one would have."""
+        due_ns = time.monotonic_ns() + rest_ns * (1 + len(self._resting))
+        heappush(self._resting, (due_ns, next(self._numbers), stream))
+        self.work.notify()  # a thread that waits must wait no longer than this
+
+    @property
+    def any_wait(self) -> bool:
+        """Whether another stream waits for its turn."""
+        return bool(self.waiting) or (bool(self._resting) and self._resting[0][0] <= time.monotonic_ns())
+
+    def take(self) -> Stream | None:
+        """The next stream to read for; where there is none, wait for one and return None."""
+        now_ns = time.monotonic_ns()
+        while self._resting and self._resting[0][0] <= now_ns:
+            self.waiting.append(heappop(self._resting)[2])
+        if self.waiting:
+            return self.waiting.popleft()
+        self.work.wait((self._resting[0][0] - now_ns) / 1e9 if self._resting else None)
+        return None
 
 
 class Readers:
@@ -109,11 +134,10 @@ class Readers:
         gatherer = Gatherer()
         while True:
             with turns.work:
-                turns.work.wait_for(lambda: turns.waiting or self._closing)
                 if self._closing:
                     return
-                stream = turns.waiting.popleft()
-                if stream not in self._streams:
+                stream = turns.take()
+                if stream is None or stream not in self._streams:
                     continue
             if self._read_some(stream, turns, gatherer):
                 self._enqueue(stream)
@@ -126,8 +150,13 @@ class Readers:
                     return False
                 if stream.closed:
                     return False
-                self._on_ready(stream)
-                if turns.waiting:
+                if not stream.searching:
+                    self._on_ready(stream)
+                elif stream.search.rest_ns:
+                    with self._lock:
+                        turns.rest(stream, stream.search.rest_ns)
+                    return False
+                if turns.any_wait:
                     return True
         except EmlioError as error:
             self._fail(stream, error)

@@ -4,6 +4,7 @@ Covers: the hand-over between the reading threads and the sending thread, with i
 (emlio.daemon.readers, emlio.daemon.sender).
 """
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from emlio.daemon.ledger import Ledger
 from emlio.daemon.pace_keeper import PaceKeeper
+from emlio.daemon.search import Search
 from emlio.errors import EmlioError
 from emlio.reading.buffers import BufferPool
 from emlio.reading.course import MessagePlan
@@ -21,7 +23,20 @@ from emlio.reading.feed import Feed
 from emlio.reading.gather import Gatherer
 from emlio.wire.data import tail_room
 
-__all__ = ["Outgoing", "Stream", "StreamFailure"]
+__all__ = ["Outgoing", "Stream", "StreamFailure", "held_bytes"]
+
+_MESSAGE_OVERHEAD_BYTES = 4096
+_RECORD_OVERHEAD_BYTES = 28
+"""What a message takes besides its bytes: its objects, measured at 2.1 kB for a single tiny record, with a margin; and three
+numbers of its arrays and a size for each record."""
+
+_EPOCHS_AHEAD = 2
+"""A stream of few records is read no further ahead of what the lanes took: a later epoch may never be asked for."""
+
+
+def held_bytes(payload_bytes: int, records: int) -> int:
+    """What a message takes while the daemon holds it."""
+    return payload_bytes + tail_room(records) + _MESSAGE_OVERHEAD_BYTES + _RECORD_OVERHEAD_BYTES * records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +66,10 @@ class Stream:
 
     Reading threads call `produce`, one at a time; the sending thread calls `first` and `sent`; `close` may come from anywhere.
     Bytes count from before they are read until libzmq has given the buffer back.
+
+    Attributes:
+        search: for the next record, where the plan has none for a while.
+        searching: whether the last call of `produce` found none.
     """
 
     def __init__(
@@ -85,6 +104,8 @@ class Stream:
         self.label = label
         self.dataset = dataset
         self.closed = False
+        self.search = Search()
+        self.searching = False
         self._feed = feed
         self._pool = pool
         self._ledger = ledger
@@ -111,13 +132,15 @@ class Stream:
         return self._in_flight_bytes
 
     def produce(self, gatherer: Gatherer, budget_bytes: int, on_room: "Callable[[Stream], None]") -> bool:
-        """Read one message if `budget_bytes` allow it; else return False, and `on_room` is called when they may again."""
-        message = self._planned or self._feed.next(gatherer)
+        """Read one message if `budget_bytes` allow it; else return False, and `on_room` is called when they may again.
+
+        True also where a stretch of the plan had no record: then the stream is `searching`, and goes on with the next call.
+        """
+        message = self._planned or self._next(gatherer)
         if message is None:
-            return False  # the rank gets nothing from here, now or later
+            return self._searches_on(on_room)
         self._planned = message
-        room = tail_room(message.count)
-        size_bytes = message.size_bytes + room
+        size_bytes = held_bytes(message.size_bytes, message.count)
         budget_bytes = min(budget_bytes, self._limit_bytes)
         with self._lock:
             if self.closed:
@@ -131,11 +154,11 @@ class Stream:
             # One message always fits, however large: a bound below a record's length must not stop the stream.
             first = not self._in_flight_bytes
             full = not first and self._in_flight_bytes + size_bytes > budget_bytes
-            if full or not self._ledger.take(size_bytes, always=first):
-                # Where others hold too much, it is tried again when any of its own bytes are free.
-                self._resume_bytes = low_bytes if full else self._in_flight_bytes - 1
-                self._parked, self._on_room = True, on_room
-                return False
+            if full:
+                return self._park(low_bytes, on_room)
+            if self._is_ahead(message.epoch) or not self._ledger.take(size_bytes, always=first):
+                # It is tried again when any of its own bytes are free.
+                return self._park(self._in_flight_bytes - 1, on_room)
             self._in_flight_bytes += size_bytes
             self._being_read_bytes = size_bytes
         self._planned = None
@@ -147,13 +170,14 @@ class Stream:
             raise
         apart = memory is not None
         if memory is None:
-            memory = self._pool.take(size_bytes, self.released)
+            memory = self._take(message.size_bytes + tail_room(message.count), size_bytes)
             self._feed.read(message, gatherer, memory[: message.size_bytes])
         else:
-            self._ledger.give_back(room)  # a slice has none
+            besides = size_bytes - message.size_bytes  # a slice gives back its own bytes only, and has no tail
+            self._ledger.give_back(besides)
             with self._lock:
-                self._being_read_bytes -= room
-                self._in_flight_bytes -= room
+                self._being_read_bytes -= besides
+                self._in_flight_bytes -= besides
         outgoing = Outgoing(message=message, sizes=message.sizes.astype("<u4").tobytes(), memory=memory, apart=apart)
         with self._lock:
             self._being_read_bytes = 0
@@ -162,6 +186,34 @@ class Stream:
             if self._pace is not None:
                 self._pace.made()
         return True
+
+    def _next(self, gatherer: Gatherer) -> MessagePlan | None:
+        began_ns = time.monotonic_ns()
+        message = self._feed.next(gatherer)
+        self.searching = message is None and not self._feed.ended
+        if self.searching:
+            self.search.missed(time.monotonic_ns() - began_ns)
+        else:
+            self.search.found()
+        return message
+
+    def _searches_on(self, on_room: "Callable[[Stream], None]") -> bool:
+        with self._lock:
+            if self.closed or not self.searching:
+                return False  # the rank gets nothing from here, now or later
+            if self._is_ahead(self._feed.searched_epoch):
+                return self._park(self._in_flight_bytes - 1, on_room)
+            return True
+
+    def _is_ahead(self, epoch: int) -> bool:
+        """Whether what the lanes did not take yet is of epochs long before this one."""
+        return bool(self._ready) and epoch > self._ready[0].message.epoch + _EPOCHS_AHEAD
+
+    def _park(self, resume_bytes: int, on_room: "Callable[[Stream], None]") -> bool:
+        """Read no more until so few bytes are in flight; False."""
+        self._resume_bytes = resume_bytes
+        self._parked, self._on_room = True, on_room
+        return False
 
     def released(self, size_bytes: int) -> None:
         """Memory of a message is free again; from any thread."""
@@ -180,10 +232,14 @@ class Stream:
 
     def take_memory(self, size_bytes: int) -> npt.NDArray[np.uint8]:
         """For another form of a message that was read; it counts as in flight until nobody refers to it any more."""
-        self._ledger.take(size_bytes, always=True)
+        counted_bytes = size_bytes + _MESSAGE_OVERHEAD_BYTES
+        self._ledger.take(counted_bytes, always=True)
         with self._lock:
-            self._in_flight_bytes += size_bytes
-        return self._pool.take(size_bytes, self.released)
+            self._in_flight_bytes += counted_bytes
+        return self._take(size_bytes, counted_bytes)
+
+    def _take(self, size_bytes: int, counted_bytes: int) -> npt.NDArray[np.uint8]:
+        return self._pool.take(size_bytes, lambda _: self.released(counted_bytes))
 
     def first(self) -> Outgoing | None:
         """The next message to send; it stays until `sent`."""

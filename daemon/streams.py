@@ -17,7 +17,7 @@ from emlio.daemon.pace_keeper import PaceKeeper
 from emlio.daemon.readers import Readers
 from emlio.daemon.reservation import Reservation
 from emlio.daemon.sender import Sender, StreamTotals
-from emlio.daemon.stream import Stream, StreamFailure
+from emlio.daemon.stream import Stream, StreamFailure, held_bytes
 from emlio.daemon.transport import Network
 from emlio.errors import EmlioError, RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
@@ -120,8 +120,8 @@ class Streams:
             pool=self._pool,
             ledger=self._ledger,
             limit_bytes=max(
-                _READY_BYTES + _MESSAGES_READY * lanes * _with_tail(message_bytes),
-                _LEAST_MESSAGES_READY * _with_tail(message_bytes),
+                _READY_BYTES + _MESSAGES_READY * lanes * _held(message_bytes),
+                _LEAST_MESSAGES_READY * _held(message_bytes),
             ),
             label=label,
             dataset=served.dataset.name,
@@ -193,6 +193,11 @@ def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
 def _with_tail(message_bytes: int) -> int:
     """Memory of a message that is filled to so many bytes, of records of 64 bytes and more."""
     return message_bytes + tail_room(message_bytes // 64)
+
+
+def _held(message_bytes: int) -> int:
+    """What such a message counts as while it is held."""
+    return held_bytes(message_bytes, message_bytes // 64)
 
 
 def _opening(lanes: int, message_bytes: int) -> Opening:

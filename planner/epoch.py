@@ -19,7 +19,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Order, make_order
 from emlio.planner.spec import PlanSpec
 
-__all__ = ["CHUNK", "EpochPlan", "walk"]
+__all__ = ["CHUNK", "EpochPlan", "stretches", "walk"]
 
 CHUNK: Final = 16384
 """Slots a walk looks at in one go: about a millisecond's work, and arrays that stay in the second-level cache."""
@@ -146,6 +146,17 @@ def walk(
     Yields:
         Slots, their shards' indexes, and their numbers within the shards: arrays of equal length, never empty.
     """
+    return (found for found in stretches(epoch_plan, rank, first_slot, owned, chunk) if found[0].size)
+
+
+def stretches(
+    epoch_plan: EpochPlan,
+    rank: int,
+    first_slot: int = 0,
+    owned: npt.NDArray[np.bool_] | None = None,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Like `walk`, but yield empty arrays for a chunk without such a record: the caller gets its turn after each chunk."""
     catalog = epoch_plan.catalog
     if chunk < 1:
         raise ConfigError(f"chunk must be at least 1, got {chunk}")
@@ -169,6 +180,5 @@ def _walk(
             yield np.arange(start, end, dtype=np.int64), shards, ids - catalog.bases[shards]
             continue
         kept = np.flatnonzero(owned[shards])
-        if kept.size:
-            shards = shards[kept]
-            yield kept + start, shards, ids[kept] - catalog.bases[shards]
+        shards = shards[kept]
+        yield kept + start, shards, ids[kept] - catalog.bases[shards]

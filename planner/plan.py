@@ -9,11 +9,11 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
-from emlio.planner.epoch import CHUNK, EpochPlan, walk
+from emlio.planner.epoch import CHUNK, EpochPlan, stretches, walk
 from emlio.planner.order import PLAN_VERSION
 from emlio.planner.spec import PlanSpec
 
-__all__ = ["CHUNK", "PLAN_VERSION", "EpochPlan", "Plan", "PlanSpec", "walk"]
+__all__ = ["CHUNK", "PLAN_VERSION", "EpochPlan", "Plan", "PlanSpec", "stretches", "walk"]
 
 _PROBED_EPOCHS: Final = (0, 1, 2, 1000)
 _PROBED_SLOTS: Final = 4

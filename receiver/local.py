@@ -172,6 +172,8 @@ class LocalShards:
                 _LOG.exception("reading %s failed", self.holding.peer)
                 error = EmlioError(f"internal error while reading {self.holding.peer}: {failure!r}")
                 error.__cause__ = failure
+            if message is None and error is None and not feed.ended:
+                continue  # the next record is far away; meanwhile another position may be wanted, or the end
             with self._changed:
                 if generation == self._generation:
                     if message is None:

@@ -12,19 +12,20 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.planner.order import ShuffleMode
-from emlio.planner.plan import Plan, walk
+from emlio.planner.plan import Plan, stretches
 from emlio.reading.gather import run_starts
 from emlio.shards.dataset import Dataset
 from emlio.wire.data import ids_checksum
 from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
 
-__all__ = ["LONG_RUN_BYTES", "NO_OPENING", "Course", "MessagePlan", "Opening", "StreamPosition"]
+__all__ = ["LONG_RUN_BYTES", "NO_OPENING", "Course", "MessagePlan", "Opening", "Searched", "StreamPosition"]
 
 LONG_RUN_BYTES = 1 << 20
 """From this size on a run is sent from where it lies; below, copying it with its neighbours makes fewer messages."""
 
 _CHUNK = 16_384
-"""Records planned at once: large enough for array code, small enough that the first message leaves after 2 ms."""
+"""Records planned at once: large enough for array code, small enough that the first message leaves after 2 ms. So long, too, a
+search for the next record takes before it can be given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,17 @@ class MessagePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A stretch of the plan that holds no record of the stream; the search goes on behind it.
+
+    Attributes:
+        epoch: the epoch that was searched.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """Smaller messages at a stream's start.
 
@@ -115,8 +127,11 @@ class Course:
     message_bytes: int
     opening: Opening = NO_OPENING
 
-    def messages(self, position: StreamPosition) -> Iterator[MessagePlan]:
+    def messages(self, position: StreamPosition) -> Iterator[MessagePlan | Searched]:
         """All from a position on; without end where it names none, or none at all.
+
+        The next record may be arbitrarily far away. `Searched` comes after each stretch without one, so that the caller can
+        give up the search or let others go first.
 
         Raises:
             DatasetError: a record is too long for a message.
@@ -126,15 +141,22 @@ class Course:
         records = int(np.diff(self.plan.catalog.bases)[self.owned].sum())
         # An order that never changes and an epoch without a record for this rank mean that none will ever come.
         fixed = self.plan.spec.shuffle.mode is ShuffleMode.NONE
-        while position.end is None or epoch < position.end:
+        while records and (position.end is None or epoch < position.end):
             found = bool(origin or slot)
-            for slots, shard, record in walk(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, _CHUNK):
+            nothing, slots_left = Searched(epoch=epoch), False
+            for slots, shard, record in stretches(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, _CHUNK):
+                slots_left = True
+                if not slots.size:
+                    yield nothing
+                    continue
                 found = True
                 for message in self._cut(epoch, slots, shard, record, sent_bytes):
                     sent_bytes += message.size_bytes
                     yield message
-            if (fixed and not found) or not records:
+            if fixed and not found:
                 return
+            if not slots_left:
+                yield nothing  # also an epoch without a slot for this rank takes time
             epoch, origin, slot = epoch + 1, 0, 0
 
     def _cut(

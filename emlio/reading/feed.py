@@ -28,7 +28,12 @@ _AHEAD = 3
 
 
 class Feed:
-    """The messages of one stream from a position on."""
+    """The messages of one stream from a position on.
+
+    Attributes:
+        ended: whether the plan has no more messages than those planned.
+        searched_epoch: the epoch in which `next` last found nothing.
+    """
 
     def __init__(
         self,
@@ -69,6 +74,8 @@ class Feed:
         )
         # Not a generator of the feed's own: the two would keep each other alive until the garbage collector comes by.
         self._coming = course.messages(position)
+        self.ended = False
+        self.searched_epoch = position.epoch
         self._planned: deque[MessagePlan] = deque()
         self._advised = 0
         self._stopped = Event()
@@ -78,13 +85,21 @@ class Feed:
         self._stopped.set()
 
     def next(self, gatherer: Gatherer) -> MessagePlan | None:
-        """Plan the next message; while the disk is what is waited for, ask for those behind it. None: there is none."""
+        """Plan the next message; while the disk is what is waited for, ask for those behind it.
+
+        None: there is none in this stretch of the plan, and unless the feed has `ended`, the next call searches on.
+        """
         wanted = 1 + (_AHEAD if gatherer.cold else 0)
         while len(self._planned) < wanted:
-            message = next(self._coming, None)
-            if message is None:
-                break  # what is planned still goes out
-            self._planned.append(message)
+            coming = next(self._coming, None)
+            if isinstance(coming, MessagePlan):
+                self._planned.append(coming)
+                continue
+            if coming is None:
+                self.ended = True
+            else:
+                self.searched_epoch = coming.epoch
+            break  # what is planned still goes out
         if not self._planned:
             return None
         if gatherer.cold:

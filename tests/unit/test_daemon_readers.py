@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from emlio.daemon.readers import Readers
+from emlio.daemon.search import Search
 from emlio.daemon.stream import Stream
 from emlio.errors import DatasetError
 
@@ -14,7 +15,7 @@ from emlio.errors import DatasetError
 class _StuckStream:
     """A stream whose disk answers when the test says so."""
 
-    label, dataset = "session 1", "ill"
+    label, dataset, searching = "session 1", "ill", False
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -35,7 +36,7 @@ class _StuckStream:
 class _GoingStream:
     """A stream of another dataset, which has one message."""
 
-    label, dataset, closed = "session 2", "well", False
+    label, dataset, closed, searching = "session 2", "well", False, False
 
     def __init__(self) -> None:
         self.left = 1
@@ -46,6 +47,61 @@ class _GoingStream:
 
     def close(self) -> None:
         self.closed = True
+
+
+class _SearchingStream:
+    """A stream that finds nothing, and counts how often it looks."""
+
+    label, dataset, closed, searching = "session 3", "well", False, True
+
+    def __init__(self, rest_ns: int) -> None:
+        self.search = Search()
+        self.search.rest_ns = rest_ns
+        self.looks = 0
+        self.looked = Event()
+
+    def produce(self, *_: object) -> bool:
+        self.looks += 1
+        self.looked.set()
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_search_without_end_rests_while_others_are_read_for() -> None:
+    searching, going = _SearchingStream(rest_ns=3600 * 10**9), _GoingStream()
+    came, ready = Event(), list[Stream]()
+
+    def on_ready(stream: Stream) -> None:
+        ready.append(stream)
+        came.set()
+
+    readers = Readers(threads=1, memory_bytes=1 << 20, on_ready=on_ready, on_failure=lambda _: None)
+    readers.start()
+    try:
+        readers.add(cast(Stream, searching))
+        assert searching.looked.wait(20)
+        readers.add(cast(Stream, going))
+        assert came.wait(20)
+        assert ready == [going], "nobody hears of a search that found nothing"
+        assert searching.looks == 1
+    finally:
+        readers.close()
+
+
+def test_a_search_goes_on_after_its_rest_and_ends_with_its_stream() -> None:
+    searching = _SearchingStream(rest_ns=1)
+    readers = Readers(threads=1, memory_bytes=1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
+    readers.start()
+    try:
+        readers.add(cast(Stream, searching))
+        for _ in range(3):
+            assert searching.looked.wait(20)
+            searching.looked.clear()
+        readers.remove(cast(Stream, searching))
+    finally:
+        readers.close()
 
 
 def test_a_disk_that_does_not_answer_holds_up_its_own_dataset_only() -> None:

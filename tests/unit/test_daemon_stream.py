@@ -1,5 +1,6 @@
 """The hand-over between reading and sending: its bound in bytes, its pauses, its end; and the threads that read."""
 
+import tracemalloc
 from pathlib import Path
 from threading import Event
 
@@ -8,8 +9,9 @@ import pytest
 from emlio.daemon.stream import Outgoing, Stream, StreamFailure
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.reading.gather import Gatherer
-from emlio.testing.daemon_streams import FOR_EVER_S, HELD, RECORD, numbers_of, open_streams, start_readers
+from emlio.testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, RECORD, numbers_of, open_streams, start_readers
 from emlio.testing.datasets import make_dataset
+from emlio.tfrecord import FRAME_BYTES
 
 
 @pytest.fixture
@@ -104,6 +106,61 @@ def test_a_closed_stream_reads_nothing_and_wakes_nobody(folder: Path) -> None:
         stream.sent()
         assert not stream.produce(gatherer, HELD, woken.append)
         assert woken == []
+
+
+def test_a_stream_whose_next_record_is_far_away_searches_until_it_is_closed(folder: Path) -> None:
+    woken: list[Stream] = []
+    with open_streams(folder, absent_records=1 << 39) as (stream,):
+        gatherer = Gatherer()
+        for _ in range(5):
+            assert stream.produce(gatherer, HELD, woken.append)
+            assert stream.searching
+        assert stream.first() is None
+        assert not stream.parked
+        stream.close()
+        assert not stream.produce(gatherer, HELD, woken.append)
+
+
+def test_searches_neither_hold_up_other_streams_nor_outlive_their_own(folder: Path) -> None:
+    arrived = Event()
+    with (
+        open_streams(folder, 2, session=1, absent_records=1 << 39) as hopeless,
+        open_streams(folder, session=2) as (usual,),
+        start_readers(threads=1, on_ready=lambda _: arrived.set(), on_failure=lambda _: None) as readers,
+    ):
+        for stream in hopeless:
+            readers.add(stream)
+        readers.add(usual)
+        assert arrived.wait(FOR_EVER_S), "the search of others keeps the only thread"
+        assert numbers_of(_take(usual)) == [0, 1]
+        for stream in hopeless:
+            readers.remove(stream)
+
+
+def test_a_stream_of_few_records_reads_two_epochs_ahead_of_what_the_lanes_took(folder: Path) -> None:
+    woken: list[Stream] = []
+    with open_streams(folder, world_size=100) as (stream,):
+        gatherer = Gatherer()
+        assert [stream.produce(gatherer, 1 << 30, woken.append) for _ in range(4)] == [True, True, True, False]
+        assert stream.parked
+        for epoch in range(20):
+            assert _take(stream).message.epoch == epoch
+            assert woken == [stream] * (epoch + 1)
+            assert stream.produce(gatherer, 1 << 30, woken.append)
+            assert not stream.produce(gatherer, 1 << 30, woken.append)
+
+
+def test_a_message_counts_as_what_it_really_takes(tmp_path: Path) -> None:
+    make_dataset(tmp_path, records=4000, shards=1, payload=MESSAGE - FRAME_BYTES)
+    with open_streams(tmp_path) as (stream,):
+        gatherer, made = Gatherer(), 500
+        assert stream.produce(gatherer, 1 << 30, lambda _: None)
+        tracemalloc.start()
+        for _ in range(made):
+            assert stream.produce(gatherer, 1 << 30, lambda _: None)
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert taken_bytes <= made * HELD
 
 
 def test_the_memory_is_shared_among_the_streams(folder: Path) -> None:

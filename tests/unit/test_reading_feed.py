@@ -110,7 +110,9 @@ def test_a_feed_is_the_plans_walk_cut_into_messages(folder: Path, data: st.DataO
         came: list[tuple[int, int, int]] = []
         while len(came) < len(due):
             message = feed.next(gatherer)
-            assert message is not None
+            if message is None:
+                assert not feed.ended
+                continue  # a stretch without a record
             ids = _read(feed, message, gatherer)
             places = [entry for entry in due[len(came) :] if entry[0] == message.epoch][: message.count]
             assert message.slot == places[0][1]
@@ -153,7 +155,9 @@ def test_an_order_that_brings_this_rank_nothing_ends_after_what_is_left(folder: 
     spec = PlanSpec(batch_size=60, world_size=2, shuffle=Shuffle.parse("none"))
     owned = np.array([True, False, False, False])
     with _opened(folder) as shards:
-        assert _feed(shards, spec, rank=1, owned=owned).next(Gatherer()) is None
+        none = _feed(shards, spec, rank=1, owned=owned)
+        while not none.ended:
+            assert none.next(Gatherer()) is None
         late = _feed(shards, spec, rank=0, position=(0, 20, 0), owned=owned)
         first = late.next(Gatherer())
         assert first is not None
@@ -174,7 +178,8 @@ def test_planned_messages_still_go_out_when_the_order_ends(folder: Path) -> None
         message = feed.next(gatherer)
         assert message is not None
         assert _read(feed, message, gatherer) == list(range(60, 90))
-        assert feed.next(gatherer) is None
+        while not feed.ended:
+            assert feed.next(gatherer) is None
 
 
 def test_a_file_that_changed_is_noticed_within_the_time_a_check_is_good_for(tmp_path: Path) -> None:
