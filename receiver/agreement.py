@@ -16,6 +16,7 @@ from emlio.planner.catalog import ShardEntry
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.receiver.config import LoaderConfig
+from emlio.shards.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
 
 __all__ = ["Agreement", "Holding", "agree", "offer_of"]
@@ -211,7 +212,10 @@ def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:
 
 
 def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: set[str]) -> None:
-    absent = sorted({name for holding in holdings for name in holding.missing} - present)
+    # A daemon that holds no number with a leading zero cannot know to how many digits they are filled up: it may miss
+    # train-00000-of-150000 where another one holds train-000000-of-150000.
+    missing = {name for holding in holdings for name in holding.missing} - present
+    absent = sorted(name for name in missing if present.isdisjoint(numbered_names(name)))
     # A daemon names only the first of those it lacks, but counts them all.
     known = max(len(holding.rows) + holding.missing_count for holding in holdings)
     lacking = max(known - len(present), len(absent))

@@ -37,7 +37,7 @@ def why_not_whole(holdings: Sequence[Holding]) -> str:
             return "the names of the shards do not say how many there are"
         if len(totals) > 1:
             return "the daemons do not agree on how many shards there are"
-        total = max(totals)
+        total = max(*totals, len(named))
     elif len(families) > 1:
         return "the names of the shards are of several kinds, each with its own number or none"
     else:

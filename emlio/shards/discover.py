@@ -13,12 +13,20 @@ from emlio.errors import DatasetError
 from emlio.shards.folder import Folder, Kind, must_be_file
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 
-__all__ = ["Discovery", "discover", "numbered_family", "numbered_shard", "open_folder", "rival_families"]
+__all__ = [
+    "Discovery",
+    "discover",
+    "numbered_family",
+    "numbered_names",
+    "numbered_shard",
+    "open_folder",
+    "rival_families",
+]
 
 _EXTENSION = re.compile(r"\.(?:tfrecords?|tfrec|tfr)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzip|zlib|zst)$", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<index>\d{5,6})-of-(?P<count>\d{5,6})(?P<extension>(?:\.\w+)?)", re.ASCII)
-_FEWEST_DIGITS = 5
+_DIGITS = (5, 6)
 _MAPPING = re.compile(r"mapping_shard_\d+\.json")
 # Files of other formats that also carry numbers, such as "model.ckpt.data-00000-of-00001".
 _OTHERS = re.compile(
@@ -120,6 +128,15 @@ def rival_families(names: Iterable[str]) -> list[tuple[str, ...]]:
     ]
 
 
+def numbered_names(name: str) -> tuple[str, ...]:
+    """All names with the family and the number of this one, filled up to any number of digits; none for other names."""
+    match = _NUMBERED.fullmatch(name)
+    if match is None or numbered_shard(name) is None:
+        return ()
+    family = match["stem"], match["count"], match["extension"]
+    return tuple(dict.fromkeys(_member(family, int(match["index"]), digits) for digits in _DIGITS))
+
+
 def _unreadable(directory: Path, error: OSError) -> DatasetError:
     return DatasetError(f"dataset directory {directory}: cannot be read: {error.strerror or error}")
 
@@ -189,7 +206,7 @@ def _digits(indexes: Iterable[str]) -> int:
 
     TensorFlow fills them up to five, also where there are 100,000 shards and more; others up to the count's length.
     """
-    return min((len(index) for index in indexes if index.startswith("0")), default=_FEWEST_DIGITS)
+    return min((len(index) for index in indexes if index.startswith("0")), default=min(_DIGITS))
 
 
 def _member(family: tuple[str, str, str], index: int, digits: int) -> str:

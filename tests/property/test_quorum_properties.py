@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from emlio.errors import DatasetError
 from emlio.planner.order import Shuffle
 from emlio.receiver.address import Address
 from emlio.receiver.agreement import Holding, agree
@@ -30,20 +31,26 @@ _NAMED = 2
 def _datasets(draw: st.DrawFn) -> tuple[bool, list[str], list[Holding]]:
     """Whether the names count, all shards, and who holds what of them."""
     count, counts = draw(st.integers(1, 6)), draw(st.booleans())
-    names = [f"t-{number:05d}-of-{count:05d}.tfrecord" if counts else f"t{number}.tfrecord" for number in range(count)]
+
+    def name_of(number: int, digits: int) -> str:
+        return f"t-{number:0{digits}d}-of-{count:05d}.tfrecord" if counts else f"t{number}.tfrecord"
+
+    digits = draw(st.sampled_from([5, 6]))
+    names = [name_of(number, digits) for number in range(count)]
     rows = {
         name: ShardRow(name=name, records=3 + at, size_bytes=500 + at, digest=f"{at}") for at, name in enumerate(names)
     }
-    parts = draw(st.lists(st.sets(st.sampled_from(names), min_size=1), min_size=1, max_size=4))
+    parts = draw(st.lists(st.sets(st.sampled_from(range(count)), min_size=1), min_size=1, max_size=4))
     holdings: list[Holding] = []
-    for number, part in enumerate(parts):
-        # One without mappings knows only what the names say.
+    for peer, part in enumerate(parts):
+        # One without mappings knows only what the names say, and may have to guess to how many digits they are filled up.
         mapped = draw(st.booleans())
-        missing = [name for name in names if name not in part] if mapped or counts else []
+        guess = draw(st.sampled_from([5, 6]))
+        missing = [name_of(number, guess) for number in range(count) if number not in part] if mapped or counts else []
         holdings.append(
             Holding(
-                peer=f"d{number}:1",
-                rows=tuple(rows[name] for name in sorted(part)),
+                peer=f"d{peer}:1",
+                rows=tuple(rows[names[number]] for number in sorted(part)),
                 missing=tuple(missing[:_NAMED]),
                 missing_count=len(missing),
             )
@@ -68,6 +75,50 @@ def test_any_daemons_that_are_taken_for_the_whole_lead_to_the_same_plan(
             found.add((plan.catalog.fingerprint, plan.digest, plan.catalog.shards))
     event(f"plans: {len(found)}")
     assert len(found) <= 1
+
+
+@given(_datasets())
+def test_daemons_agree_where_the_names_count_the_shards_and_each_is_held(
+    made: tuple[bool, list[str], list[Holding]],
+) -> None:
+    counts, names, holdings = made
+    if not counts:
+        return
+    assert bool(why_not_whole(holdings)) == _is_refused(holdings)
+    assert _is_refused(holdings) == ({row.name for holding in holdings for row in holding.rows} != set(names))
+
+
+_NAMES = [
+    *(f"t-{number:0{digits}d}-of-00003" for number in range(3) for digits in (5, 6)),
+    "u-00000-of-00001",
+    "a",
+    "b",
+]
+
+
+@given(st.lists(st.tuples(st.sets(st.sampled_from(_NAMES), min_size=1), st.sets(st.sampled_from(_NAMES))), min_size=1))
+def test_what_is_taken_for_the_whole_is_never_refused_whatever_daemons_say(
+    said: list[tuple[set[str], set[str]]],
+) -> None:
+    holdings = [
+        Holding(
+            peer=f"d{peer}:1",
+            rows=tuple(ShardRow(name=name, records=1, size_bytes=100, digest="d") for name in sorted(held)),
+            missing=tuple(sorted(missing - held)[:_NAMED]),
+            missing_count=len(missing - held),
+        )
+        for peer, (held, missing) in enumerate(said)
+    ]
+    if not why_not_whole(holdings):
+        assert not _is_refused(holdings)
+
+
+def _is_refused(holdings: list[Holding]) -> bool:
+    try:
+        agree(_CONFIG, holdings)
+    except DatasetError:
+        return True
+    return False
 
 
 @given(_datasets(), st.randoms(use_true_random=False))

@@ -18,6 +18,8 @@ def shard(number: int, count: int = 3, stem: str = "train") -> str:
     return f"{stem}-{number:05d}-of-{count:05d}.tfrecord"
 
 
+SIX = [f"train-{number:06d}-of-100002.tfrecord" for number in range(100_002)]
+FIVE = tuple(f"train-{number:05d}-of-100002.tfrecord" for number in range(2))
 ALL = [shard(number) for number in range(3)]
 
 
@@ -28,6 +30,11 @@ ALL = [shard(number) for number in range(3)]
         [holding(*ALL), holding(*ALL[:1], missing=tuple(ALL[1:]))],
         [holding(ALL[0], missing=tuple(ALL[1:])), holding(*ALL[1:], missing=(ALL[0],))],
         [holding(ALL[0], missing=(ALL[1],), missing_count=2), holding(*ALL[1:], missing_count=1)],
+        # One that holds no number with a leading zero guesses five digits.
+        [
+            holding(*SIX[:100_000], missing=(SIX[100_000],), missing_count=2),
+            holding(*SIX[100_000:], missing=FIVE[:2], missing_count=100_000),
+        ],
         # Names that do not count, with mappings that do.
         [holding("a", "b", missing=("c",)), holding("c", missing=("a", "b"))],
         [holding("a", "b", "c"), holding("c", missing=("a", "b"))],
@@ -56,6 +63,10 @@ def test_where_names_or_mappings_count_the_shards_and_all_are_held_nothing_is_mi
         ([holding(*ALL, shard(0, 1, "val"))], "several kinds"),
         ([holding(*ALL), holding("a")], "several kinds"),
         ([holding(*ALL, missing=("mapping_shard_00003.json",))], "several kinds"),
+        (
+            [holding("a", "b", missing=("c",)), holding("d", missing=("a", "b"))],
+            "the others hold 3 of 4 shards, for example not c",
+        ),
         ([holding(*ALL, missing_count=2)], "the others hold 3 of 5 shards"),
         ([holding(*ALL[:2], "train-000001-of-00003.tfrecord", missing=(ALL[2],))], "two shards have the same number"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.discover import Discovery, discover, numbered_shard, open_folder, rival_families
+from emlio.shards.discover import Discovery, discover, numbered_names, numbered_shard, open_folder, rival_families
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
 from emlio.testing.datasets import make_dataset
 
@@ -214,3 +214,10 @@ def test_two_mappings_of_one_place_are_refused(mapped: Path) -> None:
     (mapped / mapping_name(2)).write_bytes((mapped / mapping_name(1)).read_bytes())
     with pytest.raises(DatasetError, match="its shard_index must be its own"):
         looked_through(mapped)
+
+
+def test_a_shard_has_a_name_for_each_number_of_digits() -> None:
+    five, six = "t-00002-of-100004.tfrecord", "t-000002-of-100004.tfrecord"
+    assert numbered_names(five) == numbered_names(six) == (five, six)
+    assert numbered_names("t-100002-of-100004.tfrecord") == ("t-100002-of-100004.tfrecord",)
+    assert numbered_names("t-00004-of-00004.tfrecord") == numbered_names("t.tfrecord") == ()
