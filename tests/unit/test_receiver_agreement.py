@@ -58,7 +58,7 @@ def test_a_shard_is_there_under_whichever_number_of_digits_a_daemon_guessed() ->
     agreed = agreement(first, numbered(B, six[100_000:], "t-00000-of-100002", missing_count=100_000))
     assert len(agreed.plan.catalog.shards) == 100_002
     rest = numbered(B, six[100_001:], "t-00000-of-100002", "t-100000-of-100002", missing_count=100_001)
-    with pytest.raises(DatasetError, match="1 missing: t-100000-of-100002$"):
+    with pytest.raises(DatasetError, match=r"1 missing: t-100000-of-100002$"):
         agreement(first, rest)
 
 
