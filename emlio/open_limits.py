@@ -28,7 +28,9 @@ def mapping_limit() -> int:
     """How many mappings a process of this host may have."""
     try:
         return int(_MAX_MAP_COUNT.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is None:
+            raise  # no answer of the system: a signal's handler raised it
         return _USUAL_MAP_COUNT
 
 

@@ -10,13 +10,18 @@ __all__ = ["Waker"]
 
 
 class Waker:
-    """Ends another thread's wait. Any thread may `wake`; one thread waits and `rest`s."""
+    """Ends another thread's wait. Any thread may `wake`; one thread waits and `rest`s.
+
+    One that is dropped closes itself: an interrupt may come before its owner could note that there is one to close.
+    """
+
+    _fd = -1
 
     def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
         # a signal handler may wake while its own thread does.
         self._lock = RLock()
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
         """What to wait on."""
@@ -41,3 +46,7 @@ class Waker:
             fd, self._fd = self._fd, -1
             if fd >= 0:
                 os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            self.close()

@@ -65,8 +65,8 @@ class Engine:
         self._network = Network(self._waker)
         self._local: LocalShards | None = None
         directory = config.address.directory
-        if directory is not None:
-            try:
+        try:
+            if directory is not None:
                 self._local = LocalShards(
                     directory,
                     self._waker,
@@ -75,28 +75,27 @@ class Engine:
                     window_bytes=config.prefetch_bytes,
                     progress=progress,
                 )
-            except BaseException:
-                self._free()
-                raise
-        keep_freed_memory(_KEPT_BYTES)
-        self._calls: deque[Callable[[], None]] = deque()
-        self._beginning = Lock()  # of the thread and of the end, which of them is first
-        self._runs = self._closed = False
-        self._is_ready = False
-        self._ready = Bell()
-        self._error: EmlioError | None = None
-        self._stop = False
-        self._over = False  # nobody but those who call hears calls any more
-        here = self._local.holding if self._local is not None else None
-        self._names = NameWatch(self._change_soon)
-        self._targets = self._names.look(config.address.peers)
-        self._crew = Crew(
-            config, self._targets, self._network, clock, here, self._hear_answer, self._names.hurry, self._intake.forget
-        )
-        self._questions = Questions(self._crew, self._local)
-        self._energy = EnergyQuestions(self._crew, clock)
-        self._energy_asker = EnergyAsker(self._crew, self._energy, self._call)
-        self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
+            keep_freed_memory(_KEPT_BYTES)
+            self._calls: deque[Callable[[], None]] = deque()
+            self._beginning = Lock()  # of the thread and of the end, which of them is first
+            self._runs = self._closed = False
+            self._is_ready = False
+            self._ready = Bell()
+            self._error: EmlioError | None = None
+            self._stop = False
+            self._over = False  # nobody but those who call hears calls any more
+            here = self._local.holding if self._local is not None else None
+            self._names = NameWatch(self._change_soon)
+            self._targets = self._names.look(config.address.peers)
+            hear = self._hear_answer, self._names.hurry, self._intake.forget
+            self._crew = Crew(config, self._targets, self._network, clock, here, *hear)
+            self._questions = Questions(self._crew, self._local)
+            self._energy = EnergyQuestions(self._crew, clock)
+            self._energy_asker = EnergyAsker(self._crew, self._energy, self._call)
+            self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
+        except BaseException:
+            self._free()
+            raise
 
     # ---- for other threads ----------------------------------------------------------------------------------------
 

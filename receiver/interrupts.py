@@ -5,9 +5,17 @@ done about it.
 """
 
 import signal
+from collections.abc import Callable
+from functools import wraps
 from types import CodeType, FunctionType, MethodType
+from typing import ParamSpec, TypeVar
 
-__all__ = ["interrupt_behind", "is_interrupt"]
+from emlio.errors import EmlioError
+
+__all__ = ["interrupt_behind", "is_interrupt", "raises_interrupts"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -36,6 +44,25 @@ def interrupt_behind(error: BaseException) -> BaseException | None:
         seen.add(id(found))
         found = found.__cause__ or found.__context__
     return None
+
+
+def raises_interrupts(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Have a function raise an interrupt itself where it raised an error of ours that was made of one.
+
+    A handler may raise an `OSError`, such as `TimeoutError`, in the midst of code that takes one for an unreadable file.
+    """
+
+    @wraps(function)
+    def call(*args: _P.args, **options: _P.kwargs) -> _T:
+        try:
+            return function(*args, **options)
+        except EmlioError as error:
+            interrupt = interrupt_behind(error)
+            if interrupt is None:
+                raise
+            raise interrupt from None
+
+    return call
 
 
 def _code(handler: object) -> CodeType | None:

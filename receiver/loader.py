@@ -23,6 +23,7 @@ from emlio.receiver.address import Address
 from emlio.receiver.bad_records import BadRecordPolicy
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.ending import let_go
+from emlio.receiver.interrupts import raises_interrupts
 from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.loader_energy import begin_energy
 from emlio.receiver.loader_parts import LoaderParts
@@ -59,6 +60,7 @@ class EmlioLoader:
     It uses threads and nothing else: no processes, no shared memory, no files. It belongs to the process that made it.
     """
 
+    @raises_interrupts
     def __init__(
         self,
         address: "str | os.PathLike[str]",
@@ -197,16 +199,13 @@ class EmlioLoader:
         policy = BadRecordPolicy(on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
         self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, run_is_named=world.named)
-        self._config = self._others.config
         try:
-            self._parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
-        except BaseException:
-            self._others.withdraw()
-            raise
-        self._engine, self._prefetch, self._workshop = self._parts.engine, self._parts.prefetch, self._parts.workshop
-        # Threads must not outlive the loader, nor hold up the interpreter's end.
-        self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), self._parts)
-        try:
+            self._config = self._others.count()
+            parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
+            self._parts, self._engine, self._prefetch = parts, parts.engine, parts.prefetch
+            self._workshop = parts.workshop
+            # Threads must not outlive the loader, nor hold up the interpreter's end.
+            self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), parts)
             self._plan = self._engine.start()
             self._prefetch.start()
             self._position = self._workshop.position(self._plan, self._engine.sizes)
@@ -214,8 +213,9 @@ class EmlioLoader:
             if self._energy is not None:
                 self._energy.start(self._config, self._engine, self.fingerprint)
         except BaseException:
-            self.close()
             self._others.withdraw()
+            if hasattr(self, "_finalizer"):
+                self.close()
             raise
         if tokens is None:
             tell_repeated(self._plan.catalog.records, world.world_size, self._position.repeated)

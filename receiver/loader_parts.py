@@ -64,12 +64,18 @@ class LoaderParts:
         prefetch = Prefetch(workshop.maker)
         try:
             engine = Engine(config, prefetch, SystemClock(), progress=progress)
+            try:
+                batches = PatientBatches(prefetch, engine, config.timeout_ns, work)
+                return cls(
+                    workshop=workshop, prefetch=prefetch, engine=engine, energy=energy, batches=batches, pid=os.getpid()
+                )
+            except BaseException:
+                engine.close()
+                raise
         except BaseException:
             prefetch.close()
             workshop.close()
             raise
-        batches = PatientBatches(prefetch, engine, config.timeout_ns, work)
-        return cls(workshop=workshop, prefetch=prefetch, engine=engine, energy=energy, batches=batches, pid=os.getpid())
 
     def close(self, patience_s: float) -> None:
         """Close them, in the process that made them; after an interrupt it may be called again and goes on.

@@ -17,6 +17,7 @@ from threading import RLock, Thread
 
 from emlio.receiver.address import Peer
 from emlio.receiver.bell import Bell
+from emlio.receiver.interrupts import is_interrupt
 
 __all__ = ["NameWatch", "Target", "addresses_of", "daemons_at"]
 
@@ -84,6 +85,8 @@ def _targets(peer: Peer, look_up: Callable[[str], Sequence[str]]) -> list[Target
         addresses = look_up(peer.host)
         trouble = "" if addresses else "it has no address"
     except (OSError, UnicodeError) as error:  # UnicodeError: it is too long to be a name, or has an empty part
+        if is_interrupt(error):
+            raise
         addresses, trouble = (), str(error)
     if trouble:
         _LOG.debug("the name %s cannot be looked up: %s", peer.host, trouble)
@@ -186,9 +189,9 @@ class NameWatch:
         """Its addresses now; where it cannot be looked up for a while the last ones, so that nobody is sent away."""
         try:
             found = tuple((self._look_up or addresses_of)(host))
-        except (OSError, UnicodeError):
+        except (OSError, UnicodeError) as error:
             found = ()
-            if host not in self._known:
+            if host not in self._known or is_interrupt(error):
                 raise
         if found:
             with self._lock:

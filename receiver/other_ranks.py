@@ -78,7 +78,7 @@ class OtherRanks:
     """See the module. Belongs to one loader, and is used in its user's thread.
 
     Attributes:
-        config: the loader's, with its ordinal in it: daemons compare ranks by that.
+        config: the loader's; once it is counted with its ordinal in it: daemons compare ranks by that.
     """
 
     def __init__(
@@ -108,18 +108,27 @@ class OtherRanks:
             dataset, rank = config.address.dataset, config.rank
             # A process has one rank of a group, but where no launcher names the run each loader is a job of its own.
             self._kinds = (config.job, dataset, rank), ("", dataset, rank)
-        self._ordinals = [own.count(kind) for kind in self._kinds]
-        self.config = replace(config, ordinal=self._ordinals[0]) if self._kinds else config
+        self._ordinals: list[int] = []
+        self.config = config
         self._tokens = tokens
         self._world_was_given = world_was_given
         self._find_group = find_group
         self._find_store = find_store
         self._own = own
-        if self._kinds and config.address.peers and not run_is_named and not self._ordinals[1]:
-            self._tell_unnamed()
+        self._run_is_named = run_is_named
         self._compared = False
         self._difference: str | None = None
         self._closed = False
+
+    def count(self) -> LoaderConfig:
+        """Count the loader among those of this process; its `config` from now on. To be undone by `withdraw`."""
+        for kind in self._kinds:
+            self._own.count(kind, self._ordinals)
+        if self._kinds:
+            self.config = replace(self.config, ordinal=self._ordinals[0])
+            if self.config.address.peers and not self._run_is_named and not self._ordinals[1]:
+                self._tell_unnamed()
+        return self.config
 
     def _tell_unnamed(self) -> None:
         """Once for a dataset: nobody finds out that ranks differ, or that one was started twice."""
@@ -156,8 +165,8 @@ class OtherRanks:
         return Terms((*values, *tokens, ("epoch", flow[0]), ("samples consumed", flow[1])))
 
     def withdraw(self) -> None:
-        """The loader could not be made: the next one is counted in its place."""
-        for kind, ordinal in zip(self._kinds, self._ordinals, strict=True):
+        """The loader could not be made: the next one is counted in its place. It may have been counted in part, or not at all."""
+        for kind, ordinal in zip(self._kinds, self._ordinals, strict=False):
             self._own.uncount(kind, ordinal)
 
     def close(self) -> None:

@@ -43,12 +43,15 @@ class OwnLoaders:
         self._lock = Lock()
         self._made: OrderedDict[tuple[int, Kind], _Made] = OrderedDict()
 
-    def count(self, kind: Kind) -> int:
-        """One more is being made; the ordinal of it: how many there were before."""
+    def count(self, kind: Kind, ordinals: list[int]) -> None:
+        """One more is being made; its ordinal, how many there were before, is added to `ordinals`.
+
+        In this order an interrupt leaves none counted that is not in the list; `uncount` of one that is not counted does nothing.
+        """
         with self._lock:
             made = self._of(kind)
+            ordinals.append(made.count)
             made.count += 1
-            return made.count - 1
 
     def uncount(self, kind: Kind, ordinal: int) -> None:
         """It could not be made: the next one has its ordinal."""

@@ -12,7 +12,6 @@ may be missing, as after `emlio convert` or a copy: the mapping then says what t
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -99,8 +98,10 @@ class IndexStore:
         self._beside = folder
         self._lock = Lock()
         self._cache: Folder | None = None
-        with suppress(OSError):  # none there yet; or another user's, which is as good as none
+        try:
             self._cache = _open_cache(self._cache_path)
+        except OSError as error:  # none there yet; or another user's, which is as good as none
+            _check_refusal(error)
         elsewhere = "" if cache_dir is None else f" --cache-dir {cache_dir}"
         self._repair = f"emlio index --force{elsewhere} {absolute}"
         self._keep_beside = cache_dir is None and may_write(folder)
@@ -149,8 +150,10 @@ class IndexStore:
         )
         refusal: OSError | None = None
         if self._keep_beside and self._cache is not None:
-            with suppress(OSError):  # a cache that cannot be written is not found first either
+            try:
                 self._cache.remove(stamp_name(shard))
+            except OSError as error:  # a cache that cannot be written is not found first either
+                _check_refusal(error)
         for beside in (True, False) if self._keep_beside else (False,):
             try:
                 folder = self._beside if beside else self._made_cache()
@@ -159,6 +162,7 @@ class IndexStore:
                 write_index(Path(index_name(shard)), offsets, dir_fd=folder.descriptor)
                 folder.write(stamp_name(shard), (msgspec.json.encode(stamp),))
             except OSError as error:
+                _check_refusal(error)
                 refusal = error
             else:
                 return None
@@ -184,6 +188,12 @@ class IndexStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_refusal(error: OSError) -> None:
+    """Raise what is no answer of the system: a signal's handler may raise a `TimeoutError`, which has no number."""
+    if error.errno is None:
+        raise error
 
 
 def _open_cache(path: Path) -> Folder:

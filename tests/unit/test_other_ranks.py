@@ -14,7 +14,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.receiver.address import Address
 from emlio.receiver.config import LoaderConfig
 from emlio.receiver.other_ranks import OtherRanks
-from emlio.receiver.own_loaders import OwnLoaders
+from emlio.receiver.own_loaders import Kind, OwnLoaders
 from emlio.tokens import TokenBatches
 
 CATALOG = Catalog(shards=(ShardEntry(name="a", records=64, size_bytes=640, digest="d"),))
@@ -60,6 +60,7 @@ class Group:
             find_group=lambda: (rank, 2),
             find_store=lambda: self.store,
         )
+        others.count()
         assert (others.config.ordinal is None) == (others.config.world_size == 1)
         return others
 
@@ -165,21 +166,23 @@ def test_where_there_is_no_store_nothing_is_compared() -> None:
     own = OwnLoaders()
     for seed in range(2):
         config = replace(CONFIG, seed=seed)
-        begin(
-            OtherRanks(
-                config, tokens=None, world_was_given=True, own=own, find_group=lambda: (0, 2), find_store=lambda: None
-            )
+        others = OtherRanks(
+            config, tokens=None, world_was_given=True, own=own, find_group=lambda: (0, 2), find_store=lambda: None
         )
+        others.count()
+        begin(others)
 
 
 def test_daemons_are_told_the_number_by_job_and_ranks_of_a_group_count_without() -> None:
     own = OwnLoaders()
     ordinals = [
-        OtherRanks(replace(CONFIG, job=job), tokens=None, world_was_given=True, own=own).config.ordinal
+        OtherRanks(replace(CONFIG, job=job), tokens=None, world_was_given=True, own=own).count().ordinal
         for job in "jjkj"
     ]
     assert ordinals == [0, 1, 0, 2]
-    assert own.count(("", "x", 0)) == 4
+    of_group: list[int] = []
+    own.count(("", "x", 0), of_group)
+    assert of_group == [4]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,31 @@ def test_ranks_that_nothing_compares_are_told_once(
                 run_is_named=named,
                 own=own,
                 find_group=lambda: group,
-            )
+            ).count()
     assert [record.name for record in caplog.records] == ["emlio.receiver"] * warnings
     assert caplog.text.count("rank 0 of 2 is a run of its own") == caplog.text.count("EMLIO_JOB") == warnings
+
+
+@pytest.mark.parametrize("counted", [0, 1, 2])
+def test_one_that_was_interrupted_while_it_was_counted_leaves_its_place_to_the_next(counted: int) -> None:
+    class Interrupted(OwnLoaders):
+        left = counted
+
+        def count(self, kind: Kind, ordinals: list[int]) -> None:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            super().count(kind, ordinals)
+
+    own = Interrupted()
+    first = OtherRanks(CONFIG, tokens=None, world_was_given=True, own=own)
+    if counted < 2:
+        with pytest.raises(KeyboardInterrupt):
+            first.count()
+    else:
+        first.count()
+    first.withdraw()
+    own.left = 2
+    second = OtherRanks(CONFIG, tokens=None, world_was_given=True, own=own)
+    assert second.count().ordinal == 0
+    assert second._ordinals == [0, 0]

@@ -1,29 +1,39 @@
 """Signals whose handlers raise in the user's thread: nothing is lost, counted twice or left held."""
 
 import dis
+import gc
 import logging
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any
 
 import numpy as np
 import pytest
 
+from emlio import EmlioLoader
+from emlio.errors import DatasetError
+from emlio.receiver.address import Peer
 from emlio.receiver.bell import Bell
-from emlio.receiver.interrupts import interrupt_behind, is_interrupt
+from emlio.receiver.interrupts import interrupt_behind, is_interrupt, raises_interrupts
 from emlio.receiver.iteration import Handed, Iteration
 from emlio.receiver.making import Made
+from emlio.receiver.names import NameWatch, daemons_at
 from emlio.receiver.prefetch import MadeBatch, Prefetch
 from emlio.receiver.promise import Promise
 from emlio.receiver.reorder import WholeBatch
 from emlio.receiver.tally import Tally
 from emlio.receiver.unended import running
 from emlio.receiver.workers import Workers
+from emlio.shards.discover import open_folder
+from emlio.shards.store import IndexStore
+from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import settles
 
 _LONG_NS = 20_000_000_000
@@ -215,6 +225,92 @@ def test_what_a_handler_raised_is_told_from_what_a_call_raised(handle: Callable[
             1 / 0  # noqa: B018  # it raises
         assert interrupt_behind(other.value) is None
     assert is_interrupt(KeyboardInterrupt())
+
+
+def test_an_error_that_was_made_of_an_interrupt_gives_way_to_it() -> None:
+    @raises_interrupts
+    def work(what: Callable[[], object]) -> object:
+        try:
+            return what()
+        except (OSError, ZeroDivisionError) as error:
+            raise DatasetError("cannot be read") from error
+
+    def alarm(*_: object) -> None:
+        raise TimeoutError("the user's")
+
+    assert work(lambda: 7) == 7
+    with pytest.raises(DatasetError):
+        work(lambda: 1 / 0)
+    with _handler(alarm), pytest.raises(TimeoutError, match="the user's"):
+        work(lambda: signal.raise_signal(signal.SIGUSR1))
+
+
+def _alarm_at(*_: object) -> int:
+    """What a call does in whose midst a signal comes."""
+    signal.raise_signal(signal.SIGUSR1)
+    return 0
+
+
+class _Alarm(TimeoutError):  # noqa: N818  # as a user's own
+    """An `OSError`, which code may take for a failure of what it called."""
+
+
+def _alarm(*_: object) -> None:
+    raise _Alarm("the user's")
+
+
+def test_an_alarm_while_a_name_is_looked_up_is_no_unknown_name() -> None:
+    look_up: Callable[[str], Sequence[str]] = lambda host: [str(_alarm_at(host))]  # noqa: E731  # it has a type
+    with _handler(_alarm), pytest.raises(_Alarm):
+        daemons_at([Peer(host="store.example", port=5555)], look_up)
+    known = NameWatch(lambda _: None, look_up=look_up)
+    known._known["store.example"] = ("10.0.0.1",)
+    with _handler(_alarm), pytest.raises(_Alarm):
+        known.look([Peer(host="store.example", port=5555)])
+    known.close()
+
+
+def test_an_alarm_while_kept_indexes_are_looked_for_is_no_missing_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emlio.shards.store._open_cache", _alarm_at)
+    with open_folder(tmp_path) as folder, _handler(_alarm), pytest.raises(_Alarm):
+        IndexStore(folder)
+
+
+def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path / "data", records=20, shards=2)
+
+    def make() -> EmlioLoader:
+        return EmlioLoader(tmp_path / "data", batch_size=5, raw=True, to="numpy", rank=0, world_size=2)
+
+    with make() as loader:
+        ordinals = loader._others._ordinals
+    assert len(ordinals) == 2
+    for place in (
+        "emlio.shards.dataset.discover",
+        "emlio.receiver.engine.keep_freed_memory",
+        "emlio.receiver.engine.Crew",
+    ):
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as patch, _handler(_alarm):
+            patch.setattr(place, _wrapped_alarm if place.endswith("discover") else _alarm_at)
+            with pytest.raises(_Alarm):
+                make()
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == before, place
+    with make() as loader:
+        assert loader._others._ordinals[1] == ordinals[1] + 1, "those that were not made are not counted"
+
+
+def _wrapped_alarm(*_: object, **__: object) -> None:
+    try:
+        _alarm_at()
+    except OSError as error:
+        raise DatasetError("cannot be read") from error
 
 
 # ---- functions that do not return ---------------------------------------------------------------------------------
