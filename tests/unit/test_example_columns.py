@@ -1,3 +1,5 @@
+import sys
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -196,3 +198,28 @@ def test_a_piece_is_valid_at_birth(changes: dict[str, Any], says: str) -> None:
     sound = {"buffer": memoryview(b"1234"), "starts": np.array([0]), "ends": np.array([4]), "slots": np.array([0])}
     with pytest.raises(ConfigError, match=says):
         Piece(**(sound | changes))
+
+
+def test_an_interrupt_at_any_place_of_the_slots_check_is_not_taken_for_wrong_slots() -> None:
+    decoder, piece = ColumnDecoder(), piece_of([encode_example({"label": 1})])
+    passed = strike_at = 0
+
+    def strike(frame: FrameType, event: str, _: object) -> None:
+        nonlocal passed
+        if frame.f_code.co_filename == __file__ or event not in ("call", "c_call", "c_return"):
+            return
+        passed += 1
+        if passed == strike_at:
+            sys.setprofile(None)
+            raise TimeoutError("the user's")
+
+    while passed == strike_at:
+        passed, strike_at = 0, strike_at + 1
+        sys.setprofile(strike)
+        try:
+            decoder._check_slots([piece], 1)
+        except TimeoutError:
+            assert passed == strike_at
+        finally:
+            sys.setprofile(None)
+    assert strike_at > 10
