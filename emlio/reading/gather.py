@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from emlio.errors import EmlioError
+from emlio.errors import DatasetError, EmlioError
 from emlio.reading.files import OpenShards
 
 __all__ = ["Gatherer", "ShortReadError", "run_starts"]
@@ -215,9 +215,17 @@ def run_starts(
 
 def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
     """One system call for each, from files that are opened some at a time."""
-    for begin in range(0, len(runs), _AT_ONCE):
-        part = runs.part(slice(begin, begin + _AT_ONCE))
-        with shards.open_all(part.shard) as descriptors:
+    begin, at_once = 0, _AT_ONCE
+    while begin < len(runs):
+        part = runs.part(slice(begin, begin + at_once))
+        try:
+            held = shards.open_all(part.shard)
+        except DatasetError as error:
+            if not error.passing or at_once == 1:
+                raise
+            at_once //= 2  # what is held cannot be given up for the others
+            continue
+        with held as descriptors:
             for descriptor, start, first, upto in zip(
                 descriptors.tolist(), part.starts.tolist(), part.at.tolist(), part.upto.tolist(), strict=True
             ):
@@ -227,6 +235,7 @@ def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> N
                     if got == 0:
                         raise _ShortAtError(at)
                     at, offset = at + got, offset + got
+        begin += at_once
 
 
 def _disk_waits() -> int:

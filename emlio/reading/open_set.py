@@ -24,6 +24,10 @@ _NONE = -1
 _LUMPS = 16
 """This part of what may be open is closed at a time."""
 
+_GIVEN_UP = 4
+"""So many are closed for one where the system has no more: other threads that wait for a descriptor, such as libzmq's with its
+strangers, may take some of them at once."""
+
 _WORTH = 16
 """Where not all fit, to open so many is worth it only if they make less than this part of what is read: then they are likely
 to be used again."""
@@ -255,9 +259,9 @@ class OpenSet:
             try:
                 return self._open_one(number)
             except OSError as error:
-                # The program around us needs more than its part: do with half of what we have, and with half of that.
+                # The program around us needs more than its part: do with fewer. Not with far fewer: others take what we give up.
                 with self._lock:
-                    doomed = self._evict((len(self._open) + 1) // 2) if is_used_up(error) else []
+                    doomed = self._evict(_GIVEN_UP) if is_used_up(error) else []
                 if not doomed:
                     raise self._refused(number, error) from error
             self._close_all(doomed)

@@ -115,7 +115,7 @@ def test_where_the_system_has_no_more_it_does_with_less_and_less(code: int) -> N
     _use(files, *range(_LIMIT))
     files.fails = [code]
     _use(files, 100)
-    assert len(files.open) <= _LIMIT // 2 + 1
+    assert _LIMIT // 2 < len(files.open) < _LIMIT, "not too many are given up, for others take them"
     files.fails = [code, code]
     _use(files, 101)
     files.fails = [code] * 20

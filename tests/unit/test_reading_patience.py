@@ -138,6 +138,40 @@ def test_a_message_is_read_when_there_are_descriptors_again(data: Path, code: in
         assert np.count_nonzero(out)
 
 
+def test_a_message_of_many_shards_is_read_where_there_is_one_descriptor(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open = set[int]()
+
+    def close(descriptor: int, close: Callable[[int], None] = os.close) -> None:
+        is_open.discard(descriptor)
+        close(descriptor)
+
+    with _opened(data) as (shards, folder):
+        feed, gatherer = _feed(shards), Gatherer()
+        gatherer.cold = gatherer._may_gather = False
+        message = feed.next(gatherer)
+        assert message is not None
+        assert len(set(message.shard.tolist())) == _SHARDS
+
+        def open_status(name: str) -> tuple[int, os.stat_result]:
+            if is_open:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+            descriptor, status = Folder.open_status(folder, name)
+            is_open.add(descriptor)
+            return descriptor, status
+
+        monkeypatch.setattr(folder, "open_status", open_status)
+        monkeypatch.setattr(os, "close", close)
+        out = np.zeros(message.size_bytes, np.uint8)
+        feed.read(message, gatherer, out)
+        for number, start, size, end in zip(
+            message.shard, message.starts, message.sizes, np.cumsum(message.sizes), strict=True
+        ):
+            whole = shards.dataset.shards[number].path.read_bytes()
+            assert out[end - size : end].tobytes() == whole[start : start + size]
+
+
 def test_who_waits_for_descriptors_ends_when_the_feed_is_stopped(data: Path) -> None:
     with _opened(data) as (shards, folder):
         feed, gatherer = _feed(shards), Gatherer()
