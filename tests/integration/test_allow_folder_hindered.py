@@ -2,6 +2,7 @@
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ class Hindered:
         self.put("two", TWO)
         self.refused: dict[str, int] = {}
         for name in ("open", "stat"):
-            real = getattr(os, name)
-            monkeypatch.setattr(os, name, lambda *args, of=name, real=real, **more: self._do(of, real, *args, **more))
+            monkeypatch.setattr(os, name, partial(self._do, name, getattr(os, name)))
         self.folder = AllowFolder(path, clock=self.clock, scan=lambda folder: self._do("list", os.scandir, folder))
         self.folder.load()
 
