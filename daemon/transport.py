@@ -125,7 +125,8 @@ class Doorbell:
                 return replace(knock, key=key)
             case b"PLAIN", [_, token]:
                 return replace(knock, token=token)
-        return knock
+            case _:
+                return knock
 
     def answer(self, verdict: Verdict) -> None:
         """Say whether it may."""
