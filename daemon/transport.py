@@ -31,8 +31,6 @@ _OTHER_SOCKETS = 64
 _CONTROL_THREAD, _LANE_THREAD = 1, 2
 """libzmq's threads, as bits. Strangers who knock at the control port, and every handshake there, must not slow down data."""
 
-_CURVE_KEY_BYTES = 32
-
 _HANDSHAKE_MS = 5_000
 """A connection that has not said who it is by then is closed: three round trips of 300 ms take a second."""
 
@@ -118,12 +116,12 @@ class Doorbell:
             frames = self.socket.recv_multipart(zmq.DONTWAIT)
         except zmq.Again:
             return None
-        _, self._request, door, address, _, mechanism, *credentials = frames
+        _, self._request, door, address, _, *shown = frames
         knock = Knock(door=door.decode("ascii", "replace"), address=address.decode("ascii", "replace"))
-        match mechanism, credentials:
-            case b"CURVE", [key] if len(key) == _CURVE_KEY_BYTES:
+        match shown:
+            case b"CURVE", key if len(key) == 32:  # as every key
                 return replace(knock, key=key)
-            case b"PLAIN", [_, token]:
+            case b"PLAIN", _, token:
                 return replace(knock, token=token)
             case _:
                 return knock
