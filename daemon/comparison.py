@@ -253,7 +253,7 @@ class Comparison:
         job = self._jobs.get(_job_of(caller)) or _Job()
         own = job.ranks.get(number)
         known = own.loaders if own is not None and own.process == caller.process else []
-        mine = [*(loader for loader in known if loader.caller.loader != caller.loader), offered]
+        mine = _with(known, offered)
         made = _made(mine)
         clashes: dict[bytes, tuple[_Loader, _Loader]] = {}
         for theirs, ranks in job.alike.items():
@@ -271,12 +271,9 @@ class Comparison:
         job = self._jobs.setdefault(key, _Job())
         rank = job.rank_of(caller)
         self._idle.pop((key, caller.hello.rank), None)
-        rank.loaders = [each for each in rank.loaders if each.caller.loader != caller.loader]
-        while len(rank.loaders) >= _MOST_LOADERS_KNOWN and (
-            old := next((x for x in rank.loaders if not x.lives), None)
-        ):
+        rank.loaders = _with(rank.loaders, loader)
+        while len(rank.loaders) > _MOST_LOADERS_KNOWN and (old := next((x for x in rank.loaders if not x.lives), None)):
             rank.loaders.remove(old)
-        rank.loaders.append(loader)
         job.renew(caller.hello.rank, rank)
         self._standing[caller.connection] = loader
         waiting = {
@@ -332,6 +329,14 @@ class Comparison:
 
 def _job_of(caller: Caller) -> _Key:
     return caller.hello.job, caller.hello.dataset
+
+
+def _with(loaders: list[_Loader], loader: _Loader) -> list[_Loader]:
+    """With this one, too; in the place that it had, since pairing goes by order, and what was agreed to must stay so."""
+    known = [one.caller.loader for one in loaders]
+    if loader.caller.loader not in known:
+        return [*loaders, loader]
+    return [loader if name == loader.caller.loader else one for name, one in zip(known, loaders, strict=True)]
 
 
 def _made(loaders: list[_Loader]) -> tuple[MadeLoader, ...]:

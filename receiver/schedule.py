@@ -42,8 +42,7 @@ class PlanSchedule:
                 sums = np.cumsum(self._record_bytes[shards])
                 fit = int(np.searchsorted(sums, left, side="right"))
                 if fit < len(shards):
-                    found = (epoch, slot + fit)
-                    return found if found > place else (epoch, slot + 1)
+                    return (epoch, slot + fit) if fit or slot > first or epoch > place[0] else self._next(place)
                 left -= float(sums[-1])
                 slot += len(shards)
         return self._end(place)
@@ -60,6 +59,10 @@ class PlanSchedule:
                 records += len(shards)
                 size_bytes += float(self._record_bytes[shards].sum())
         return Owed(records=records, size_bytes=round(size_bytes))
+
+    def _next(self, place: Place) -> Place:
+        epoch, slot = place
+        return (epoch, slot + 1) if slot + 1 < self._places(epoch).slots else (epoch + 1, 0)
 
     def _from(self, place: Place) -> Iterator[tuple[int, int]]:
         """Epochs from this place on, each with the slot to begin at."""

@@ -129,6 +129,24 @@ def test_a_loader_that_calls_again_is_what_it_was_and_lives() -> None:
     assert not agrees(table.offer(third, terms("b"), 3 * S), third)
 
 
+def test_a_loader_that_calls_again_keeps_its_partner_though_another_has_the_same_options() -> None:
+    table = comparison()
+    first = caller(0, 0, client="first")
+    table.offer(first, terms("b"), 0)
+    late = caller(1, 0)
+    assert not agrees(table.offer(late, terms("a"), 0), late)
+    table.offer(caller(1, 1, client="x"), terms("a"), 0)
+    table.offer(caller(1, 2, client="y"), terms("b"), 0)
+    assert late.connection in {
+        one.connection for one in table.offer(caller(0, 1, client="x"), terms("a"), 0) if isinstance(one, Agree)
+    }
+    more = caller(0, 3, client="y")
+    assert agrees(table.offer(more, terms("b"), 0), more)
+    again = caller(0, 0, client="first")
+    table.call_again(again, 1)
+    assert agrees(table.offer(again, terms("b"), 1), again), "it pairs with rank 1's third, as it did before"
+
+
 def test_a_loader_that_calls_again_and_is_gone_is_gone() -> None:
     table = comparison()
     before, after, second = caller(0), caller(0), caller(1)
