@@ -77,12 +77,12 @@ def fault_of(stream: int, error: EmlioError) -> Fault:
 
 
 def code_of_files(error: EmlioError) -> str:
-    """What it is called that files were looked at and are not what they must be."""
+    """Return the refusal code for a dataset whose files failed their check."""
     return _NO_ROOM if isinstance(error, DatasetError) and error.passing else "dataset-changed"
 
 
 def not_let_go(path: Path) -> DatasetError:
-    """What is told to a rank that keeps somebody waiting who wants to write to a shard."""
+    """Return the error for a rank that blocks another process from writing to a shard."""
     return DatasetError(
         f"a shard must not change while it is served: another process waits to write to {path}, and this rank did not "
         "take what was sent of it in time"

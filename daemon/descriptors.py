@@ -1,4 +1,4 @@
-"""How many more connections the daemon may have, by the files that it may have open.
+"""A limit on lanes, so that the daemon never runs out of file descriptors.
 
 A connection that comes when none is left is not answered at all, and libzmq ends the process where it finds none while it binds
 (docs/adr/0016-libzmq-assertions.md). So lanes are refused while there still are some, for those who call and for shards.
@@ -28,7 +28,7 @@ _COUNTED_NS = 50_000_000
 
 
 def _count_open() -> int | None:
-    """How many are open; None where there is none left to count with."""
+    """Count the open descriptors of this process; None if none is left for counting."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:

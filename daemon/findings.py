@@ -1,4 +1,4 @@
-"""What a daemon should say at its start about a dataset that it can serve, but perhaps not as it was meant.
+"""Warnings at the start of a daemon about datasets that look incomplete or doubled.
 
 Covers: names of shards that are not here, two copies of a dataset in one folder. Does not cover: errors (emlio.shards), copies at
 several daemons (emlio.receiver.copies).

@@ -1,4 +1,4 @@
-"""What remains where the daemon's own code is wrong: one peer's message must not end what all others have.
+"""A guard against the daemon's own defects: one message must not end the sessions of all peers.
 
 Covers: running an action so that its defect is logged, and ends what it was done for. Does not cover: errors that are expected.
 """

@@ -1,4 +1,4 @@
-"""Whether the address to listen on is one of this machine.
+"""A check that the address to listen on belongs to this machine.
 
 libzmq says "No such device" to a name that it cannot find, after the datasets were opened and perhaps scanned.
 

@@ -42,8 +42,9 @@ class _Turns:
 
     @property
     def any_wait(self) -> bool:
-        """Whether another stream waits for its turn."""
-        return bool(self.waiting) or (bool(self._resting) and self._resting[0][0] <= time.monotonic_ns())
+        """True while another stream is due. May be asked without the lock, beside threads that take streams."""
+        first = self._resting[:1]
+        return bool(self.waiting) or any(due_ns <= time.monotonic_ns() for due_ns, _, _ in first)
 
     def take(self) -> Stream | None:
         """The next stream to read for; where there is none, wait for one and return None."""

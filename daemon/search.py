@@ -1,4 +1,4 @@
-"""How much of a reading thread's time a stream gets whose next record is far away.
+"""A limit on the time that reading threads spend on searching for a stream's next record.
 
 A stream may own few of the plan's records, and a rank may offer a catalog of which nearly nothing lies here. Such a search is
 work without a result, so it must not keep a thread busy for ever.

@@ -103,7 +103,7 @@ class Daemon:
     def _run(self) -> None:
         try:
             self._control.run()
-        except Exception as error:  # noqa: BLE001  # whoever serves until it has ended must know that it did not end in order
+        except Exception as error:  # noqa: BLE001  # `serve` must exit with a status
             _LOG.exception("the control thread failed")
             self.error = EmlioError(f"internal error, which ended the daemon: {error!r}")
         finally:

@@ -27,7 +27,7 @@ __all__ = ["Outgoing", "Stream", "StreamFailure", "held_bytes"]
 
 _MESSAGE_OVERHEAD_BYTES = 4096
 _RECORD_OVERHEAD_BYTES = 28
-"""What a message takes besides its bytes: its objects, measured at 2.1 kB for a single tiny record, with a margin; and three
+"""Memory of a message besides its bytes: its objects, measured at 2.1 kB for a single tiny record, with a margin; and three
 numbers of its arrays and a size for each record."""
 
 _EPOCHS_AHEAD = 2
@@ -35,7 +35,7 @@ _EPOCHS_AHEAD = 2
 
 
 def held_bytes(payload_bytes: int, records: int) -> int:
-    """What a message takes while the daemon holds it."""
+    """Return the memory that a message is counted with while the daemon holds it."""
     return payload_bytes + tail_room(records) + _MESSAGE_OVERHEAD_BYTES + _RECORD_OVERHEAD_BYTES * records
 
 

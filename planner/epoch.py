@@ -134,18 +134,7 @@ def walk(
     owned: npt.NDArray[np.bool_] | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """What one rank gets from some of the shards, in the rank's order.
-
-    Args:
-        epoch_plan: the epoch.
-        rank: whose part.
-        first_slot: where to begin; any slot up to the rank's last.
-        owned: for each shard whether it counts; all, where None.
-        chunk: how many slots are looked at in one go, which bounds the memory.
-
-    Yields:
-        Slots, their shards' indexes, and their numbers within the shards: arrays of equal length, never empty.
-    """
+    """Yield what one rank gets from some of the shards, in the rank's order: see `stretches`, without its empty arrays."""
     return (found for found in stretches(epoch_plan, rank, first_slot, owned, chunk) if found[0].size)
 
 
@@ -156,7 +145,19 @@ def stretches(
     owned: npt.NDArray[np.bool_] | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Like `walk`, but yield empty arrays for a chunk without such a record: the caller gets its turn after each chunk."""
+    """What one rank gets from some of the shards, in the rank's order.
+
+    Args:
+        epoch_plan: the epoch.
+        rank: whose part.
+        first_slot: where to begin; any slot up to the rank's last.
+        owned: for each shard whether it counts; all, where None.
+        chunk: how many slots are looked at in one go, which bounds the memory.
+
+    Yields:
+        Slots, their shards' indexes, and their numbers within the shards: arrays of equal length, once for each chunk. They
+        are empty for a chunk without such a record, so that the caller gets its turn.
+    """
     catalog = epoch_plan.catalog
     if chunk < 1:
         raise ConfigError(f"chunk must be at least 1, got {chunk}")
