@@ -1,1 +1,1 @@
-"""How fast, against what limit, and against whom."""
+"""Benchmarks of EMLIO: its speed, the limits of the machine, and other systems."""

@@ -1,7 +1,7 @@
 """The command `emlio-bench`.
 
-Covers: argv into a command's settings, tables and pictures out of its results, exit codes. Does not cover: measuring. The only
-file of the benchmarks that prints.
+Covers: turning argv into a command's settings, tables and plots from its results, exit codes. This
+is the only file of the benchmarks that prints. Does not cover: measuring.
 """
 
 import argparse
@@ -15,38 +15,21 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from emlio import __version__
-from emlio.benchmarks.attacks import run_attacks
-from emlio.benchmarks.attacks_figures import render_attacks
-from emlio.benchmarks.attacks_plot import plot_attacks
-from emlio.benchmarks.convergence import run_convergence
-from emlio.benchmarks.convergence_plot import plot_convergence
-from emlio.benchmarks.decode import run_decode
-from emlio.benchmarks.decode_figures import render_decode
-from emlio.benchmarks.decode_plot import plot_decode
-from emlio.benchmarks.delivery import run_delivery
-from emlio.benchmarks.document import check_page, put_into
-from emlio.benchmarks.energy import run_energy
-from emlio.benchmarks.examples import run_examples
-from emlio.benchmarks.link_accuracy import run_link
-from emlio.benchmarks.link_figures import render_link
-from emlio.benchmarks.link_plot import plot_link
-from emlio.benchmarks.link_settings import LinkSettings, ScalingSettings
-from emlio.benchmarks.memory import run_memory
-from emlio.benchmarks.pace import run_pace
-from emlio.benchmarks.pace_plot import plot_pace
-from emlio.benchmarks.padding import run_padding
-from emlio.benchmarks.plan_cost import run_plan
-from emlio.benchmarks.plot import check_plotting, plot_delivery
-from emlio.benchmarks.race.race import run_race
-from emlio.benchmarks.race.race_settings import RaceSettings
-from emlio.benchmarks.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
-from emlio.benchmarks.recovery import run_recovery
-from emlio.benchmarks.recovery_plot import plot_recovery
-from emlio.benchmarks.report import missed_bounds, render
-from emlio.benchmarks.results import Results, merge, read_results, write_results
-from emlio.benchmarks.scaling import run_scaling
-from emlio.benchmarks.scaling_plot import plot_scaling
-from emlio.benchmarks.settings import (
+from emlio.benchmarks.attacks.figures import render_attacks
+from emlio.benchmarks.attacks.plot import plot_attacks
+from emlio.benchmarks.attacks.run import run_attacks
+from emlio.benchmarks.convergence.plot import plot_convergence
+from emlio.benchmarks.convergence.run import run_convergence
+from emlio.benchmarks.decode.figures import render_decode
+from emlio.benchmarks.decode.plot import plot_decode
+from emlio.benchmarks.decode.run import run_decode
+from emlio.benchmarks.delivery.run import run_delivery
+from emlio.benchmarks.energy.run import run_energy
+from emlio.benchmarks.harness.document import check_page, put_into
+from emlio.benchmarks.harness.plot import check_plotting, plot_delivery
+from emlio.benchmarks.harness.report import missed_bounds, render
+from emlio.benchmarks.harness.results import Results, merge, read_results, write_results
+from emlio.benchmarks.harness.settings import (
     AttacksSettings,
     CommonSettings,
     ConvergenceSettings,
@@ -54,15 +37,35 @@ from emlio.benchmarks.settings import (
     DeliverySettings,
     EnergySettings,
     ExamplesSettings,
-    MemorySettings,
     PaceSettings,
     PaddingSettings,
     PlanSettings,
     PlottedSettings,
     RecoverySettings,
-    StartSettings,
 )
-from emlio.benchmarks.start import run_start
+from emlio.benchmarks.link_accuracy.figures import render_link
+from emlio.benchmarks.link_accuracy.plot import plot_link
+from emlio.benchmarks.link_accuracy.run import run_link
+from emlio.benchmarks.link_accuracy.settings import LinkSettings
+from emlio.benchmarks.memory.run import run_memory
+from emlio.benchmarks.memory.settings import MemorySettings
+from emlio.benchmarks.pace.plot import plot_pace
+from emlio.benchmarks.pace.run import run_pace
+from emlio.benchmarks.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
+from emlio.benchmarks.race.run import run_race
+from emlio.benchmarks.race.settings import RaceSettings
+from emlio.benchmarks.ranks.run import run_ranks
+from emlio.benchmarks.ranks.settings import RanksSettings
+from emlio.benchmarks.recovery.plot import plot_recovery
+from emlio.benchmarks.recovery.run import run_recovery
+from emlio.benchmarks.scaling.plot import plot_scaling
+from emlio.benchmarks.scaling.run import run_scaling
+from emlio.benchmarks.scaling.settings import ScalingSettings
+from emlio.benchmarks.small.examples import run_examples
+from emlio.benchmarks.small.padding import run_padding
+from emlio.benchmarks.small.plan_cost import run_plan
+from emlio.benchmarks.start.run import run_start
+from emlio.benchmarks.start.settings import StartSettings
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
 
@@ -73,7 +76,7 @@ _Settings = TypeVar("_Settings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A benchmark as the command line sees it."""
+    """A benchmark of the command line."""
 
     settings: type[CommonSettings]
     run: Callable[[Any], Results]
@@ -84,7 +87,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderCommand:
-    """A command about folders of races: `paths` are what its help calls the folders and files it reads, if any."""
+    """A command about folders of races.
+
+    `paths` are the names of its positional arguments in the help.
+    """
 
     paths: tuple[str, ...]
     settings: type
@@ -165,7 +171,9 @@ COMMANDS: Final = {
         plot=plot_link,
     ),
     "memory": Command(
-        settings=MemorySettings, run=run_memory, text="memory of both sides while the consumer pauses, and its bounds"
+        settings=MemorySettings,
+        run=run_memory,
+        text="memory of both sides while the consumer pauses, or of a slow rank over a long link",
     ),
     "pace": Command(
         settings=PaceSettings,
@@ -177,6 +185,9 @@ COMMANDS: Final = {
         settings=PaddingSettings, run=run_padding, text="padding in token batches, beside batches of random records"
     ),
     "plan": Command(settings=PlanSettings, run=run_plan, text="cost of a plan of 10^9 records"),
+    "ranks": Command(
+        settings=RanksSettings, run=run_ranks, text="what a thousand ranks that read slowly cost one daemon"
+    ),
     "recovery": Command(
         settings=RecoverySettings,
         run=run_recovery,
@@ -190,7 +201,9 @@ COMMANDS: Final = {
         plot=plot_scaling,
     ),
     "start": Command(
-        settings=StartSettings, run=run_start, text="time from the loader's constructor to its first batch"
+        settings=StartSettings,
+        run=run_start,
+        text="time from the loader's constructor to its first batch, on loopback or over a long link",
     ),
 }
 
@@ -212,9 +225,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a benchmark. 0: done; 1: a figure missed its bound; 2: it could not be done; 130: interrupted."""
+    """Run a benchmark.
+
+    Returns:
+        0 on success, 1 if a figure missed its bound, 2 after an error, 130 after an interruption.
+    """
     arguments = _parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
-    # Told to end, it must end its children first, as after Ctrl-C.
+    # On SIGTERM it must end its children first, as after Ctrl-C.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         if arguments.command in FOLDER_COMMANDS:
@@ -232,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_command(words: Sequence[str]) -> list[str]:
-    """Options without a command are those of a race."""
+    """Insert the command "race" if there are only options."""
     no_command = words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version")
     return ["race", *words] if no_command else list(words)
 
@@ -256,7 +273,7 @@ def _carry_out(command: Command, settings: CommonSettings) -> int:
     plot = settings.plot if isinstance(settings, PlottedSettings) else None
     if plot is not None:
         check_plotting()
-    # Looked at before hours of measuring, so that a file that cannot be used costs none of them.
+    # Checked before hours of measuring, so that an unusable file costs no time.
     if settings.into is not None:
         check_page(settings.into)
     older = (

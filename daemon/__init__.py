@@ -1,1 +1,1 @@
-"""The storage side: reads, batches and pushes."""
+"""The storage side of EMLIO: reads records and pushes batches to ranks."""

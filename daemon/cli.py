@@ -1,6 +1,6 @@
 """The command `emlio-daemon`.
 
-Covers: argv, environment and a TOML file into one `DaemonConfig`, exit codes. Does not cover: anything that happens then.
+Covers: building a `DaemonConfig` from argv, environment and a TOML file; exit codes.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 from emlio import __version__
 from emlio.allocator import keep_no_large_pieces
-from emlio.daemon.config import DaemonConfig, DatasetSource, parse_path
+from emlio.daemon.config import REMOVED_OPTIONS, DaemonConfig, DatasetSource, parse_path
 from emlio.daemon.own_address import check_own_address
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
@@ -59,6 +59,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the flags. An unknown flag ends the process; for a removed one the error has a hint."""
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        names = [word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")]
+        hints = [f"--{name} is gone, {REMOVED_OPTIONS[name]}" for name in names if name in REMOVED_OPTIONS]
+        parser.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *hints]))
+    return arguments
+
+
 def _configure(arguments: argparse.Namespace) -> DaemonConfig:
     document: Mapping[str, Any] = read_toml(arguments.config) if arguments.config is not None else {}
     unknown = sorted(set(document) - {"daemon", "datasets"})
@@ -81,27 +92,35 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
         table=document.get("daemon", {}),
         table_name=f"{arguments.config} [daemon]",
         others={"data": tuple(sources)},
+        removed=REMOVED_OPTIONS,
     )
     check_own_address(config.bind)
     ignored = ignored_variables(
-        DaemonConfig, environment=os.environ, prefix="EMLIO_DAEMON_", foreign=_VARIABLES_OF_LOADERS
+        DaemonConfig,
+        environment=os.environ,
+        prefix="EMLIO_DAEMON_",
+        foreign=_VARIABLES_OF_LOADERS,
+        removed=REMOVED_OPTIONS,
     )
     if ignored:
-        set_up_logging(config.log)  # the caller does it only once it has the configuration
+        set_up_logging(config.log)  # `main` does this only once it has the configuration
     for warning in ignored:
         _LOG.warning("%s", warning)
     return config
 
 
 def _allow_open_files() -> None:
-    """Every shard and every lane takes descriptors, and shells give few by default: take what the system allows."""
+    """Raise the limit of open files to the maximum.
+
+    Every shard and every lane takes descriptors, and shells allow few by default.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; 0 after an orderly end, 2 when it could not start or go on."""
-    arguments = _parser().parse_args(argv)
+    """Run the daemon; return 0 after an orderly end, 2 if it could not start or continue."""
+    arguments = _parse(argv)
     try:
         config = _configure(arguments)
         set_up_logging(config.log)

@@ -1,15 +1,16 @@
-"""What a daemon is told: datasets, addresses, sizes.
+"""The configuration of a daemon: datasets, addresses, sizes.
 
-Covers: the frozen settings with their checks and the reasons for their defaults. Does not cover: reading flags
+Covers: the settings, their checks and the reasons for their defaults. Does not cover: reading flags
 (emlio.daemon.cli), opening datasets.
 """
 
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from emlio.errors import ConfigError
 from emlio.settings import option
@@ -17,12 +18,19 @@ from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
 
-__all__ = ["DaemonConfig", "DatasetSource", "Endpoint", "PortRange", "parse_path"]
+__all__ = ["REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+
+REMOVED_OPTIONS: Final[Mapping[str, str]] = {
+    "data-ports": "one port carries the data of all ranks: name it with data-port",
+    "workers": "one thread sends the data of all ranks: leave workers out",
+}
+"""Options of former versions, with what to do instead."""
 
 _MESSAGE_MOST = 4 << 20
 _MESSAGE_LEAST = 2 << 20
-"""Of messages sized by themselves. At 4 MiB the work per message is a tenth of the work per byte; more gains little. With many
-lanes 2 MiB still cost both ends a tenth less a byte than 1 MiB, and half of the memory that 4 MiB would take."""
+"""Limits of the automatic message size. At 4 MiB the work per message is a tenth of the work per
+byte, and larger messages gain little. With many lanes, 2 MiB cost both ends a tenth less per byte
+than 1 MiB, and take half the memory of 4 MiB."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
@@ -30,7 +38,7 @@ _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:
-    """A name clients use and the folder it stands for; the name never becomes a path."""
+    """A dataset's name and its folder. Clients use the name, which never becomes a path."""
 
     name: str
     directory: Path
@@ -43,7 +51,7 @@ class DatasetSource:
 
     @staticmethod
     def parse(text: str) -> "DatasetSource":
-        """NAME=DIR, or DIR, which takes the folder's own name."""
+        """Parse NAME=DIR, or DIR, where the name is that of the folder."""
         name, separator, directory = text.partition("=")
         path = parse_path(directory if separator else text)
         return DatasetSource(name=name if separator else path.resolve().name, directory=path)
@@ -62,7 +70,7 @@ class Endpoint:
 
     @staticmethod
     def parse(text: Any) -> "Endpoint":
-        """tcp://HOST:PORT; an IPv6 address in brackets."""
+        """Parse tcp://HOST:PORT, with an IPv6 address in brackets."""
         match = _ENDPOINT.fullmatch(str(text)) if str(text).isprintable() else None
         if match is None:
             raise ConfigError(f"must be tcp://HOST:PORT (IPv6 in brackets), got {text!r}")
@@ -70,7 +78,7 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach the endpoint."""
         if self.host == "localhost":
             return True
         try:
@@ -83,24 +91,10 @@ class Endpoint:
         return f"tcp://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortRange:
-    """The ports data lanes may take, both ends included; (0, 0) leaves it to the system."""
-
-    first: int = 0
-    last: int = 0
-
-    def __post_init__(self) -> None:
-        if not (self.first == self.last == 0 or 1 <= self.first <= self.last <= 65535):
-            raise ConfigError(f"must be FIRST-LAST within 1..65535, got {self.first}-{self.last}")
-
-    @staticmethod
-    def parse(text: Any) -> "PortRange":
-        """FIRST-LAST."""
-        first, _, last = str(text).partition("-")
-        if not (first.strip().isdigit() and last.strip().isdigit()):
-            raise ConfigError(f"must be FIRST-LAST, got {text!r}")
-        return PortRange(first=int(first), last=int(last))
+def _port(text: Any) -> int:
+    if not (str(text).strip().isdecimal() and 1 <= int(text) <= 65535):
+        raise ConfigError(f"must be a port in [1, 65535], got {text!r}")
+    return int(text)
 
 
 def _whole(low: int, high: int) -> Any:
@@ -142,7 +136,7 @@ def _encryption(value: Any) -> str:
 
 
 def parse_path(value: Any) -> Path:
-    """A path in which ~ and ~NAME stand for homes."""
+    """Return a path with ~ and ~NAME expanded to home directories."""
     try:
         path = Path(str(value)).expanduser()
         holds_zero = b"\0" in os.fsencode(path)
@@ -155,46 +149,41 @@ def parse_path(value: Any) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonConfig:
-    """Everything a daemon is told at its start."""
+    """The complete configuration of one daemon."""
 
     data: tuple[DatasetSource, ...]
     bind: Endpoint = option(
         Endpoint(host="127.0.0.1", port=5555),
-        "where ranks say hello; an address that other machines can reach needs keys (default tcp://127.0.0.1:5555)",
+        "where ranks say hello; data has a port of its own, see --data-port. An address that other machines can reach needs keys "
+        "(default tcp://127.0.0.1:5555)",
         parse=Endpoint.parse,
         metavar="tcp://HOST:PORT",
     )
     insecure: bool = option(
         False,
-        "allow an address other machines can reach although nobody is asked for a key",
+        "allow an address that other machines can reach although clients need no key",
         parse=_switch,
         switch=True,
     )
     keys: Path | None = option(
         None,
-        "the folder that emlio keygen made: only clients allowed there may come in (default: none is asked for a key at an "
+        "the folder that emlio keygen made: only clients allowed there may connect (default: no key is needed at an "
         "address of this machine; elsewhere the folder where emlio keygen puts keys)",
         parse=parse_path,
         metavar="DIR",
     )
     encryption: str = option(
         "auto",
-        "of data: aead (AES-GCM or ChaCha20-Poly1305, whichever is fast), curve (ZeroMQ's own, slow), off; auto is aead where "
-        "clients have keys (default auto)",
+        "of data: aead (AES-GCM or ChaCha20-Poly1305, whichever is fast), off; auto is aead where clients have keys "
+        "(default auto)",
         parse=_encryption,
-        metavar="auto|aead|curve|off",
+        metavar="auto|aead|off",
     )
-    data_ports: PortRange = option(
-        PortRange(),
-        "ports for data, one a lane: what a firewall must let in (default: the system chooses)",
-        parse=PortRange.parse,
-        metavar="FIRST-LAST",
-    )
-    workers: int = option(
-        2,
-        "threads that hand messages to the network; two keep a 10 Gbit/s link busy (default 2)",
-        parse=_whole(1, 64),
-        metavar="N",
+    data_port: int = option(
+        0,
+        "port for data of all ranks, which a firewall must let in besides that of --bind (default: the one after that)",
+        parse=_port,
+        metavar="PORT",
     )
     readers: int = option(
         2,
@@ -204,12 +193,17 @@ class DaemonConfig:
     )
     lanes: int = option(
         0,
-        "connections per rank: auto takes what the rank derives from the round trip, a number is for all (default auto)",
+        "connections for data of each rank (lanes): auto takes what the rank derives from the round trip, a number is for all "
+        "(default auto)",
         parse=_lanes,
         metavar="auto|N",
     )
     high_water_mark: int = option(
-        16, "messages a lane may queue before it blocks (default 16)", parse=_whole(1, 4096), metavar="N"
+        16,
+        "messages that may be under way on a lane, sent and not read by the rank; one that leaves in a single frame counts half. "
+        "Bytes have a bound of their own (default 16)",
+        parse=_whole(1, 120),
+        metavar="N",
     )
     message_size: int = option(
         0,
@@ -226,7 +220,7 @@ class DaemonConfig:
     )
     heartbeat_timeout: int = option(
         10_000_000_000,
-        "a rank not heard for this long is dead: its lanes are freed, and its rank is free for another process. Ranks say "
+        "a rank not heard for this long is dead: its lanes are closed, and its rank is free for another process. Ranks say "
         "something five times in it and more; one that was only stopped comes back by itself (default 10s)",
         parse=parse_duration_ns,
         metavar="TIME",
@@ -260,9 +254,11 @@ class DaemonConfig:
         if twice:
             raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")
         if self.insecure and self.keys is not None:
-            raise ConfigError(
-                "clients are asked for keys, or anybody may come in: --keys and --insecure exclude each other"
-            )
+            raise ConfigError("--keys asks clients for keys, --insecure asks for none: give one of them")
+        if not self.data_port and self.bind.port == 65535:
+            raise ConfigError("--bind must leave the next port for data, got port 65535: name one with --data-port")
+        if self.data_port and self.data_port == self.bind.port:
+            raise ConfigError(f"--data-port must be another port than that of --bind, got {self.data_port} for both")
         if self.message_size and not 4096 <= self.message_size <= 64 << 20:
             raise ConfigError(f"--message-size must be auto or in [4 KiB, 64 MiB], got {self.message_size}")
         largest = self.message_bytes(1)
@@ -275,9 +271,14 @@ class DaemonConfig:
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether clients must show a key."""
+        """True if clients must show a key."""
         return self.keys is not None or not (self.bind.is_loopback or self.insecure)
 
+    @property
+    def data_endpoint(self) -> Endpoint:
+        """The endpoint for lanes; port 0 leaves the choice to the system."""
+        return Endpoint(host=self.bind.host, port=self.data_port or (self.bind.port and self.bind.port + 1))
+
     def message_bytes(self, lanes: int) -> int:
-        """What a stream over so many lanes fills its messages to."""
+        """Return the size to which a stream with this many lanes fills its messages."""
         return self.message_size or max(_MESSAGE_MOST // lanes, _MESSAGE_LEAST)

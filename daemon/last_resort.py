@@ -1,6 +1,6 @@
-"""A guard against the daemon's own defects: one message must not end the sessions of all peers.
+"""A guard against defects of the daemon: one message must not end the sessions of all peers.
 
-Covers: running an action so that its defect is logged, and ends what it was done for. Does not cover: errors that are expected.
+Does not cover: expected errors.
 """
 
 import logging
@@ -14,9 +14,9 @@ INTERNAL = "internal error: the daemon's log says more"
 
 
 def guarded(action: Callable[[], None], instead: Callable[[], None] = lambda: None) -> None:
-    """Do something in the control thread; where that raises, log it and do the other."""
+    """Run `action` in the control thread; if it raises, log the error and run `instead`."""
     try:
         action()
-    except Exception:  # noqa: BLE001  # a defect that one message finds must not end the thread all sessions share
+    except Exception:  # noqa: BLE001  # a defect must not end the thread that all sessions share
         _LOG.exception("internal error in the control thread")
         instead()

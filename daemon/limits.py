@@ -1,16 +1,24 @@
-"""The most that one client may have of a daemon, and all of them together.
+"""The limits of what one client, and all clients together, may use of a daemon.
 
-Covers: the numbers and why they are what they are (docs/security.md has them in one table). Does not cover: the sizes of messages
-(emlio.wire.limits), memory for records (emlio.daemon.config), those who wait for a rank (emlio.daemon.claims).
+docs/security.md lists the numbers in one table; this module has the reasons. Does not cover: sizes
+of messages (emlio.wire.limits), memory for records (emlio.daemon.config), the number of processes
+that wait for a rank (emlio.daemon.ranks.claims).
 """
+
+from emlio.wire.limits import MAX_LANES
 
 __all__ = [
     "MOST_ANSWERS",
     "MOST_ANSWER_BYTES_EACH",
     "MOST_CATALOG_BYTES",
     "MOST_CATALOG_BYTES_EACH",
+    "MOST_CONNECTED",
+    "MOST_CONNECTED_EACH",
+    "MOST_CONNECTED_SESSION",
     "MOST_LANES",
     "MOST_LANES_EACH",
+    "MOST_LANE_FRAMES_QUEUED",
+    "MOST_LANE_MESSAGES",
     "MOST_OPEN_QUESTIONS",
     "MOST_QUEUED_MESSAGES",
     "MOST_REST_NS",
@@ -21,43 +29,70 @@ __all__ = [
 ]
 
 MOST_SESSIONS_EACH = 4096
-"""Of one client's key, or of one host where nobody shows a key: 64 ranks with as many loaders each."""
+"""Sessions of one client's key, or of one host where clients need no key: 64 ranks with 64 loaders
+each."""
 
 MOST_SESSIONS = 2 * MOST_SESSIONS_EACH
-"""Of all. Each takes about 40 kB, so a third of a gigabyte; and one client's never keep out all others."""
+"""Sessions of all clients. Each takes about 40 kB, so a third of a gigabyte in total. One client's
+sessions never keep out all others."""
 
 MOST_LANES = 16_384
-"""Of all: for 1,000 ranks with 16 lanes each."""
+"""Lanes of all clients: enough for 1,000 ranks with 16 lanes each."""
 
 MOST_LANES_EACH = MOST_LANES // 2
-"""Of one client: as many are left for the others."""
+"""Lanes of one client; the other half is left for other clients."""
+
+MOST_CONNECTED = 2 * MOST_LANES
+"""Connected lanes of all clients, in use or not: each lane may have one beside it that it
+replaces."""
+
+MOST_CONNECTED_EACH = MOST_CONNECTED // 2
+"""Connected lanes of one client."""
+
+MOST_CONNECTED_SESSION = 4 * MAX_LANES
+"""Connected lanes of one session: those in use, those that they replace, and as many that never
+sent anything."""
+
+MOST_LANE_FRAMES_QUEUED = 512
+"""Frames that libzmq queues for one lane. This limit is never reached: after a queue was full,
+libzmq walks over all lanes to find it."""
+
+MOST_LANE_MESSAGES = MOST_LANE_FRAMES_QUEUED // 4 - 2
+"""Messages under way on a lane. Each has at most two frames, and libzmq learns of the frames that
+have left a queue only half a queue at a time."""
 
 MOST_CATALOG_BYTES_EACH = 512 << 20
-"""Of one client's lists of shards, as they were sent: the longest there may be, four million shards with names of 60 characters,
-has this. Held in memory it is about five times as large, so what one may have is bounded and not small."""
+"""Bytes of one client's catalogs, as they were sent. The longest possible catalog has this size:
+four million shards with names of 60 characters. In memory a catalog is about five times as large,
+so the limit is needed although it is not small."""
 
 MOST_CATALOG_BYTES = 2 * MOST_CATALOG_BYTES_EACH
-"""Of all clients' lists."""
+"""Bytes of all clients' catalogs."""
 
 MOST_QUEUED_MESSAGES = 8
-"""Control messages that wait here from one connection: at most 32 MiB. What is more waits at the sender."""
+"""Control messages queued here from one connection: at most 32 MiB. More messages wait at the
+sender."""
 
 MOST_ANSWERS = 256
-"""Answers that wait for one connection to take them. A rank has at most 16 questions open; the rest are pongs."""
+"""Answers queued for one connection. A rank has at most 16 open questions; the rest are pongs."""
 
 MOST_OPEN_QUESTIONS = 64
-"""Questions of one session whose answers wait for memory: four times what the protocol asks of a rank."""
+"""Questions of one session whose answers wait for memory: four times what the protocol allows a
+rank to ask."""
 
 MOST_ANSWER_BYTES_EACH = 64 << 20
-"""Of long answers (lists of shards, sizes of records) under way to one client. What a connection of 10 Gbit/s takes in 50 ms."""
+"""Bytes of long answers (lists of shards, sizes of records) under way to one client. A connection
+of 10 Gbit/s takes them in 50 ms."""
 
 UNREAD_MS = 30_000
-"""A peer that takes nothing of what waits for it so long is hung up on. A rank that is only stopped has lost its session
-long before, and calls again."""
+"""The connection of a peer that reads nothing for so long is closed. A rank that is only suspended
+has lost its session long before, and calls again."""
 
 MOST_TURN_NS = 10_000_000
-"""Listening to control messages, before everything else has its turn: heartbeats count in hundreds of milliseconds."""
+"""The longest time that the control thread reads messages before its other work gets a turn.
+Heartbeats are counted in hundreds of milliseconds."""
 
 MOST_REST_NS = 50_000_000
-"""After a turn that was used up the thread does not listen for as long as it did, so that messages, however many come, take half
-of its time and data threads get the rest; but never longer than this, though one message may have taken a second."""
+"""The longest pause after a turn that was used up. The thread pauses for as long as it has read, so
+that messages take at most half of its time and the data threads get the rest. The pause is limited
+since a single message may have taken a second."""

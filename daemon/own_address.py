@@ -1,9 +1,10 @@
 """A check that the address to listen on belongs to this machine.
 
-libzmq says "No such device" to a name that it cannot find, after the datasets were opened and perhaps scanned.
+For a name that it cannot resolve, libzmq reports only "No such device", after the datasets were
+opened and perhaps scanned.
 
-Covers: asking the system, before anything is opened. Does not cover: ports (emlio.daemon.transport), how addresses are written
-(emlio.daemon.config).
+Covers: asking the system, before anything is opened. Does not cover: ports
+(emlio.daemon.network.transport), the syntax of addresses (emlio.daemon.config).
 """
 
 import errno
@@ -16,10 +17,10 @@ __all__ = ["check_own_address"]
 
 
 def check_own_address(endpoint: Endpoint) -> None:
-    """Make sure that this machine can listen there; what the system cannot tell is left to the sockets.
+    """Check that this machine can listen there; other errors are left to the sockets.
 
     Raises:
-        ConfigError: the host has no address, or not one of this machine.
+        ConfigError: the host has no address, or its address is not one of this machine.
     """
     host = endpoint.host
     if host == "*" or host in {name for _, name in socket.if_nameindex()}:
@@ -29,9 +30,15 @@ def check_own_address(endpoint: Endpoint) -> None:
         address = socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0][4]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind(address)
+    except UnicodeError as error:  # an empty label, or one of more than 63 characters
+        raise _not_own(endpoint, "no host name can be written like that") from error
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise ConfigError(
-                f"the host to listen at must be an address, name or network interface of this machine, got {endpoint}: "
-                f"{error.strerror or error}. tcp://*:{endpoint.port} listens at all of them"
-            ) from error
+            raise _not_own(endpoint, error.strerror or str(error)) from error
+
+
+def _not_own(endpoint: Endpoint, reason: str) -> ConfigError:
+    return ConfigError(
+        f"the host to listen at must be an address, name or network interface of this machine, got {endpoint}: "
+        f"{reason}. tcp://*:{endpoint.port} listens at all of them"
+    )

@@ -1,7 +1,7 @@
-"""The daemon's life: open, serve, drain, stop.
+"""The lifecycle of a daemon: open, serve, drain, stop.
 
-Covers: the order things are opened and closed in, the ready file, signals captured and restored. Does not cover: what is
-served (emlio.daemon.control).
+Covers: the order of opening and closing, the ready file, signal handlers. Does not cover: serving
+(emlio.daemon.control.thread).
 """
 
 import json
@@ -16,13 +16,13 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from emlio.clock import Clock, SystemClock
+from emlio.daemon.access.gate import Gate
+from emlio.daemon.access.permissions import find_keys
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.control import Control
-from emlio.daemon.doorkeeper import Doorkeeper
-from emlio.daemon.gate import Gate
-from emlio.daemon.library import Library
-from emlio.daemon.permissions import find_keys
-from emlio.daemon.transport import Network
+from emlio.daemon.control.thread import Control
+from emlio.daemon.datasets.served import Datasets
+from emlio.daemon.network.transport import Network
+from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, EmlioError
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.units import format_size
@@ -35,16 +35,16 @@ _AS_ROOT = (
     "read its datasets and nothing more: run it as a user of its own, as the unit in deploy/systemd does, or a container's --user"
 )
 _ENDED = b"\0"
-"""What the pipe carries at the end; a signal writes its number, which is never 0."""
+"""The byte in the pipe that means the end. A signal writes its number, which is never 0."""
 
 
 class Daemon:
-    """A daemon in this process. Opening it opens datasets and ports; `close` frees everything.
+    """A daemon in this process. The constructor opens datasets and ports; `close` frees everything.
 
     Use it with `with`; `serve` runs one until a signal comes.
 
     Attributes:
-        error: why it ended though nobody told it to.
+        error: the reason if the daemon ended without being told to.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Daemon:
         """See the class.
 
         Args:
-            config: what to serve, and where.
+            config: the configuration.
             clock: for heartbeats and deadlines.
-            progress: whether to show how far indexing is.
-            writer_patience_s: how long one who wants to write to a shard is kept waiting for ranks that do not take what was
-                sent of it; by default see `emlio.reading.leases`.
+            progress: whether to show the progress of indexing.
+            writer_patience_s: how long a process that wants to write to a shard waits for ranks
+                that do not read what was sent from it; by default see `emlio.reading.leases`.
         """
         self._config = config
         pair, permissions = find_keys(config, os.environ)
@@ -81,20 +81,20 @@ class Daemon:
                     format_size(size),
                     source.directory,
                 )
-            self._library = Library(datasets, writer_patience_s)
+            self._datasets = Datasets(datasets, writer_patience_s)
         except BaseException:
             for dataset in datasets:
                 dataset.close()
             raise
         clock = clock if clock is not None else SystemClock()
         with ExitStack() as undo:
-            undo.callback(self._library.close)
+            undo.callback(self._datasets.close)
             gate = Gate(permissions.knows if permissions.are_asked else None)
-            self._network = Network(config.bind, config.data_ports, gate, pair)
+            self._network = Network(config.bind, pair)
             undo.callback(self._network.close)
-            self._doorkeeper = Doorkeeper(gate, self._network.doorbell(), clock)
-            undo.callback(self._doorkeeper.close)
-            self._control = Control(config, self._library, permissions, self._network, clock)
+            self._zap_thread = ZapThread(gate, self._network.doorbell(), clock)
+            undo.callback(self._zap_thread.close)
+            self._control = Control(config, self._datasets, permissions, self._network, self._zap_thread, clock)
             undo.pop_all()
         self.error: EmlioError | None = None
         self._when_ended: list[Callable[[], None]] = []
@@ -111,34 +111,48 @@ class Daemon:
                 action()
 
     def when_ended(self, action: Callable[[], None]) -> None:
-        """Call `action` when it has ended, in its thread; to be said before `start`."""
+        """Call `action` in the daemon's thread when it has ended; to be set before `start`."""
         self._when_ended.append(action)
 
     @property
     def endpoint(self) -> str:
-        """tcp://HOST:PORT with the real port."""
+        """The endpoint of the control port, tcp://HOST:PORT, with the real port."""
         return self._control.endpoint
 
+    @property
+    def data_endpoint(self) -> str:
+        """The endpoint of the data port, tcp://HOST:PORT, with the real port."""
+        return str(self._network.data_endpoint)
+
     def start(self) -> None:
-        """Begin to serve. Where that fails, everything is freed."""
+        """Begin to serve. If that fails, everything is freed."""
         self._thread.start()
         if self._config.ready_file is not None:
             try:
-                _write_ready(self._config.ready_file, self.endpoint, [source.name for source in self._config.data])
+                _write_ready(
+                    self._config.ready_file,
+                    endpoint=self.endpoint,
+                    data_endpoint=self.data_endpoint,
+                    datasets=[source.name for source in self._config.data],
+                    pid=os.getpid(),
+                )
             except BaseException:
                 self.close()
                 raise
 
     def drain(self) -> None:
-        """Let what was read leave, then end; returns at once. Harmless when already ending."""
+        """Begin to end: send what was read, then end.
+
+        Returns at once; harmless when already ending.
+        """
         self._control.call(self._control.drain)
 
     def stop(self) -> None:
-        """End now; returns at once."""
+        """End without sending the rest. Returns at once."""
         self._control.call(self._control.stop)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended; False when `timeout_s` ran out before."""
+        """Wait until the daemon has ended; return False if `timeout_s` passed before."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -150,9 +164,9 @@ class Daemon:
             self._thread.join()
         else:
             self._control.abandon()
-        self._doorkeeper.close()
+        self._zap_thread.close()
         self._network.close()
-        self._library.close()
+        self._datasets.close()
         if self._config.ready_file is not None:
             self._config.ready_file.unlink(missing_ok=True)
 
@@ -167,13 +181,14 @@ class Daemon:
 
 
 def serve(config: DaemonConfig, *, progress: bool = False) -> None:
-    """Run a daemon until SIGTERM or SIGINT; the first drains, the second stops."""
+    """Run a daemon until SIGTERM or SIGINT; the first signal drains, the second stops."""
     if os.geteuid() == 0:
         _LOG.warning("%s", _AS_ROOT)
     daemon = Daemon(config, progress=progress)
-    # Before the ready file is there: who sees it may send a signal at once.
+    # Signals are handled before the ready file exists: a process that sees it may send a signal at
+    # once.
     with _Signals(daemon) as signals, daemon:
-        _LOG.info("serving at %s", daemon.endpoint)
+        _LOG.info("serving at %s, data at %s", daemon.endpoint, daemon.data_endpoint)
         signals.wait()
     if daemon.error is not None:
         raise daemon.error
@@ -181,10 +196,10 @@ def serve(config: DaemonConfig, *, progress: bool = False) -> None:
 
 
 class _Signals:
-    """Takes SIGTERM and SIGINT while it is entered, and gives them back as they were. Main thread only.
+    """A context manager that handles SIGTERM and SIGINT, and restores the handlers.
 
-    The wait is for a pipe that the interpreter writes to from the signal itself: a thread that waits for a lock may sleep on
-    when a signal came just before it did.
+    Main thread only. It waits for a pipe that the interpreter writes to when a signal arrives. A
+    thread that waits for a lock may continue to sleep if a signal came just before the wait.
     """
 
     def __init__(self, daemon: Daemon) -> None:
@@ -195,7 +210,7 @@ class _Signals:
         self._read_end = self._write_end = -1
 
     def wait(self) -> None:
-        """Return when the daemon has ended; its signals are handled meanwhile."""
+        """Return when the daemon has ended; signals are handled meanwhile."""
         while os.read(self._read_end, 1) != _ENDED:
             continue
 
@@ -225,8 +240,8 @@ class _Signals:
         os.close(self._write_end)
 
 
-def _write_ready(path: Path, endpoint: str, names: list[str]) -> None:
-    text = json.dumps({"endpoint": endpoint, "datasets": names, "pid": os.getpid()}) + "\n"
+def _write_ready(path: Path, **facts: object) -> None:
+    text = json.dumps(facts) + "\n"
     temporary = path.with_name(path.name + ".tmp")
     try:
         temporary.write_text(text, encoding="utf-8")

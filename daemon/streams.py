@@ -1,70 +1,126 @@
 """All streams of a daemon and the threads that serve them.
 
-Covers: building a stream from a rank's order, its share of lanes and memory, starting and ending it. Does not cover: who may
-order what (emlio.session.daemon), reading (emlio.daemon.readers), sending (emlio.daemon.sender).
+Covers: building a stream from a rank's order, its share of lanes and memory, starting and ending
+it. Does not cover: which orders are allowed (emlio.session.daemon), reading
+(emlio.daemon.reading.readers), sending (emlio.daemon.lanes.sender).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.clock import Clock
+from emlio.daemon.access.let_in import LetIn
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.ledger import Ledger
-from emlio.daemon.library import AgreedPlan, ServedDataset
-from emlio.daemon.pace_keeper import PaceKeeper
-from emlio.daemon.readers import Readers
-from emlio.daemon.reservation import Reservation
-from emlio.daemon.sender import Sender, StreamTotals
-from emlio.daemon.stream import Stream, StreamFailure, held_bytes
-from emlio.daemon.transport import Network
-from emlio.errors import EmlioError, RefusedError, RemoteProtocolError
+from emlio.daemon.datasets.served import AgreedPlan, ServedDataset
+from emlio.daemon.lanes.group import LaneGroup, lane_limit
+from emlio.daemon.lanes.sender import LaneSender
+from emlio.daemon.lanes.stream_totals import StreamTotals
+from emlio.daemon.limits import MOST_LANE_MESSAGES
+from emlio.daemon.network.lane_socket import LaneSocket
+from emlio.daemon.network.zap_thread import ZapThread
+from emlio.daemon.reading.memory_budget import MemoryBudget
+from emlio.daemon.reading.pace_keeper import PaceKeeper
+from emlio.daemon.reading.readers import Readers
+from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory
+from emlio.daemon.reading.stream import Stream, StreamFailure, held_bytes
+from emlio.errors import RefusedError, RemoteProtocolError
 from emlio.reading.buffers import BufferPool
-from emlio.reading.course import NO_OPENING, Opening, StreamPosition
 from emlio.reading.feed import Feed
+from emlio.reading.message_planner import NO_OPENING, Opening, StreamPosition
 from emlio.session.daemon import DaemonSession
+from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import ENERGY, Open
 from emlio.wire.data import tail_room
-from emlio.wire.limits import MAX_LANES
+from emlio.wire.limits import MAX_LANES, MAX_PAYLOAD_BYTES
+from emlio.wire.seal import CIPHERS, StreamSeal
 
 __all__ = ["Streams"]
+
+_MESSAGES_IN_MEMORY = 4
+_LEAST_MESSAGE_BYTES = 64 << 10
+"""The first message of each stream is read in any case; otherwise a rank might wait forever for
+memory that other streams hold."""
+
+_SESSION_BYTES = 36 << 10
+_LANE_BYTES = 41 << 10
+"""Memory that libzmq and this process take for a control connection and for a lane, queues and
+buffers, measured with 10,000 connections."""
+
+_PLANNED = 1 << 20
+_LEAST_PLANNED = 1 << 10
+"""Places planned in advance: for all streams, and at least for each. A place takes about 64
+bytes."""
+
+_TAIL_BYTES = 64 << 10
+"""Room for the tail of a message, enough for records of 256 bytes and more."""
 
 _READY_BYTES = 8 << 20
 _MESSAGES_READY = 2
 _LEAST_MESSAGES_READY = 4
-"""What a stream reads ahead: some for its lanes together, and some messages for each; 16 MiB with one lane. It has to outlast a
-pause of the reading threads, a few milliseconds, not the network: what crosses that is the kernel's."""
+"""Bytes that a stream reads ahead: an amount for all its lanes together, and some messages per
+lane; 16 MiB with one lane. They have to outlast a pause of the reading threads, a few milliseconds.
+The network's delay is covered by the kernel's buffers."""
 
 _OPENING_BYTES = 128 << 10
-"""What messages are filled to until each lane has had the bytes of a usual one. Smaller ones gain little: TCP sends its first
-15 kB anyway before it hears of anything."""
+"""The size of messages until each lane has had the bytes of a usual message. Smaller ones gain
+little: TCP sends its first 15 kB before any acknowledgement anyway."""
 
 _ABSENT_NAMED = 16
 
 
 class Streams:
-    """Owns the reading and sending threads and the memory between them. Used by the control thread.
+    """Owns the reading threads, the sending thread, and the memory between them.
 
-    `on_failure` is called from the threads that read and send.
+    Used by the control thread.
+
+    Attributes:
+        data_port: the port that ranks connect lanes to.
+        lane_bytes: the bytes that may be under way on each lane.
     """
 
     def __init__(
-        self, config: DaemonConfig, network: Network, clock: Clock, on_failure: Callable[[StreamFailure], None]
+        self,
+        config: DaemonConfig,
+        socket: LaneSocket,
+        zap_thread: ZapThread,
+        clock: Clock,
+        *,
+        on_failure: Callable[[StreamFailure], None],
+        on_fault: Callable[[int, RemoteProtocolError], None],
     ) -> None:
+        """See the class.
+
+        Args:
+            config: the daemon's configuration.
+            socket: for the lanes of all ranks.
+            zap_thread: admits lanes of sessions.
+            clock: for the age of checks.
+            on_failure: called with a stream that ended by an error.
+            on_fault: called with a session whose rank broke the protocol on its lanes.
+        """
         self._config = config
         self._clock = clock
+        self._zap_thread = zap_thread
         self._pool = BufferPool(_with_tail(config.message_bytes(MAX_LANES)), config.memory // 4)
-        self._ledger = Ledger(config.memory)
-        self._sender = Sender(
-            threads=config.workers,
-            network=network,
-            high_water_mark=config.high_water_mark,
-            on_failure=on_failure,
+        self._budget = MemoryBudget(config.memory)
+        self.data_port = socket.port
+        self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
+        self._groups: dict[str, int] = {}  # the most lanes that a stream of each session had
+        self._ordered = 0  # the sum of these numbers
+        self._memories: dict[str, SessionMemory] = {}
+        # Weak: an entry lives while a session of the client holds memory.
+        self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
+        self._let_in = LetIn()
+        self._sender = LaneSender(
+            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self._let_in.give_back
         )
+        zap_thread.when_admitted(self._admitted)
         self._readers = Readers(
             threads=config.readers,
-            memory_bytes=config.memory,
+            memory_bytes=lambda: self._budget.bound_bytes,
             on_ready=self._sender.signal,
             on_failure=on_failure,
         )
@@ -74,6 +130,43 @@ class Streams:
         self._sender.start()
         self._readers.start()
 
+    def begin(self, session: int, secret: bytes, owner: bytes) -> str | None:
+        """Begin a session and admit its lanes; return its group, or None if the group is taken."""
+        group = LaneGroup(
+            session=session,
+            secret=secret,
+            limit_bytes=self.lane_bytes,
+            most_messages=min(self._config.high_water_mark, MOST_LANE_MESSAGES),
+        )
+        if group.label in self._groups or not self._let_in.expect(group.label, owner):
+            return None
+        self._groups[group.label] = 0
+        client = self._clients.get(owner) or ClientMemory()
+        self._clients[owner] = client
+        self._memories[group.label] = SessionMemory(self._budget, client)
+        self._set_aside()
+        self._sender.register(group)  # before any of its lanes can be admitted
+        self._zap_thread.expect(group.label, secret)
+        return group.label
+
+    def end(self, group: str) -> None:
+        """End a session: admit no more of its lanes, and close those that it has."""
+        self._ordered -= self._groups.pop(group, 0)
+        if (memory := self._memories.pop(group, None)) is not None:
+            memory.end()
+        self._set_aside()
+        self._zap_thread.forget(group)
+        self._let_in.forget(group)
+        self._sender.close_group(group)
+
+    def _admitted(self, group: str, number: int) -> str | None:
+        """Count a lane that showed its token; return the reason if it is refused."""
+        reason = self._let_in.take(group)
+        if reason is None:
+            self._sender.admitted(group, number)
+            self._set_aside()
+        return reason
+
     def open(
         self,
         *,
@@ -81,27 +174,35 @@ class Streams:
         agreed: AgreedPlan,
         machine: DaemonSession,
         order: Open,
-        reservation: Reservation,
+        group: str,
+        lanes: int,
+        protection: str,
         label: str,
-        on_bound: Callable[[Stream, Sequence[int]], None],
-        on_failure: Callable[[EmlioError], None],
     ) -> Stream:
-        """Begin what a rank ordered; raises `EmlioError` where the order cannot be.
+        """Begin the stream that a rank ordered.
 
         Args:
             served: the dataset.
             agreed: the plan.
             machine: the session.
-            order: from where on, which shards.
-            reservation: its lanes, bound or to be bound.
-            label: whose it is, for the log.
-            on_bound: called from a sending thread with the lanes' ports.
-            on_failure: called from it instead, where no lanes can be had.
+            order: the position to start from, and the shards.
+            group: the session's group of lanes.
+            lanes: the number of lanes it may use.
+            protection: the protection of its payloads.
+            label: the name of the session, for the log.
+
+        Raises:
+            EmlioError: the order is impossible.
         """
         owned = _owned(agreed, order)
+        more = max(lanes - self._groups[group], 0)
+        self._groups[group] += more
+        self._ordered += more
+        self._set_aside()
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
-        lanes = reservation.lanes
-        message_bytes = self._config.message_bytes(lanes)
+        message_bytes = min(
+            self._config.message_bytes(lanes), max(order.message_bytes or MAX_PAYLOAD_BYTES, _LEAST_MESSAGE_BYTES)
+        )
         feed = Feed(
             plan=agreed.plan,
             rank=machine.hello.rank,
@@ -112,59 +213,81 @@ class Streams:
             message_bytes=message_bytes,
             clock=self._clock,
             opening=_opening(lanes, message_bytes),
+            most_bytes=self._most_message_bytes,
+            chunk=max(_PLANNED // max(self._readers.streams, 1), _LEAST_PLANNED),
         )
         stream = Stream(
             session=machine.session,
             stream=order.stream,
             feed=feed,
             pool=self._pool,
-            ledger=self._ledger,
+            memory=self._memories[group],
             limit_bytes=max(
                 _READY_BYTES + _MESSAGES_READY * lanes * _held(message_bytes),
                 _LEAST_MESSAGES_READY * _held(message_bytes),
             ),
             label=label,
             dataset=served.dataset.name,
+            seal=(
+                StreamSeal(
+                    cipher=protection, secret=machine.hello.lane_secret, session=machine.session, stream=order.stream
+                )
+                if protection in CIPHERS
+                else None
+            ),
             pace=(
                 PaceKeeper(self._clock, message_bytes=message_bytes, least_bytes=(lanes + 1) * message_bytes)
                 if order.pace == ENERGY
                 else None
             ),
         )
-        self._sender.attach(stream, reservation, lambda ports: on_bound(stream, ports), on_failure)
+        self._sender.attach(stream, group, lanes=lanes, credit=order.credit)
         self._readers.add(stream)
         return stream
 
-    def reserve(
-        self,
-        reservation: Reservation,
-        on_bound: Callable[[Sequence[int]], None],
-        on_failure: Callable[[EmlioError], None],
-    ) -> None:
-        """Bind lanes for a stream to come; one of the two is called from a sending thread."""
-        self._sender.reserve(reservation, on_bound, on_failure)
+    def _set_aside(self) -> None:
+        """Subtract the memory of connections from the budget, whether streams use them or not.
 
-    def release(self, reservation: Reservation) -> None:
-        """No stream takes them: they are closed soon."""
-        self._sender.release(reservation)
+        With thousands of connections it is a large part. May be called by any thread.
+        """
+        lanes = max(self._ordered, self._let_in.lanes)
+        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES)
+        self._pool.keep(self._budget.bound_bytes // 4)
+
+    def _most_message_bytes(self) -> int:
+        """Return a size at which each stream can have some messages within the daemon's memory."""
+        return max(
+            self._budget.bound_bytes // (_MESSAGES_IN_MEMORY * max(self._readers.streams, 1)), _LEAST_MESSAGE_BYTES
+        )
 
     def lanes_of(self, asked: int, world_size: int) -> int:
-        """How many it gets: the ranks of a job share the link, so each gets its part of what one alone would need."""
+        """Return the number of lanes for a rank.
+
+        The ranks of a job share the link, so each gets its part of the number that one rank needs.
+        """
         if self._config.lanes:
             return self._config.lanes
         return min(max(-(-asked // world_size), min(asked, 2)), MAX_LANES)
 
     def finish(self, stream: Stream) -> None:
-        """Read no more for it; what was read still leaves."""
+        """Read no more for the stream; what was read is still sent."""
         self._readers.finish(stream)
 
     def stop(self, stream: Stream) -> None:
-        """End it; what is still being read for it is dropped. Its lanes are closed soon."""
+        """End the stream; what is still being read for it is dropped."""
         self._readers.remove(stream)
         self._sender.detach(stream)
 
+    def is_settled(self, stream: Stream, group: str) -> bool:
+        """Return whether the rank has read all that was sent, and allows no more."""
+        return self._sender.is_settled(stream, group)
+
+    def unread_bytes(self, group: str) -> int:
+        """Return the bytes sent to a rank and not known to have been read."""
+        return self._sender.unread_bytes(group)
+
     def totals(self, stream: Stream) -> StreamTotals:
-        """What it sent so far."""
+        """Return the stream's totals so far."""
         return self._sender.totals(stream)
 
     def close(self) -> None:
@@ -174,7 +297,7 @@ class Streams:
 
 
 def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
-    """Which shards of the catalog the order names; all of them must be held here."""
+    """Return the shards that the order names, as a mask; all of them must be held here."""
     shards = len(agreed.local)
     bits = np.unpackbits(np.frombuffer(order.owned, np.uint8), bitorder="little")
     if len(order.owned) != (shards + 7) // 8 or bits[shards:].any() or not bits.any():
@@ -191,17 +314,20 @@ def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
 
 
 def _with_tail(message_bytes: int) -> int:
-    """Memory of a message that is filled to so many bytes, of records of 64 bytes and more."""
+    """Return the memory of a message with its tail, if its records have at least 64 bytes."""
     return message_bytes + tail_room(message_bytes // 64)
 
 
 def _held(message_bytes: int) -> int:
-    """What such a message counts as while it is held."""
+    """Return the bytes for which such a message counts while it is held."""
     return held_bytes(message_bytes, message_bytes // 64)
 
 
 def _opening(lanes: int, message_bytes: int) -> Opening:
-    """A single lane has a short path, where connections are fast from the start."""
+    """Return the rule for the first messages of a stream.
+
+    A single lane has none: its path is short, and connections there are fast from the start.
+    """
     if lanes < 2 or message_bytes <= _OPENING_BYTES:
         return NO_OPENING
     return Opening(message_bytes=_OPENING_BYTES, total_bytes=lanes * message_bytes)

@@ -1,7 +1,7 @@
-"""EMLIO feeds training jobs from storage that is somewhere else.
+"""EMLIO feeds training jobs from remote storage.
 
-The names below are loaded when first used: a storage node that imports `emlio.daemon` never loads the loader, and nobody
-loads ZeroMQ or torch by importing `emlio`.
+The names below are loaded on first use: a storage node that imports `emlio.daemon` never loads the
+loader, and importing `emlio` loads neither ZeroMQ nor torch.
 """
 
 from importlib import import_module

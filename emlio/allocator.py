@@ -1,10 +1,11 @@
-"""How much freed memory the C library keeps for this process.
+"""Settings of glibc's allocator: how much freed memory it keeps for this process.
 
-libzmq allocates and frees a piece of memory for each message. glibc either gives such pieces back to the kernel one by one, and
-then each is faulted in again page by page, or keeps them; which of the two, and how much, follows from what was freed before.
+libzmq allocates and frees a piece of memory for each message. glibc either returns such pieces to
+the kernel one by one, so that each new one is faulted in page by page, or keeps them. Which of the
+two, and how much it keeps, depends on what was freed before.
 
-Covers: having it keep large pieces, or none of them. Does not cover: buffers for records, which have bounds of their own
-(emlio.reading.buffers, emlio.receiver.window).
+Covers: making it keep large pieces, or none of them. Does not cover: buffers for records, which
+have limits of their own (emlio.reading.buffers, emlio.receiver.placement.grants).
 """
 
 import ctypes
@@ -16,10 +17,10 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 _LARGEST_REUSED_BYTES = 32 << 20
-"""The most glibc allows: larger pieces are mapped and unmapped one by one."""
+"""The most that glibc allows: larger pieces are mapped and unmapped one by one."""
 
 _LARGE_BYTES = 128 << 10
-"""What glibc begins with, before it learns from what is freed."""
+"""The threshold that glibc begins with, before it adapts to what is freed."""
 
 _USERS_OWN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -27,16 +28,18 @@ _LIBRARY = ctypes.CDLL(None)
 
 
 def keep_freed_memory(most_bytes: int) -> bool:
-    """Have it keep so much for the next pieces, for each thread that frees some, and no more.
+    """Let glibc keep up to `most_bytes` of freed memory, for each thread that frees some.
 
     Returns:
-        False where there is no glibc to tell, or the user has told it something else.
+        False if there is no glibc, or the user has set its options.
     """
     return _tell(_M_MMAP_THRESHOLD, _LARGEST_REUSED_BYTES) and _tell(_M_TRIM_THRESHOLD, most_bytes)
 
 
 def keep_no_large_pieces() -> bool:
-    """Have it map each large piece by itself and give it back when it is freed, whatever was freed before.
+    """Let glibc map each large piece by itself, and unmap it when it is freed.
+
+    This holds whatever was freed before.
 
     Returns:
         As `keep_freed_memory`.
@@ -52,7 +55,10 @@ def _tell(what: int, value: int) -> bool:
 
 
 def give_back_freed_memory() -> None:
-    """Return to the kernel what is free, but for the end of each thread's heap; does nothing where there is no glibc."""
+    """Return free memory to the kernel, except the end of each thread's heap.
+
+    Does nothing if there is no glibc.
+    """
     trim = getattr(_LIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,7 +1,7 @@
-"""Arguments as callers give them: whole numbers and truth values of Python or NumPy, texts with units.
+"""Checks of arguments: integers and booleans of Python or NumPy, and texts with units.
 
-Covers: checking one value and making it a plain int or bool, with an error that names the argument. Does not cover: rules
-between several arguments, which belong to the value that has them.
+Covers: checking one value and converting it to a plain int or bool, with an error that names the
+argument. Does not cover: rules between several arguments, which belong to the class that has them.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _Found = TypeVar("_Found")
 
 
 def as_whole(value: object) -> int | None:
-    """The integer that a value of any integer type is, or None; True and False are none."""
+    """Return a value of any integer type as an int; None for True, False and other types."""
     try:
         return None if isinstance(value, bool | np.bool_) else index(value)  # type: ignore[arg-type]  # refused below
     except TypeError:
@@ -27,17 +27,17 @@ def as_whole(value: object) -> int | None:
 
 
 def whole(name: str, value: object, *, least: int, most: int | None = None, otherwise: str = "") -> int:
-    """An integer in these bounds.
+    """Return an integer within bounds.
 
     Args:
-        name: of the argument.
-        value: as given.
-        least: the smallest that is allowed.
-        most: the largest, if there is one.
-        otherwise: what else may be given, in words: ", or None".
+        name: the name of the argument.
+        value: the value as given.
+        least: the smallest allowed value.
+        most: the largest allowed value, if there is one.
+        otherwise: other allowed values, as text for the error: ", or None".
 
     Raises:
-        ConfigError: it is none, or out of bounds.
+        ConfigError: the value is not an integer, or out of bounds.
     """
     found = as_whole(value)
     if found is None or found < least or (most is not None and found > most):
@@ -47,10 +47,10 @@ def whole(name: str, value: object, *, least: int, most: int | None = None, othe
 
 
 def flag(name: str, value: object) -> bool:
-    """A truth value; 0, 1 and None are none, since a slip of the caller's would pass as one.
+    """Return a boolean. 0, 1 and None are refused, since they may be a mistake of the caller.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is not a boolean.
     """
     if isinstance(value, np.bool_):
         return value.item() is True
@@ -60,7 +60,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def parsed(name: str, parse: Callable[[_Given], _Found], value: _Given) -> _Found:
-    """What `parse` makes of a value, with the argument's name before its error."""
+    """Return what `parse` makes of a value; put the argument's name before its error."""
     try:
         return parse(value)
     except ConfigError as error:

@@ -1,6 +1,7 @@
-"""Time as an argument: what waits or measures is given a clock.
+"""The clock interface: an object that waits or measures is given a clock.
 
-Covers: the seam and the system's clock. Does not cover: the clocks of other nodes; the manual clock (emlio.testing).
+Covers: the interface and the system's clock. Does not cover: clocks of other nodes, the manual
+clock (emlio.testing).
 """
 
 import time
@@ -10,15 +11,15 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Tells time. Thread-safe; never goes back."""
+    """A monotonic clock. Thread-safe; never goes back."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since an arbitrary point; only differences mean something."""
+        """Return nanoseconds since an arbitrary point; only differences are meaningful."""
         ...
 
 
 class SystemClock:
-    """The machine's own monotonic clock."""
+    """The machine's monotonic clock."""
 
     def monotonic_ns(self) -> int:
         """See `Clock`."""

@@ -1,4 +1,4 @@
-"""What a DALI pipeline needs of EMLIO.
+"""The names that a DALI pipeline uses.
 
     @pipeline_def
     def training():
@@ -7,11 +7,11 @@
 
     loader = EmlioLoader(address, batch_size=256, pipeline=training, output_map=["image", "label"])
 
-Covers: the public names. DALI itself is imported when a pipeline is built. Does not cover: the code (emlio.receiver.dali_inputs,
-emlio.receiver.dali_presets).
+Covers: the public names. DALI itself is imported when a pipeline is built. Does not cover: the code
+(emlio.receiver.dali.inputs, emlio.receiver.dali.presets).
 """
 
-from emlio.receiver.dali_inputs import inputs
-from emlio.receiver.dali_presets import image_eval, image_train
+from emlio.receiver.dali.inputs import inputs
+from emlio.receiver.dali.presets import image_eval, image_train
 
 __all__ = ["image_eval", "image_train", "inputs"]

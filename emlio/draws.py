@@ -1,7 +1,7 @@
-"""Random numbers that belong to a record's number, whatever was drawn before.
+"""Random numbers that depend only on a record's number, not on earlier draws.
 
-Covers: 64 bits for each of many records at once, the same on every machine and under every release of NumPy.
-Does not cover: permutations (emlio.planner.permutation).
+Covers: 64 bits for each of many records at once, the same on every machine and with every release
+of NumPy. Does not cover: permutations (emlio.planner.permutation).
 """
 
 import hashlib
@@ -20,16 +20,16 @@ def _key(purpose: str, seed: int, size_bytes: int) -> bytes:
 
 
 def draw(purpose: str, seed: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """One 64-bit word for each number.
+    """Return one 64-bit word for each number.
 
     Args:
-        purpose: words drawn for different purposes have nothing to do with each other.
-        seed: of the dataset.
-        numbers: of the records.
+        purpose: words drawn for different purposes are independent.
+        seed: the seed of the dataset.
+        numbers: the numbers of the records.
     """
     keys = np.frombuffer(_key(purpose, seed, 24), dtype="<u8")
     words = numbers.astype(np.uint64)
-    for key in keys:  # three rounds, each keyed, so that neighbouring numbers and seeds share nothing
+    for key in keys:  # three keyed rounds, so that neighbouring numbers and seeds share nothing
         words ^= key
         words ^= words >> _SHIFTS[0]
         words *= _FACTORS[0]
@@ -40,5 +40,5 @@ def draw(purpose: str, seed: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def random_bytes(purpose: str, seed: int, size_bytes: int) -> bytes:
-    """Bytes that no compression makes smaller."""
+    """Return bytes that cannot be compressed."""
     return _key(purpose, seed, size_bytes)

@@ -1,20 +1,21 @@
-"""Every exception EMLIO raises on purpose; the type says who can mend it.
+"""The exceptions that EMLIO raises on purpose; the type tells who can fix the cause.
 
     EmlioError
-    ├── ConfigError              the caller: an argument, a flag or a setting cannot be
-    ├── DatasetError             the data: a directory, a shard, an index or a mapping is not what it must be
-    │   └── CorruptRecordError   one record; says shard, record and offset
-    ├── PlanError                two sides, or a saved state and a dataset, speak of different plans
-    ├── ProtocolError            the conversation broke its rules
-    │   ├── LocalProtocolError   this side was about to break them (a defect of ours)
-    │   └── RemoteProtocolError  the peer did
-    ├── RefusedError             the peer understood and said no; `code` says why
-    ├── TransportError           bytes do not arrive
+    ├── ConfigError              the caller: an invalid argument, flag or setting
+    ├── DatasetError             the data: an invalid directory, shard, index or mapping
+    │   └── CorruptRecordError   one record; has shard, record and offset
+    ├── PlanError                two sides, or a saved state and a dataset, have different plans
+    ├── ProtocolError            the rules of the protocol were broken
+    │   ├── LocalProtocolError   this side was about to break them (a defect of EMLIO)
+    │   └── RemoteProtocolError  the peer broke them
+    ├── RefusedError             the peer understood and refused; `code` has the reason
+    ├── TransportError           a socket cannot be made or used
     │   └── PeerLostError        the peer did not answer, or stopped answering, within the time allowed
     └── ClosedError              the object was closed, or belongs to another process (a fork)
 
-Covers: the tree. Does not cover: wording, which belongs to the place that raises. A message says what must hold, what came,
-and where. Facts a program may want are attributes.
+A message says what must hold, what came, and where. Facts that a program may need are attributes.
+
+Does not cover: wording, which belongs to the code that raises.
 """
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
 
 
 class EmlioError(Exception):
-    """The root: catch this to catch everything EMLIO raises on purpose."""
+    """The base class: catch this to catch every exception that EMLIO raises on purpose."""
 
 
 class ConfigError(EmlioError, ValueError):
@@ -42,10 +43,11 @@ class ConfigError(EmlioError, ValueError):
 
 
 class DatasetError(EmlioError):
-    """A dataset, or a file of one, is not what it must be.
+    """A dataset, or one of its files, is not as it must be.
 
     Attributes:
-        passing: nothing is known to be wrong with it: the system had no descriptor or memory left to look at it.
+        passing: whether the cause is temporary: the system had no descriptor or memory left to look
+            at the dataset, and nothing is known to be wrong with it.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:
@@ -57,9 +59,9 @@ class CorruptRecordError(DatasetError):
     """One record's bytes are not those that were written.
 
     Attributes:
-        shard: name of the shard's file.
-        record: position of the record in the shard, or -1 where it cannot be told.
-        offset: byte offset of the record in the file.
+        shard: the name of the shard's file.
+        record: the position of the record in the shard, or -1 if it is not known.
+        offset: the byte offset of the record in the file.
     """
 
     def __init__(self, message: str, *, shard: str, record: int, offset: int) -> None:
@@ -70,19 +72,19 @@ class CorruptRecordError(DatasetError):
 
 
 class PlanError(EmlioError):
-    """Two plans that must be the same are not."""
+    """Two plans that must be the same differ."""
 
 
 class ProtocolError(EmlioError):
-    """The rules of the conversation were broken; raised only as one of the two subclasses."""
+    """The rules of the protocol were broken; raised only as one of the two subclasses."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This side tried something its state does not allow."""
+    """This side tried something that its state does not allow."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something its state, or the format, does not allow."""
+    """The peer sent something that its state, or the format, does not allow."""
 
 
 class RefusedError(EmlioError):

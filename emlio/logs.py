@@ -1,9 +1,10 @@
-"""How a daemon's log lines look: for people, or one JSON object a line for machines.
+"""Formats of a daemon's log: text for people, or one JSON object per line for machines.
 
-Covers: the two formats and switching one on. Does not cover: what is worth logging.
+Much of the logged text comes from others: names of hosts, datasets and files, errors of peers. In
+both formats a line begins only where EMLIO began one, and its text moves no cursor, clears no
+screen and reverses no text.
 
-Much of what is logged was said by somebody else: names of hosts and datasets, files' names, errors of others. In both formats a
-line of the log begins where we began one, and what stands in it moves no cursor, clears no screen and turns no text around.
+Covers: the two formats and setting one up. Does not cover: which events are logged.
 """
 
 import json
@@ -18,7 +19,7 @@ _INDENT = "    "
 
 
 class _JsonLines(logging.Formatter):
-    """One object a line; whatever was passed as `extra` becomes a key."""
+    """One object per line; values passed as `extra` become keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
@@ -30,12 +31,15 @@ class _JsonLines(logging.Formatter):
         entry.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
         if record.exc_info:
             entry["trace"] = self.formatException(record.exc_info)
-        # The one character that JSON takes as it is and terminals do not.
+        # The one control character that JSON leaves as it is and a terminal does not.
         return json.dumps(entry, default=str).replace("\x7f", "\\u007f")
 
 
 class _TextLines(logging.Formatter):
-    """One line; of a trace each line is indented, so that none can be taken for one of the log's."""
+    """One line per message.
+
+    Lines of a trace are indented, so that none looks like a line of the log.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         time = self.formatTime(record, "%H:%M:%S")
@@ -43,20 +47,27 @@ class _TextLines(logging.Formatter):
         traces = [self.formatException(record.exc_info)] if record.exc_info else []
         if record.stack_info:
             traces.append(self.formatStack(record.stack_info))
-        # Split at line feeds alone: other line ends are somebody's, and are written as the rest of what cannot be printed.
+        # Split at line feeds only: other line ends come from others, and are escaped like all
+        # unprintable text.
         lines += [_INDENT + _printable(line) for trace in traces for line in trace.split("\n")]
         return "\n".join(lines)
 
 
 def _printable(text: str) -> str:
-    """The text with line ends, escapes, marks of direction and halves of characters written as Python writes them."""
+    """Return the text with all unprintable characters escaped like in Python.
+
+    These are line ends, escape characters, direction marks and surrogates.
+    """
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def set_up_logging(style: str, stream: TextIO | None = None) -> None:
-    """Log "text" or "json" lines of level INFO and above to `stream` (standard error)."""
+    """Log lines of level INFO and above to `stream` (by default standard error).
+
+    `style` is "text" or "json".
+    """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(_JsonLines() if style == "json" else _TextLines())
     logger = logging.getLogger("emlio")

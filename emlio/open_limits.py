@@ -1,15 +1,16 @@
-"""How many files a process may have open and mapped, and what to say when it has.
+"""The limits of open files and mappings of a process, and the errors when they are reached.
 
-Covers: asking the system. Does not cover: who may have how many (emlio.reading.room).
+Covers: asking the system. Does not cover: sharing the limits (emlio.reading.room).
 """
 
 import errno
+import os
 import resource
 from pathlib import Path
 
 from emlio.errors import DatasetError
 
-__all__ = ["descriptor_limit", "is_used_up", "mapping_limit", "refusal_of"]
+__all__ = ["descriptor_limit", "is_used_up", "mapping_limit", "open_descriptors", "refusal_of"]
 
 _USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -19,32 +20,43 @@ _UNLIMITED = 1 << 20
 
 
 def descriptor_limit() -> int:
-    """How many descriptors this process may have now."""
+    """Return the number of descriptors that this process may have now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft >= 0 else _UNLIMITED
 
 
+def open_descriptors() -> int | None:
+    """Return the open descriptors of this process; None if none is left to count them, 0 if the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError as error:
+        return None if is_used_up(error) else 0
+
+
 def mapping_limit() -> int:
-    """How many mappings a process of this host may have."""
+    """Return the number of mappings that a process of this host may have."""
     try:
         return int(_MAX_MAP_COUNT.read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is None:
-            raise  # no answer of the system: a signal's handler raised it
+            raise  # not an answer of the system: a signal handler raised it
         return _USUAL_MAP_COUNT
 
 
 def is_used_up(error: OSError) -> bool:
-    """Whether the system has no descriptor, memory or mapping left, which says nothing about the file."""
+    """Return whether the system has no descriptor, memory or mapping left.
+
+    Such an error says nothing about the file.
+    """
     return error.errno in _USED_UP
 
 
 def refusal_of(error: OSError, what: str) -> DatasetError | None:
-    """What to say when the system has no descriptor, memory or mapping left; None where the error is another one.
+    """Return the error if the system has no descriptor, memory or mapping left; else None.
 
     Args:
-        error: the system's.
-        what: what could not be opened.
+        error: the system's error.
+        what: the name of what could not be opened.
     """
     match error.errno:
         case errno.EMFILE:

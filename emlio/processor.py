@@ -1,6 +1,6 @@
-"""What this machine's processor can do by itself.
+"""Features of this machine's processor.
 
-Covers: instructions for AES. Linux only. Does not cover: how fast that is.
+Covers: instructions for AES. Linux only. Does not cover: their speed.
 """
 
 from functools import cache
@@ -10,12 +10,12 @@ __all__ = ["has_aes"]
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FLAGS = ("flags", "Features")
-"""What the line is called on x86 and on ARM."""
+"""The name of the line on x86 and on ARM."""
 
 
 @cache
 def has_aes(cpuinfo: Path = _CPUINFO) -> bool:
-    """Whether it has instructions for AES; not, where that cannot be found out."""
+    """Return whether the processor has instructions for AES; False if that cannot be found out."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

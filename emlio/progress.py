@@ -1,6 +1,6 @@
-"""A line that shows how far long work is; silent when nobody watches.
+"""A progress bar for long work, on a terminal only.
 
-Covers: one bar on one terminal line. Does not cover: logs, which say what happened, not how far it is.
+Covers: one bar on one line. Does not cover: logs.
 """
 
 import sys
@@ -17,9 +17,10 @@ _WIDTH = 28
 
 
 class Progress:
-    """Counts towards a total and draws it on a terminal; on anything else it draws nothing.
+    """A count towards a total, drawn on a terminal; on anything else it draws nothing.
 
-    One owner: `close` (or `with`) ends the line. Calls from several threads may lose a redraw, never a count that matters.
+    It has one owner; `close` (or `with`) ends the line. Calls from several threads may lose a
+    redraw, but never a count that matters.
     """
 
     def __init__(self, label: str, total: int, *, in_bytes: bool = False, stream: TextIO | None = None) -> None:
@@ -33,7 +34,7 @@ class Progress:
         self._drawn = 0.0
 
     def add(self, amount: int) -> None:
-        """`amount` more is done."""
+        """Add `amount` to what is done."""
         self._done += amount
         now = time.monotonic()
         if self._shown and now - self._drawn >= _REDRAW_S:
@@ -52,7 +53,7 @@ class Progress:
         self._stream.flush()
 
     def close(self) -> None:
-        """Draw the last state and leave the line. Closing again does nothing."""
+        """Draw the last state and end the line. Closing again does nothing."""
         if self._shown:
             self._draw(time.monotonic())
             self._stream.write("\n")

@@ -1,8 +1,10 @@
-"""Settings from three places into one frozen dataclass: flags before environment before a TOML file before defaults.
+"""Settings of one frozen dataclass, from flags, environment, a TOML file, and defaults.
 
-Covers: declaring an option once (`option`), making flags of a dataclass, reading the values, saying where a bad one came from and
-which variables set nothing.
-Does not cover: what the values mean; a dataclass checks that when it is born.
+Sources are listed in order of precedence.
+
+Covers: declaring an option once (`option`), making flags of a dataclass, reading the values, errors
+that name the source of a bad value, warnings about variables that set nothing. Does not cover: what
+the values mean; the dataclass checks that when it is created.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
@@ -20,7 +23,8 @@ __all__ = ["add_flags", "ignored_variables", "option", "read_settings", "read_to
 
 _FROM_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?", re.ASCII)
 _FROM_KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")
-"""Kubernetes describes each service to every container in variables that begin with the service's name."""
+"""Kubernetes describes each service to every container, in variables that begin with the service's
+name."""
 
 _Value = TypeVar("_Value")
 _Settings = TypeVar("_Settings")
@@ -29,14 +33,15 @@ _Settings = TypeVar("_Settings")
 def option(
     default: _Value, text: str, *, parse: Callable[[Any], _Value], metavar: str | None = None, switch: bool = False
 ) -> _Value:
-    """A dataclass field that can also be a flag, an environment variable and a key of a TOML file.
+    """Declare a dataclass field that is also a flag, a variable and a key of a TOML file.
 
     Args:
-        default: its value when nobody says anything.
-        text: one line for --help; say why the default is what it is.
-        parse: from what the place holds (a string, or TOML's own types) to the value; raises `ValueError` with the reason.
-        metavar: how --help names the value.
-        switch: a flag without a value.
+        default: its value if no source sets it.
+        text: one line for --help, with the reason of the default.
+        parse: converts the source's value (a string, or one of TOML's types); raises `ValueError`
+            with the reason.
+        metavar: the name of the value in --help.
+        switch: whether it is a flag without a value.
     """
     metadata = {"text": text, "parse": parse, "metavar": metavar, "switch": switch}
     return dataclasses.field(default=default, metadata=metadata)
@@ -47,7 +52,7 @@ def _options(settings: type) -> list[dataclasses.Field[Any]]:
 
 
 def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
-    """Give `parser` a flag for every option of the dataclass `settings`."""
+    """Add a flag to `parser` for every option of the dataclass `settings`."""
     for field in _options(settings):
         flag = "--" + field.name.replace("_", "-")
         text = field.metadata["text"].replace("%", "%%")
@@ -58,7 +63,7 @@ def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
-    """The tables of a TOML file."""
+    """Return the tables of a TOML file."""
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -66,7 +71,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"a configuration file must be readable: {path}: {error.strerror}") from error
     except RecursionError as error:
         raise ConfigError(f"a configuration file must be nested less deeply: {path}") from error
-    except ValueError as error:  # no TOML, no UTF-8, or a number that Python does not read
+    except ValueError as error:  # not TOML, not UTF-8, or a number that Python does not read
         raise ConfigError(f"a configuration file must be TOML: {path}: {error}") from error
 
 
@@ -79,15 +84,29 @@ def read_settings(
     table: Mapping[str, Any],
     table_name: str,
     others: Mapping[str, Any],
+    removed: Mapping[str, str] = MappingProxyType({}),
 ) -> _Settings:
-    """Build `settings`; `others` are fields that are not options.
+    """Build `settings`. Every error names the flag, the variable or the key with the bad value.
 
-    Every error names the flag, the variable or the key that holds the bad value.
+    Args:
+        settings: the dataclass.
+        flags: the flags from the command line.
+        environment: all environment variables.
+        prefix: the prefix of the variables of its options.
+        table: a table of a TOML file.
+        table_name: the name of the table in errors.
+        others: fields that are not options.
+        removed: options of former versions, with what to do instead.
     """
     known = {field.name.replace("_", "-") for field in _options(settings)}
     unknown = sorted(set(table) - known)
     if unknown:
-        raise ConfigError(f"{table_name}: unknown keys {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        hints = [f"{key} is gone, {removed[key]}" for key in unknown if key in removed]
+        raise ConfigError(
+            "; ".join(
+                [f"{table_name}: unknown keys {', '.join(unknown)}", *hints, f"known: {', '.join(sorted(known))}"]
+            )
+        )
     values = dict(others)
     for field in _options(settings):
         flag, variable = field.name.replace("_", "-"), prefix + field.name.upper()
@@ -107,15 +126,23 @@ def read_settings(
 
 
 def ignored_variables(
-    settings: type, *, environment: Mapping[str, str], prefix: str, foreign: Collection[str] = ()
+    settings: type,
+    *,
+    environment: Mapping[str, str],
+    prefix: str,
+    foreign: Collection[str] = (),
+    removed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """A warning for each variable that begins with the prefix and sets nothing, with the setting that is spelled most like it.
+    """Return a warning for each variable that has the prefix and sets nothing.
+
+    The warning names the option whose name is most similar.
 
     Args:
         settings: the dataclass.
-        environment: all variables.
-        prefix: of the variables of its options.
-        foreign: names behind the prefix that somebody else reads.
+        environment: all environment variables.
+        prefix: the prefix of the variables of its options.
+        foreign: names after the prefix that another program reads.
+        removed: options of former versions, with what to do instead.
     """
     known = [field.name.upper() for field in _options(settings)]
     others = {field.name.upper() for field in dataclasses.fields(settings)}.difference(known)
@@ -126,7 +153,10 @@ def ignored_variables(
             continue
         if _FROM_KUBERNETES.fullmatch(name) or (name == "PORT" and _FROM_KUBERNETES_PORT.match(environment[variable])):
             continue
-        if name in others:
+        option_name = name.lower().replace("_", "-")
+        if option_name in removed:
+            advice = f"{option_name} is gone, {removed[option_name]}"
+        elif name in others:
             advice = f"{name.lower()} can be given by a flag or in a configuration file only"
         else:
             advice = f"the nearest is {prefix}{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}"

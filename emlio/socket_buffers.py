@@ -1,6 +1,7 @@
-"""How large the kernel lets the buffers of a TCP socket grow by themselves.
+"""The size up to which the kernel lets the buffers of a TCP socket grow.
 
-Covers: this host's settings. Does not cover: how many connections follow from them (emlio.receiver.lanes).
+Covers: this host's settings. Does not cover: the number of connections that follows from them
+(emlio.receiver.addresses.lane_count).
 """
 
 from functools import cache
@@ -11,16 +12,19 @@ __all__ = ["receive_buffer_bytes", "send_buffer_bytes"]
 
 
 def receive_buffer_bytes() -> int:
-    """Return the third figure of tcp_rmem."""
+    """Return the largest receive buffer: the third number of tcp_rmem."""
     return _most_bytes("tcp_rmem")
 
 
 def send_buffer_bytes() -> int:
-    """Return the third figure of tcp_wmem. Ranks send little, but their daemons may have the same settings."""
+    """Return the largest send buffer: the third number of tcp_wmem.
+
+    Ranks send little, but their daemons may have the same settings.
+    """
     return _most_bytes("tcp_wmem")
 
 
-@cache  # a daemon must be able to tell even when it has no file left to open
+@cache  # a daemon must know the value even when it cannot open a file any more
 def _most_bytes(setting: str) -> int:
     try:
         with open(f"/proc/sys/net/ipv4/{setting}", encoding="ascii") as file:

@@ -1,9 +1,11 @@
-"""The frame around a record in a TFRecord file.
+"""The frame of a record in a TFRecord file.
 
-    uint64 length | uint32 masked CRC of the length | data | uint32 masked CRC of the data        (all little-endian)
+    uint64 length | uint32 masked CRC of the length | data | uint32 masked CRC of the data
 
-Covers: the frame's numbers, making one, checking many. Does not cover: files (emlio.shards), what the data means
-(emlio.example).
+All numbers are little-endian.
+
+Covers: the frame's sizes, making a frame, checking many. Does not cover: files (emlio.shards), the
+meaning of the data (emlio.example).
 """
 
 import struct
@@ -21,22 +23,23 @@ __all__ = ["FOOTER_BYTES", "FRAME_BYTES", "HEADER_BYTES", "FrameFault", "FrameRu
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-"""What a frame adds to a record's data."""
+"""The bytes that a frame adds to a record's data."""
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 
 _ONE_BY_ONE = 24
-"""Frames in a run up to which a loop beats array code, as measured."""
+"""The number of frames in a run up to which a loop is faster than array code, as measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameFault:
-    """One frame of a run that is not what it must be.
+    """An invalid frame of a run.
 
     Attributes:
-        position: which frame of the run, from 0.
-        reason: what must hold and what came, without a name of a shard: who checks the run may not know it.
+        position: the number of the frame in the run, from 0.
+        reason: the expected and the actual value. It names no shard, which the checker may not
+            know.
     """
 
     position: int
@@ -45,12 +48,12 @@ class FrameFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FrameRun:
-    """Where the data of back-to-back frames lies.
+    """The offsets of the data of contiguous frames.
 
     Attributes:
-        starts: begin of each record's data.
-        ends: one past its end. Both are 0 for frames whose place cannot be told.
-        faults: what is wrong, by rising position; a frame named here must not be used.
+        starts: the begin of each record's data.
+        ends: the end of each record's data. Both are 0 for frames whose position is not known.
+        faults: the invalid frames, by rising position; these must not be used.
     """
 
     starts: npt.NDArray[np.int64]
@@ -59,31 +62,32 @@ class FrameRun:
 
 
 def frame(data: Buffer) -> bytes:
-    """The bytes a TFRecord file holds for one record."""
+    """Return the bytes that a TFRecord file holds for one record."""
     body = bytes(data)
     length = _LENGTH.pack(len(body))
     return b"".join((length, _CRC.pack(masked_crc32c(length)), body, _CRC.pack(masked_crc32c(body))))
 
 
 def check_frames(payload: memoryview, sizes: npt.NDArray[np.int64], *, verify: bool) -> FrameRun:
-    """Check a run of whole frames against the sizes it was announced with.
+    """Check a run of whole frames against the sizes that were announced for it.
 
-    Each stored length must be the announced one; then the length's own checksum adds nothing and is not computed.
+    Each stored length must equal the announced one. Then the length's own checksum adds nothing,
+    and it is not computed.
 
     Args:
-        payload: bytes, the frames back to back.
-        sizes: size of each frame, FRAME_BYTES more than its data.
+        payload: the bytes of the frames, without gaps.
+        sizes: the size of each frame, FRAME_BYTES more than its data.
         verify: whether to compute the checksum of each record's data.
 
     Returns:
-        The places, and what is wrong as values. If the sizes do not add up to the payload, no frame can be trusted and
-        each has a fault.
+        The offsets and the faults. If the sizes do not add up to the payload, no frame can be
+        trusted and each has a fault.
     """
     if sizes.dtype != np.int64 or sizes.ndim != 1 or not sizes.size:
         raise ConfigError(f"sizes must be int64, one for each of at least one frame, got {sizes.dtype} {sizes.shape}")
     if len(sizes) <= _ONE_BY_ONE:
         return _check_one_by_one(payload, sizes, verify)
-    # One by one at most the payload, so that no sum of them can wrap.
+    # None is larger than the payload, so that no sum of them can wrap.
     wrong = (sizes < FRAME_BYTES) | (sizes > len(payload))
     total = int(np.where(wrong, 0, sizes).sum())
     if wrong.any() or total != len(payload):
@@ -101,7 +105,7 @@ def check_frames(payload: memoryview, sizes: npt.NDArray[np.int64], *, verify: b
         crcs = np.array(
             [crc32c(payload[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], np.uint32
         )
-        # What mask() does, for all at once; uint32 wraps as the format wants.
+        # The same as mask(), for all at once; uint32 wraps as the format requires.
         masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(mask(0))
         written = _numbers_at(payload, ends, "<u4")
         faults.extend(
@@ -113,7 +117,7 @@ def check_frames(payload: memoryview, sizes: npt.NDArray[np.int64], *, verify: b
 
 
 def _check_one_by_one(payload: memoryview, sizes: npt.NDArray[np.int64], verify: bool) -> FrameRun:
-    """What `check_frames` does, for few frames: then array code costs more than it saves."""
+    """Do the same as `check_frames` for few frames, where array code costs more than it saves."""
     frames: list[int] = sizes.tolist()
     if min(frames) < FRAME_BYTES or sum(frames) != len(payload):
         return _untold(sizes, len(payload))
@@ -159,8 +163,8 @@ def _untold(sizes: npt.NDArray[np.int64], payload_bytes: int) -> FrameRun:
 
 
 def _numbers_at(payload: memoryview, places: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[np.unsignedinteger]:
-    """The unaligned numbers that begin at `places`."""
-    # Overlapping windows over the payload, one at each byte, without a copy.
+    """Return the unaligned numbers that begin at `places`."""
+    # Overlapping views of the payload, one at each byte, without a copy.
     kind = np.dtype(dtype)
     windows: npt.NDArray[np.unsignedinteger] = np.ndarray(
         (len(payload) - kind.itemsize + 1,), dtype=kind, buffer=payload, strides=(1,)

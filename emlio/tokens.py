@@ -1,7 +1,7 @@
-"""How records of tokens become batches: by a bound on their tokens, or packed into rows of one length.
+"""The configuration of token batches: a limit on tokens, or packing into rows of one length.
 
-Covers: the value a loader is given, checked. Does not cover: the cutting (emlio.planner.token_plan), filling arrays
-(emlio.receiver.token_batches).
+Covers: the value given to a loader, checked. Does not cover: cutting batches
+(emlio.planner.token_plan), filling arrays (emlio.receiver.tokens.batches).
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,25 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatches:
-    """A record is an array of tokens, little-endian, and nothing else; its length follows from its size.
+    """The configuration of token batches.
+
+    A record must be an array of little-endian tokens and nothing else; its length follows from its
+    size.
 
         EmlioLoader(address, tokens=TokenBatches(max_tokens=16_384))        # padded, by length
         EmlioLoader(address, tokens=TokenBatches(pack=2048), batch_size=8)  # 8 rows of 2,048 tokens
 
     Attributes:
-        dtype: of the tokens, "int32" or "int64".
-        max_tokens: the most tokens in a batch, padding counted; batches hold records of similar length.
-        pack: tokens in a row instead; each row holds several records, and longer ones are cut into several rows.
-        pool: records of a rank from which batches are made at a time. More waste less on padding and need more memory.
-        pad_id: fills what no record fills.
-        truncate: cut off what is beyond `max_tokens` of a single record; otherwise such a record is an error.
+        dtype: the type of the tokens, "int32" or "int64".
+        max_tokens: the most tokens in a batch, including padding; batches hold records of similar
+            length.
+        pack: tokens per row, instead of `max_tokens`; each row holds several records, and longer
+            records are cut into several rows.
+        pool: records of a rank from which batches are made at a time. More records waste less on
+            padding and need more memory.
+        pad_id: the token that fills padding.
+        truncate: cut off what exceeds `max_tokens` in a single record; otherwise such a record is
+            an error.
     """
 
     dtype: str = "int32"
@@ -59,5 +66,5 @@ class TokenBatches:
 
     @property
     def token_bytes(self) -> int:
-        """Of one token."""
+        """The bytes of one token."""
         return _BITS[self.dtype] // 8

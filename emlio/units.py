@@ -1,6 +1,6 @@
 """Sizes and durations as people write them: "64MiB", "30ms".
 
-Covers: parsing and printing. Does not cover: energy units.
+Does not cover: energy units.
 """
 
 import re
@@ -36,7 +36,7 @@ _DURATIONS = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-# So few digits that every number of them can be computed with.
+# Few enough digits that any such number can be computed with.
 _QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Zµ]*)\s*")
 
 
@@ -50,17 +50,17 @@ def _parse(text: str | float, units: dict[str, int], example: str) -> int:
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes of "64MiB", "1.5GB", "4096" or 4096."""
+    """Return the bytes of "64MiB", "1.5GB", "4096" or 4096."""
     return _parse(text, _SIZES, "64MiB")
 
 
 def parse_duration_ns(text: str | float) -> int:
-    """Nanoseconds of "30ms", "60s", "2min"; a bare number is seconds."""
+    """Return the nanoseconds of "30ms", "60s", "2min"; a number without a unit is in seconds."""
     return _parse(text, _DURATIONS, "30ms")
 
 
 def format_size(size_bytes: float) -> str:
-    """For people: 1.5 GB, 640 B. Decimal, as disks and links are sold."""
+    """Format a size for people: 1.5 GB, 640 B. Units are decimal, as for disks and links."""
     value = float(size_bytes)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(value) < 999.5 or unit == "TB":
@@ -70,7 +70,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_duration(duration_ns: float) -> str:
-    """For people: 1.2 s, 30 ms, 450 µs, 3 min 20 s."""
+    """Format a duration for people: 1.2 s, 30 ms, 450 µs, 3 min 20 s."""
     seconds = duration_ns / 1e9
     if seconds >= 60:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"

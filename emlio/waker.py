@@ -1,6 +1,6 @@
-"""What ends a thread's wait from another thread.
+"""A way to end a thread's wait from another thread.
 
-Covers: a descriptor that becomes readable, to be waited for beside sockets. Does not cover: waiting.
+Covers: a descriptor that becomes readable, to be polled beside sockets. Does not cover: waiting.
 """
 
 import os
@@ -10,21 +10,22 @@ __all__ = ["Waker"]
 
 
 class Waker:
-    """Ends another thread's wait. Any thread may `wake`; one thread waits and `rest`s.
+    """A descriptor that ends another thread's wait.
 
-    One that is dropped closes itself: an interrupt may come before its owner could note that there is one to close.
+    Any thread may call `wake`; one thread waits and calls `rest`. A waker without references closes
+    itself: an interrupt may come before its owner has stored it.
     """
 
     _fd = -1
 
     def __init__(self) -> None:
-        # A wake that comes while the owner closes must not write to a number that is another file by now. Reentrant, because
-        # a signal handler may wake while its own thread does.
+        # A wake during a close must not write to a number that belongs to another file by now.
+        # Reentrant, because a signal handler may call `wake` while its own thread does.
         self._lock = RLock()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
-        """What to wait on."""
+        """Return the descriptor to wait for."""
         return self._fd
 
     def wake(self) -> None:
@@ -34,7 +35,7 @@ class Waker:
                 os.eventfd_write(self._fd, 1)
 
     def rest(self) -> None:
-        """Take note of all wakes so far."""
+        """Consume all wakes so far."""
         try:
             os.eventfd_read(self._fd)
         except BlockingIOError:

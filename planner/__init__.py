@@ -1,1 +1,1 @@
-"""Which record is at which place: values in, values out; no sockets, clocks, threads or files."""
+"""The plan: which record is at which place. Pure: no sockets, clocks, threads or files."""

@@ -1,12 +1,13 @@
-"""An order that stays near: blocks of neighbouring records are shuffled, and records mixed within a window of blocks.
+"""A block order: neighbouring records are shuffled in blocks, then mixed within a window.
 
-Covers: the arithmetic from places to ids, in constant memory, with the short last block in its exact place. Does not
-cover: which sizes to choose (order.py says how the defaults were chosen).
+Ids are cut into blocks of `block_records`; the last may be short. A permutation of the blocks puts
+them in a row. The row is cut into windows of `window_blocks` blocks, and each window's records are
+permuted by a permutation of its own. Only one block is short, and the inverse permutation tells its
+position in the row. Everything before it is plain arithmetic; everything after it is shifted by a
+constant.
 
-Ids are cut into blocks of `block_records`; the last may be short. A permutation of the blocks puts them in a row. The
-row is cut into windows of `window_blocks` blocks, and the records of each window are permuted by a permutation of its
-own. Only one block is short, and the inverse permutation tells where in the row it lies: everything before it is plain
-arithmetic, everything after it is shifted by a constant.
+Covers: the arithmetic from places to ids, in constant memory, with the short last block at its
+exact place. Does not cover: the choice of sizes (order.py says how the defaults were chosen).
 """
 
 import numpy as np
@@ -21,11 +22,11 @@ class BlockOrder:
     """The order of one epoch; immutable.
 
     Args:
-        records: how many records there are.
+        records: the number of records.
         block_records: records in a block.
         window_blocks: blocks in a window.
-        blocks_key: draws the order of the blocks.
-        windows_key: draws the order within each window, together with the window's number.
+        blocks_key: the key of the order of the blocks.
+        windows_key: the key, together with the window's number, of the order within each window.
     """
 
     __slots__ = (
@@ -60,11 +61,11 @@ class BlockOrder:
         self._within = Permutation(min(self._full, records), windows_key)
 
     def ids(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The record at each place of the epoch."""
+        """Return the record at each place of the epoch."""
         if not places.size:
             return places.copy()
         full, block = self._full, self._block
-        # Places counted as if no block were short: windows are then equally long.
+        # Places counted as if no block were short: windows then have equal length.
         even = places + self._lack * (places >= self._shift_from)
         windows = even // full
         offsets = even - windows * full
@@ -95,9 +96,12 @@ class BlockOrder:
         return mixed
 
     def _blocks_at(self, rows: npt.NDArray[np.int64], first: int, last: int) -> npt.NDArray[np.int64]:
-        """The block at each position of the row; all positions lie in the windows `first` to `last`."""
+        """Return the block at each position of the row.
+
+        All positions lie in the windows `first` to `last`.
+        """
         begin, end = first * self._window, min((last + 1) * self._window, self._blocks)
         if end - begin > rows.size:
             return self._block_row.forward(rows)
-        # Few blocks for many places, as in a walk: each block is looked up once.
+        # Few blocks for many places, as in a walk: look up each block once.
         return self._block_row.forward(np.arange(begin, end, dtype=np.int64))[rows - begin]

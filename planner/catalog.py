@@ -1,7 +1,7 @@
-"""What there is to be planned: shards by name, and records numbered through all of them.
+"""The catalog of a dataset: shards by name, and records numbered through all of them.
 
-Covers: the numbering (record ids), the fingerprint, and finding a record's shard. Does not cover: where shards lie and
-who holds them (owners.py), or reading them.
+Covers: the numbering (record ids), the fingerprint, finding a record's shard. Does not cover: which
+daemons hold a shard (owners.py), reading shards.
 """
 
 import hashlib
@@ -17,21 +17,22 @@ from emlio.planner.permutation import LARGEST
 __all__ = ["Catalog", "ShardEntry"]
 
 _MOST_BUCKETS: Final = 2**16
-"""512 KiB of look-up table at most: it should stay in the second-level cache."""
+"""At most 512 KiB for the look-up table: it should stay in the second-level cache."""
 
 _MOST_STEPS: Final = 4
-"""Where more shards than this begin within one bucket, bisection is as fast as stepping from shard to shard."""
+"""If more shards than this begin within one bucket, bisection is as fast as stepping from shard to
+shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One shard as the plan sees it.
+    """One shard in the plan.
 
     Attributes:
-        name: unique in the dataset; the dataset's order is the order of the names.
-        records: how many records it holds; a shard may be empty.
-        size_bytes: the file's size, by which daemons share the work.
-        digest: what tells this content from another under the same name.
+        name: its name, unique in the dataset; the dataset is ordered by these names.
+        records: the number of its records; may be 0.
+        size_bytes: the size of the file, by which daemons share the work.
+        digest: identifies the content, among other contents of the same name.
     """
 
     name: str
@@ -51,14 +52,16 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Buckets:
-    """Finds the shard of an id by one look-up and a few steps, where bisection takes ten missed branches.
+    """A table that finds the shard of an id by one look-up and a few steps.
+
+    Bisection takes ten mispredicted branches instead.
 
     Attributes:
         shift: an id's bucket is `id >> shift`.
-        first: for each bucket, which of the non-empty shards holds its first id.
+        first: for each bucket, the non-empty shard that holds its first id.
         ends: for each non-empty shard, the first id after it.
-        numbers: the non-empty shards' places in the catalog.
-        steps: how many shards at most begin inside one bucket; the number of steps to take.
+        numbers: the indexes of the non-empty shards in the catalog.
+        steps: the most shards that begin inside one bucket; the number of steps to take.
     """
 
     shift: int
@@ -88,7 +91,7 @@ class Catalog:
     """The shards of one dataset; record ids run through them in the order of their names.
 
     Attributes:
-        shards: sorted by name, each name once, with at least one record among them.
+        shards: sorted by name, each name once, with at least one record in all.
         bases: the first id of each shard, and the number of records at the end.
         fingerprint: 32 hex digits; equal for equal shards, on every machine.
     """
@@ -118,17 +121,17 @@ class Catalog:
 
     @property
     def records(self) -> int:
-        """How many records there are: N."""
+        """The number of records."""
         return int(self.bases[-1])
 
     def shards_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The index in `shards` of the shard that holds each record.
+        """Return the index in `shards` of the shard that holds each record.
 
         Args:
             ids: record ids, in [0, records).
         """
         buckets = self._buckets
-        # Seen as unsigned, a negative number is a huge one: one comparison finds both ends.
+        # As unsigned, a negative number is huge: one comparison checks both ends.
         if ids.size and int(ids.view(np.uint64).max()) >= self.records:
             raise ConfigError(f"record ids must be in [0, {self.records}), got {int(ids.min())} to {int(ids.max())}")
         if buckets.steps > _MOST_STEPS:
@@ -140,20 +143,23 @@ class Catalog:
         return found if buckets.numbers.size == len(self.shards) else buckets.numbers[found]
 
     def locate(self, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where records lie.
+        """Return the position of each record.
 
         Args:
             ids: record ids, in [0, records).
 
         Returns:
-            The index of each one's shard, and its number within the shard.
+            The index of each record's shard, and its number within the shard.
         """
         shards = self.shards_of(ids)
         return shards, ids - self.bases[shards]
 
 
 def _fingerprint(shards: tuple[ShardEntry, ...]) -> str:
-    """Every field with its length before it, so that no two lists of shards write the same bytes."""
+    """Return a hash of all fields, each text with its length before it.
+
+    So different lists of shards never give the same bytes.
+    """
     state = hashlib.blake2b(b"emlio.catalog/1/%d" % len(shards), digest_size=16)
     for entry in shards:
         for text in (entry.name, entry.digest):

@@ -1,10 +1,12 @@
-"""One epoch, shared out among ranks.
+"""One epoch, divided among ranks.
 
-Covers: which places, and so which records, are in which batch of which rank; the tail; going on in the middle of an
-epoch; walking one rank's part restricted to some shards. Does not cover: the order itself (order.py).
+Step g of all ranks together takes the places [origin + g*W*B, origin + (g+1)*W*B), rank r the r-th
+run of B of them. So the order of the epoch does not depend on the number of ranks, and what a job
+has consumed is one number.
 
-Step g of all ranks together takes the places [origin + g*W*B, origin + (g+1)*W*B), rank r the r-th run of B of them. So
-the order of the epoch does not know how many ranks there are, and what a job has consumed is one number.
+Covers: which places, and so which records, are in which batch of which rank; the tail; continuing
+in the middle of an epoch; walking one rank's part restricted to some shards. Does not cover: the
+order itself (order.py).
 """
 
 from collections.abc import Iterator
@@ -22,22 +24,25 @@ from emlio.planner.spec import PlanSpec
 __all__ = ["CHUNK", "EpochPlan", "stretches", "walk"]
 
 CHUNK: Final = 16384
-"""Slots a walk looks at in one go: about a millisecond's work, and arrays that stay in the second-level cache."""
+"""Slots that a walk processes at once: about a millisecond's work, and arrays that stay in the
+second-level cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPlan:
     """One epoch from `origin` on. Immutable, so threads may share it.
 
-    A slot is the running number of a sample at one rank: 0 is the first that the rank gets at or after `origin`.
+    A slot is the running number of a sample at one rank: 0 is the first that the rank gets at or
+    after `origin`.
 
     Attributes:
         catalog: the dataset.
         spec: the spec.
         epoch: its number, in [0, 2**63).
-        origin: how many places of the epoch were handed out before, over all ranks.
-        steps: how many batches every rank gets; the same for all.
-        repeated: how many samples are handed out for the second time in this epoch, over all ranks.
+        origin: the number of places of the epoch that were handed out before, over all ranks.
+        steps: the number of batches of each rank; the same for all.
+        repeated: the number of samples handed out for the second time in this epoch, over all
+            ranks.
     """
 
     catalog: Catalog
@@ -66,14 +71,15 @@ class EpochPlan:
         object.__setattr__(self, "repeated", max(wanted - tail, 0) if tail else 0)
 
     def _tail_run(self, rank: int) -> tuple[int, int]:
-        """Where in the last, partial step a rank's run begins, and how long it is."""
+        """Return the begin and the length of a rank's run in the last, partial step."""
         if not self._tail:
             return 0, 0
         if self.spec.pad:
             return rank * self.spec.batch_size, self.spec.batch_size
         share, more = divmod(self._tail, self.spec.world_size)
         if not share:
-            # Fewer places than ranks: one each, and the order begins again for those that would get none.
+            # Fewer places than ranks: one each; the order begins again for ranks that would get
+            # none.
             return rank, 1
         return rank * share + min(rank, more), share + (rank < more)
 
@@ -82,25 +88,25 @@ class EpochPlan:
             raise ConfigError(f"rank must be in [0, {self.spec.world_size}), got {rank}")
 
     def slots(self, rank: int) -> int:
-        """How many samples the rank gets."""
+        """Return the number of samples of the rank."""
         self._check_rank(rank)
         return self._full_steps * self.spec.batch_size + self._tail_run(rank)[1]
 
     def batch_slots(self, rank: int, step: int) -> tuple[int, int]:
-        """The slots of one batch: the first, and the one after the last."""
+        """Return the slots of one batch: the first, and the one after the last."""
         if not 0 <= step < self.steps:
             raise ConfigError(f"step must be in [0, {self.steps}), got {step}")
         first = step * self.spec.batch_size
         return first, min(first + self.spec.batch_size, self.slots(rank))
 
     def consumed(self, step: int) -> int:
-        """How many places of the epoch are handed out once `step` steps are done: the origin to go on from."""
+        """Return the number of places handed out after `step` steps: the next origin."""
         if not 0 <= step <= self.steps:
             raise ConfigError(f"step must be in [0, {self.steps}], got {step}")
         return min(self.origin + step * self.spec.batch_size * self.spec.world_size, self.catalog.records)
 
     def places(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
-        """The places in the epoch's order of the rank's slots from `first_slot` up to before `end_slot`."""
+        """Return the places of the rank's slots from `first_slot` up to before `end_slot`."""
         slots = self.slots(rank)
         if not 0 <= first_slot <= end_slot <= slots:
             raise ConfigError(f"slots of rank {rank} must be in [0, {slots}], got {first_slot} to {end_slot}")
@@ -109,7 +115,7 @@ class EpochPlan:
         full_slots = self._full_steps * batch
         in_full = max(min(end_slot, full_slots) - first_slot, 0)
         if in_full:
-            # Between two batches of a rank lie those of the others.
+            # The other ranks' batches lie between two batches of this rank.
             full = places[:in_full]
             full += (full // batch) * (batch * (world - 1)) + (self.origin + rank * batch)
         if in_full < places.size:
@@ -119,11 +125,14 @@ class EpochPlan:
         return places
 
     def ids(self, rank: int, first_slot: int, end_slot: int) -> npt.NDArray[np.int64]:
-        """The records at the rank's slots from `first_slot` up to before `end_slot`; costs only the range's length."""
+        """Return the records at the rank's slots from `first_slot` up to before `end_slot`.
+
+        The cost depends only on the length of the range.
+        """
         return self._order.ids(self.places(rank, first_slot, end_slot))
 
     def ids_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The records at places of the epoch's order, whoever gets them."""
+        """Return the records at places of the epoch's order, whichever rank gets them."""
         return self._order.ids(places)
 
 
@@ -134,7 +143,7 @@ def walk(
     owned: npt.NDArray[np.bool_] | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield what one rank gets from some of the shards, in the rank's order: see `stretches`, without its empty arrays."""
+    """Yield the rank's records in some shards, in order: `stretches` without empty arrays."""
     return (found for found in stretches(epoch_plan, rank, first_slot, owned, chunk) if found[0].size)
 
 
@@ -145,18 +154,19 @@ def stretches(
     owned: npt.NDArray[np.bool_] | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """What one rank gets from some of the shards, in the rank's order.
+    """Yield the rank's records in some of the shards, in the rank's order.
 
     Args:
         epoch_plan: the epoch.
-        rank: whose part.
-        first_slot: where to begin; any slot up to the rank's last.
-        owned: for each shard whether it counts; all, where None.
-        chunk: how many slots are looked at in one go, which bounds the memory.
+        rank: the rank.
+        first_slot: the slot to begin from; any slot up to the rank's last.
+        owned: for each shard whether it counts; all if None.
+        chunk: the number of slots processed at once, which limits the memory.
 
     Yields:
-        Slots, their shards' indexes, and their numbers within the shards: arrays of equal length, once for each chunk. They
-        are empty for a chunk without such a record, so that the caller gets its turn.
+        Slots, their shards' indexes, and their numbers within the shards: arrays of equal length,
+        once for each chunk. They are empty for a chunk without such a record, so that the caller
+        regains control.
     """
     catalog = epoch_plan.catalog
     if chunk < 1:

@@ -1,6 +1,7 @@
-"""What was handed out of an epoch's places beyond those that lie before its origin.
+"""Records of an epoch that were handed out, beyond the places before its origin.
 
-Covers: the value, looking places up, adding to it. Does not cover: how it follows from a state (token_plan.py).
+Covers: the value, looking up places, adding to it. Does not cover: how it follows from a state
+(token_plan.py).
 """
 
 from dataclasses import dataclass, field
@@ -17,21 +18,21 @@ def _nothing() -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HandedOut:
-    """Records of which some or all tokens were handed out; records come in pieces from the front.
+    """Records of which some or all tokens were handed out, in pieces from the front.
 
     Attributes:
-        places: rising.
-        tokens: how many of each one's tokens.
+        places: the places, rising.
+        tokens: the number of tokens handed out of each record.
     """
 
     places: npt.NDArray[np.int64] = field(default_factory=_nothing)
     tokens: npt.NDArray[np.int64] = field(default_factory=_nothing)
 
     def find(self, places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Which of these places are known here, and how many tokens of each were handed out.
+        """Return the positions of known places, and the tokens handed out of each.
 
         Args:
-            places: rising but for a few at the end, where the order begins again.
+            places: rising, except for a few at the end, where the order begins again.
         """
         if not self.places.size or not places.size or int(places[0]) > int(self.places[-1]):
             return _nothing(), _nothing()
@@ -40,7 +41,10 @@ class HandedOut:
         return known, self.tokens[at[known]]
 
     def and_also(self, places: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]) -> "HandedOut":
-        """This and more; where a place comes again, the larger number of tokens counts."""
+        """Return this with more places added.
+
+        If a place is there twice, the larger number of tokens counts.
+        """
         places = np.concatenate((self.places, places))
         tokens = np.concatenate((self.tokens, tokens))
         order = np.lexsort((tokens, places))

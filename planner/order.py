@@ -1,7 +1,7 @@
 """The order of one epoch: which record is at which place.
 
-Covers: the shuffle modes, how their keys are drawn, and each mode's arithmetic (blocks: block_order.py). Does not
-cover: which rank gets which place (epoch.py).
+Covers: the shuffle modes, the derivation of their keys, each mode's arithmetic (blocks:
+block_order.py). Does not cover: which rank gets which place (epoch.py).
 """
 
 import hashlib
@@ -30,31 +30,35 @@ __all__ = [
 ]
 
 PLAN_VERSION: Final = 1
-"""Raised whenever the same dataset and spec give another order; sides and states of different versions do not mix."""
+"""Raised whenever the same dataset and spec give another order. Peers and states of different
+versions are incompatible."""
 
 DEFAULT_BLOCK_RECORDS: Final = 256
-"""One seek per block must not hurt. A rotating disk seeks in about 10 ms and reads 200 MB/s: a block of 256 photographs
-of 110 kB takes 140 ms to read, so 93 % of the disk's bandwidth is left; at 10 kB a record it is still 57 %."""
+"""One seek per block must be cheap. A rotating disk seeks in about 10 ms and reads 200 MB/s. A
+block of 256 photographs of 110 kB takes 140 ms to read, so 93 % of the disk's bandwidth is left;
+with records of 10 kB it is still 57 %."""
 
 DEFAULT_WINDOW_BLOCKS: Final = 64
-"""A batch of 256 out of 64 blocks meets 63 of them: records from 63 places of the dataset, where a contiguous batch has
-one. The window, 16,384 records or 1.8 GB of such photographs, must fit the storage node's page cache, for its blocks
-are read whole and used over many batches; twice as many blocks would need twice the memory."""
+"""A batch of 256 out of 64 blocks has records of 63 blocks on average, from 63 places of the
+dataset; a contiguous batch has one. The window, 16,384 records or 1.8 GB of such photographs, must
+fit the storage node's page cache, as its blocks are read whole and used over many batches. Twice as
+many blocks would need twice the memory."""
 
 _BLOCK_TEXT = re.compile(r"block:([0-9]{1,12}):([0-9]{1,12})")
 
 
 class ShuffleMode(Enum):
-    """How far records move."""
+    """The distance that records may move."""
 
     GLOBAL = "global"
     """Every record can be anywhere."""
     BLOCK = "block"
-    """Blocks of records are shuffled and mixed through a window: long reads, and yet a mixture."""
+    """Blocks of records are shuffled, and mixed within a window: long reads, and still a
+    mixture."""
     SHARD = "shard"
-    """The list of shards is shuffled; within a shard records keep the file's order."""
+    """The list of shards is shuffled; within a shard, records keep the file's order."""
     NONE = "none"
-    """The order of the dataset, in every epoch."""
+    """The order of the dataset in every epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,9 @@ class Shuffle:
     """A shuffle mode with its sizes.
 
     Attributes:
-        mode: how far records move.
-        block_records: records in a block; only mode BLOCK has another than the default.
-        window_blocks: blocks in a window; only mode BLOCK has another than the default.
+        mode: the mode.
+        block_records: records in a block; only mode BLOCK may differ from the default.
+        window_blocks: blocks in a window; only mode BLOCK may differ from the default.
     """
 
     mode: ShuffleMode = ShuffleMode.GLOBAL
@@ -82,7 +86,7 @@ class Shuffle:
                 "block_records and window_blocks must be at least 1 and their product at most 2**40, got"
                 f" {self.block_records} and {self.window_blocks}"
             )
-        # Two equal orders must be equal values: sizes that mean nothing may not differ.
+        # Equal orders must be equal values: sizes without a meaning may not differ.
         if self.mode is not ShuffleMode.BLOCK and (self.block_records, self.window_blocks) != (
             DEFAULT_BLOCK_RECORDS,
             DEFAULT_WINDOW_BLOCKS,
@@ -93,17 +97,19 @@ class Shuffle:
             )
 
     def __str__(self) -> str:
-        """The text that `parse` reads: "global", "block:256:64", "shard" or "none"."""
+        """Return the text that `parse` reads: "global", "block:256:64", "shard" or "none"."""
         if self.mode is ShuffleMode.BLOCK:
             return f"block:{self.block_records}:{self.window_blocks}"
         return str(self.mode.value)
 
     @classmethod
     def parse(cls, value: "str | bool | Shuffle") -> Self:
-        """What a user may write: True, False, "global", "block", "block:RECORDS:BLOCKS", "shard", "none".
+        """Parse a user's value.
+
+        It may be True, False, "global", "block", "block:RECORDS:BLOCKS", "shard" or "none".
 
         Raises:
-            ConfigError: anything else; lists the choices.
+            ConfigError: the value is another one; the error lists the choices.
         """
         if isinstance(value, Shuffle):
             return cls(mode=value.mode, block_records=value.block_records, window_blocks=value.window_blocks)
@@ -122,10 +128,13 @@ class Shuffle:
 
 
 class Order(Protocol):
-    """The order of one epoch. Immutable, so threads may share it; a question costs the same anywhere in the epoch."""
+    """The order of one epoch.
+
+    Immutable, so threads may share it. A look-up costs the same anywhere in the epoch.
+    """
 
     def ids(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The record at each place; places in [0, records). The result is the caller's own."""
+        """Return the record at each place, in [0, records). The result is a new array."""
         ...
 
 
@@ -140,7 +149,10 @@ class _GlobalOrder:
 
 
 class _ShardOrder:
-    """Holds one number per shard: where in the epoch it begins, and by how much its ids are ahead of their places."""
+    """An order with two numbers per shard.
+
+    They are the place at which the shard begins, and the distance of its ids from their places.
+    """
 
     __slots__ = ("_ahead", "_starts")
 
@@ -151,7 +163,8 @@ class _ShardOrder:
         self._ahead = catalog.bases[sequence] - self._starts
 
     def ids(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        # An empty shard begins where the next one does; from the right, the one that has records is found.
+        # An empty shard begins where the next one does; from the right, the one with records is
+        # found.
         ids: npt.NDArray[np.int64] = places + self._ahead[np.searchsorted(self._starts, places, side="right") - 1]
         return ids
 
@@ -164,12 +177,15 @@ class _FileOrder:
 
 
 def _key(seed: int, epoch: int, purpose: str) -> bytes:
-    """Hashed together: with a sum, epoch 1 of one seed would be epoch 0 of the next."""
+    """Return a hash of all arguments.
+
+    With a sum, epoch 1 of one seed would be epoch 0 of the next.
+    """
     return hashlib.sha256(f"emlio.plan/{PLAN_VERSION}/{seed}/{epoch}/{purpose}".encode()).digest()
 
 
 def make_order(catalog: Catalog, shuffle: Shuffle, seed: int, epoch: int) -> Order:
-    """The order of one epoch."""
+    """Return the order of one epoch."""
     match shuffle.mode:
         case ShuffleMode.GLOBAL:
             return _GlobalOrder(Permutation(catalog.records, _key(seed, epoch, "records")))

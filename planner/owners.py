@@ -1,7 +1,7 @@
-"""Who sends which shard.
+"""The assignment of shards to daemons.
 
-Covers: merging what several daemons say they hold, and choosing one owner for each shard. Does not cover: the order of
-records, which does not depend on owners.
+Covers: merging the lists of shards of several daemons, and choosing one owner for each shard. Does
+not cover: the order of records, which does not depend on owners.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from emlio.planner.catalog import Catalog, ShardEntry
 __all__ = ["Holdings", "assign_owners", "merge_holdings"]
 
 _NAMED = 5
-"""How many shards an error message names before it only counts."""
+"""The number of shards that an error message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """A dataset, and which daemons hold each of its shards.
+    """A dataset, and the daemons that hold each of its shards.
 
     Attributes:
         catalog: all shards that any daemon holds.
@@ -55,13 +55,14 @@ def _differences(one: ShardEntry, other: ShardEntry) -> str:
 
 
 def merge_holdings(holdings: Mapping[str, Sequence[ShardEntry]]) -> Holdings:
-    """One dataset out of what each daemon says it holds.
+    """Return one dataset, merged from the shards of each daemon.
 
     Args:
-        holdings: a daemon's name to the shards it holds, in any order.
+        holdings: the shards that each daemon holds, in any order, by the daemon's name.
 
     Raises:
-        DatasetError: two daemons hold different shards under one name, or there is no record at all.
+        DatasetError: two daemons hold different shards under one name, or there is no record at
+            all.
     """
     entries: dict[str, ShardEntry] = {}
     holders: dict[str, list[str]] = {}
@@ -86,21 +87,21 @@ def merge_holdings(holdings: Mapping[str, Sequence[ShardEntry]]) -> Holdings:
 
 
 def assign_owners(holdings: Holdings, alive: Sequence[str] | None = None) -> npt.NDArray[np.int32]:
-    """One owner for each shard, balanced by bytes.
+    """Return one owner for each shard, balanced by bytes.
 
-    The largest shard is dealt first, each to the holder with the fewest bytes so far; ties go by name. Where some
-    daemons are gone, only the shards that were theirs are dealt anew: what the others were sending stays with them. The
-    result depends on the arguments alone.
+    The largest shard is assigned first, each to the holder with the fewest bytes so far; ties are
+    broken by name. If some daemons are gone, only their shards are assigned again: the other
+    daemons keep what they were sending. The result depends on the arguments alone.
 
     Args:
         holdings: the dataset and its holders.
-        alive: the daemons that can be used; all, where None.
+        alive: the daemons that can be used; all if None.
 
     Returns:
         For each shard of the catalog the owner's index in `holdings.daemons`.
 
     Raises:
-        DatasetError: a shard has no holder among those alive; names the shards.
+        DatasetError: no live daemon holds a shard; the error names the shards.
     """
     daemons = holdings.daemons
     usable = frozenset(daemons if alive is None else alive)
@@ -111,7 +112,7 @@ def assign_owners(holdings: Holdings, alive: Sequence[str] | None = None) -> npt
     if orphans:
         more = f" and {len(orphans) - _NAMED} more" if len(orphans) > _NAMED else ""
         raise DatasetError(
-            f"each shard must be held by one of the daemons in use ({', '.join(sorted(usable)) or 'none'}), but nobody"
+            f"each shard must be held by one of the daemons in use ({', '.join(sorted(usable)) or 'none'}), no daemon"
             f" holds {', '.join(orphans[:_NAMED])}{more}"
         )
     largest_first = sorted(range(len(shards)), key=lambda index: (-shards[index].size_bytes, shards[index].name))

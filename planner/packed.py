@@ -1,10 +1,11 @@
 """Rows of a fixed number of tokens, filled with whole sequences.
 
-Covers: first fit decreasing for many shares at once; cutting one share into a given number of batches of rows. Does not
-cover: which records are in a share (token_epoch.py), filling arrays (emlio.receiver.token_batches).
+A record longer than a row fills whole rows of its own; its rest is placed like any other sequence.
+Sequences are placed from the longest down, each in the first row that has room.
 
-A record longer than a row fills whole rows of its own; its rest is placed as any other sequence. Sequences are placed from
-the longest down, each in the first row that has room.
+Covers: first fit decreasing for many shares at once; cutting one share into a given number of
+batches of rows. Does not cover: which records are in a share (token_epoch.py), filling arrays
+(emlio.receiver.tokens.batches).
 """
 
 from dataclasses import dataclass
@@ -18,15 +19,16 @@ from emlio.planner.cutting import Cutting
 __all__ = ["Packed", "first_fit"]
 
 _ROOM_ITEMS = 2**18
-"""Numbers in the table of room that is left, over the shares placed side by side: it stays in the second-level cache."""
+"""The size of the table of free room, over the shares processed side by side: it stays in the
+second-level cache."""
 
 _SIDE_BY_SIDE = 8
-"""Shares from which on placing them side by side is faster than one after another, as measured."""
+"""The number of shares from which on processing them side by side is faster, as measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """Every batch has `rows` rows of `row_tokens` tokens; what no sequence fills is padding.
+    """Batches of `rows` rows of `row_tokens` tokens; the rest of each row is padding.
 
     Attributes:
         row_tokens: tokens in a row.
@@ -43,7 +45,7 @@ class Packed:
             raise ConfigError(f"rows must be in [1, 2**31), got {self.rows}")
 
     def __str__(self) -> str:
-        """The text that a state holds."""
+        """Return the text that a state holds."""
         return f"packed:{self.rows}x{self.row_tokens}"
 
     @property
@@ -80,7 +82,7 @@ class Packed:
         return batches
 
     def cut(self, lengths: npt.NDArray[np.int32], batches: int) -> Cutting:
-        """See `Cut`: rows are dealt to the batches in turn, so that each has long and short sequences."""
+        """See `Cut`. Rows go to the batches in turn, so that each has long and short sequences."""
         whole = lengths.astype(np.int64)
         full = whole // self.row_tokens
         rests = whole - full * self.row_tokens
@@ -98,17 +100,18 @@ class Packed:
 
 
 def first_fit(falling: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32]:
-    """The row of each sequence: the first with room for it.
+    """Return the row of each sequence: the first with room for it.
 
     Args:
-        falling: (shares, sequences) lengths in [0, room], falling within each share; 0 where there is no sequence.
+        falling: (shares, sequences) lengths in [0, room], falling within each share; 0 if there is
+            no sequence.
         room: tokens in a row.
 
     Returns:
-        (shares, sequences) rows from 0; -1 where there is no sequence.
+        (shares, sequences) rows from 0; -1 if there is no sequence.
     """
     shares, sequences = falling.shape
-    # Any two neighbouring rows hold more than one row's room, or the second would not have been begun.
+    # Two neighbouring rows hold more than one row's room, or the second would not have been begun.
     widths = np.minimum(2 * falling.sum(axis=1, dtype=np.int64) // room + 2, sequences)
     if shares < _SIDE_BY_SIDE:
         rows = [_place_alone(share, room, int(width)) for share, width in zip(falling, widths, strict=True)]
@@ -124,7 +127,7 @@ def first_fit(falling: npt.NDArray[np.int32], room: int) -> npt.NDArray[np.int32
 def _place_alone(falling: npt.NDArray[np.int32], room: int, width: int) -> npt.NDArray[np.int32]:
     rows = np.full(falling.shape, -1, dtype=np.int32)
     left = np.full(width, room, dtype=np.int32)
-    looked_at = 1  # rows begun, and one more, which has room for anything
+    looked_at = 1  # rows begun, and one more, which has room for any sequence
     for number, length in enumerate(falling[falling > 0]):
         found = (left[:looked_at] >= length).argmax()
         left[found] -= length
@@ -134,14 +137,14 @@ def _place_alone(falling: npt.NDArray[np.int32], room: int, width: int) -> npt.N
 
 
 def _place_together(columns: npt.NDArray[np.int32], room: int, width: int) -> npt.NDArray[np.int32]:
-    """Shares side by side, one sequence of each at a time."""
+    """Process shares side by side, one sequence of each at a time."""
     sequences, shares = columns.shape
     rows = np.full(columns.shape, -1, dtype=np.int32)
-    kind = np.int16 if room < 2**15 else np.int32  # half the bytes to look at
+    kind = np.int16 if room < 2**15 else np.int32  # half the bytes to compare
     left = np.full((shares, width), room, dtype=kind)
     flat = left.ravel()
     begins = np.arange(shares, dtype=np.int64) * width
-    looked_at = 1  # rows begun in any share, and one more
+    looked_at = 1  # the most rows begun in a share, and one more
     for number in range(sequences):
         lengths = columns[number].astype(kind)
         there = lengths > 0
@@ -155,7 +158,10 @@ def _place_together(columns: npt.NDArray[np.int32], room: int, width: int) -> np
 
 
 def _spread(rows: npt.NDArray[np.int64], wanted: int) -> npt.NDArray[np.int64]:
-    """At least `wanted` rows, by halving those with the most sequences; their number must be at least that."""
+    """Return at least `wanted` rows, by halving those with the most sequences.
+
+    There must be at least `wanted` sequences.
+    """
     begun = int(rows.max()) + 1
     if begun >= wanted:
         return rows

@@ -1,10 +1,12 @@
 """Batches of records of similar length, each padded to its longest.
 
-Covers: the fewest batches under a bound of tokens, for many shares at once; cutting one share into a given number of
-batches. Does not cover: which records are in a share (token_epoch.py), filling arrays (emlio.receiver.token_batches).
+Sorted from the longest down, a batch that begins with length l holds bound // l records. Taking as
+many as fit each time needs the fewest batches: a batch that begins later begins with a shorter
+record, and so ends later, too.
 
-Sorted from the longest down, a batch that begins with length l holds bound // l records. Taking as many as fit each time
-needs the fewest batches: who begins later begins with a shorter record, and so ends later too.
+Covers: the fewest batches under a limit of tokens, for many shares at once; cutting one share into
+a given number of batches. Does not cover: which records are in a share (token_epoch.py), filling
+arrays (emlio.receiver.tokens.batches).
 """
 
 import heapq
@@ -21,11 +23,12 @@ __all__ = ["Padded"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padded:
-    """Records times the longest of them is at most `max_tokens`, in every batch.
+    """Batches in which the number of records times the longest length is at most `max_tokens`.
 
     Attributes:
-        max_tokens: the bound, padding counted.
-        truncate: a record longer than the bound loses its end; otherwise a dataset that has one is refused.
+        max_tokens: the limit, including padding.
+        truncate: whether a record longer than the limit is cut off; otherwise a dataset with one is
+            refused.
     """
 
     max_tokens: int
@@ -36,7 +39,7 @@ class Padded:
             raise ConfigError(f"max_tokens must be in [1, 2**31), got {self.max_tokens}")
 
     def __str__(self) -> str:
-        """The text that a state holds."""
+        """Return the text that a state holds."""
         return f"padded:{self.max_tokens}" + (":truncate" if self.truncate else "")
 
     @property
@@ -56,7 +59,7 @@ class Padded:
 
     @property
     def shape(self) -> None:
-        """See `Cut`: as many rows as records, as many columns as the longest has tokens."""
+        """See `Cut`: as many rows as records, as many columns as the longest record has tokens."""
         return
 
     def most(self, lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
@@ -69,7 +72,7 @@ class Padded:
         shares, records = lengths.shape
         rising = np.sort(np.minimum(lengths, np.int32(self.max_tokens)), axis=1).ravel()
         needed = np.zeros(shares, dtype=np.int64)
-        # The longest is at the end of its row; a walk ends where the row or its records do.
+        # The longest record is at the end of its row; a walk ends when the row or its records do.
         ends = np.arange(shares, dtype=np.int64) * records
         at = ends + (records - 1)
         walking = np.arange(shares, dtype=np.int64)
@@ -86,7 +89,10 @@ class Padded:
         return needed
 
     def cut(self, lengths: npt.NDArray[np.int32], batches: int) -> Cutting:
-        """See `Cut`: batches of rising length, their largest product of rows and length as small as can be."""
+        """See `Cut`.
+
+        Batches have rising lengths, and their largest size is as small as possible.
+        """
         clipped = np.minimum(lengths, np.int32(self.max_tokens))
         order = np.argsort(clipped, kind="stable").astype(np.int64)
         falling: list[int] = clipped[order[::-1]].tolist()
@@ -111,7 +117,7 @@ class Padded:
 
 
 def _ends(falling: list[int], bound: int) -> list[int]:
-    """Where batches end when each takes as many as fit, from the longest down."""
+    """Return the ends of batches when each takes as many records as fit, from the longest down."""
     ends: list[int] = []
     at, records = 0, len(falling)
     while at < records:
@@ -121,11 +127,15 @@ def _ends(falling: list[int], bound: int) -> list[int]:
 
 
 def _split(falling: list[int], ends: list[int], batches: int) -> list[int]:
-    """More batches than the bound gives, by halving the largest that can be halved. Parts never exceed the whole."""
+    """Return more batches, by halving the largest that can be halved.
+
+    The halves never exceed the limit, as the whole did not.
+    """
     if len(ends) == batches:
         return ends
     begins = [0, *ends[:-1]]
-    # Largest first; a heap gives the smallest, so sizes are negative. Begins differ, so nothing else decides.
+    # Largest first: a heap returns the smallest, so sizes are negative. Begins differ, so no
+    # further items are compared.
     heap = [
         (-falling[begin] * (end - begin), begin, end)
         for begin, end in zip(begins, ends, strict=True)

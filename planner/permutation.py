@@ -1,14 +1,17 @@
 """A keyed permutation of [0, n) that is never stored.
 
-Covers: the place of any number and the number of any place, in constant memory, the same on every machine and under
-every release of NumPy. Does not cover: what is permuted, or where keys come from (order.py).
+It is a Feistel network over Z_a x Z_b, where a * b is the smallest such rectangle that holds n. A
+number is split into a row and a column, and each round moves one of them by a hash of the other.
+Every round can be undone, so the whole is a bijection of the rectangle. The few results outside [0,
+n) pass through the network again until they fall inside. The rectangle has less than sqrt(n) + 1
+cells too many, so at a billion this concerns one number in tens of thousands.
 
-It is a Feistel network over Z_a x Z_b, where a * b is the smallest such rectangle that holds n: a number is cut into a
-row and a column, and each round moves one of them by a hash of the other. Every round can be undone, so the whole is a
-bijection of the rectangle. The few results outside [0, n) are sent through the network again until they fall inside.
-The rectangle has less than sqrt(n) + 1 cells too many, so at a billion this concerns one number in tens of thousands.
+Every step is integer arithmetic modulo 2**64. A change of one result is a change of every plan:
+raise PLAN_VERSION.
 
-Every step is integer arithmetic modulo 2**64. A change of one result is a change of every plan: raise PLAN_VERSION.
+Covers: the place of any number and the number of any place, in constant memory, the same on every
+machine and with every release of NumPy. Does not cover: what is permuted, where keys come from
+(order.py).
 """
 
 import hashlib
@@ -22,17 +25,19 @@ from emlio.errors import ConfigError
 __all__ = ["LARGEST", "Permutation"]
 
 LARGEST = 2**40
-"""The largest n: rows and columns are then at most 2**20, and scaling a 32-bit hash to them is even but for 2**-12."""
+"""The largest n. Rows and columns are then at most 2**20, and scaling a 32-bit hash to them is
+uniform up to 2**-12."""
 
 _CHUNK = 16384
-"""Numbers worked on at a time: five arrays of 128 KiB stay in a core's second-level cache."""
+"""Numbers processed at a time: five arrays of 128 KiB stay in a core's second-level cache."""
 
 _ROUNDS = 12
-"""Six for each half. Chi-square tests of large permutations fail at four rounds and pass from six on."""
+"""Six for each half. Chi-square tests of large permutations fail at four rounds and pass from six
+on."""
 
 _ROUNDS_SMALL = 24
-"""Below 4,096 numbers a half has few values and a round can do little: at eight rounds the 120 orders of five numbers
-are uneven, at twelve they are not. Small plans have time for twice that."""
+"""Below 4,096 numbers a half has few values and a round has little effect. At eight rounds the 120
+orders of five numbers are uneven, at twelve they are not. Small plans have time for twice that."""
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
@@ -44,7 +49,7 @@ _Words = npt.NDArray[np.uint64]
 
 
 def _spread(tweaks: npt.NDArray[np.int64]) -> _Words:
-    """Small neighbouring numbers to far apart 64-bit words, one to one."""
+    """Map small neighbouring numbers to distant 64-bit words, one to one."""
     words = tweaks.astype(np.uint64)
     words += np.uint64(1)
     words *= _TWEAK_STEP
@@ -58,7 +63,7 @@ def _spread(tweaks: npt.NDArray[np.int64]) -> _Words:
 class Permutation:
     """A permutation of [0, n) drawn by `key`.
 
-    Immutable and free of shared buffers: threads may use one together.
+    Immutable and without shared buffers: threads may use one together.
     """
 
     __slots__ = ("_columns", "_n", "_rounds", "_rows")
@@ -82,26 +87,27 @@ class Permutation:
     def forward(
         self, places: npt.NDArray[np.int64], tweaks: npt.NDArray[np.int64] | None = None
     ) -> npt.NDArray[np.int64]:
-        """The number at each place.
+        """Return the number at each place.
 
         Args:
-            places: in [0, n).
-            tweaks: one non-negative number for each place; numbers with equal tweaks share a permutation, others have
-                another one. This is how thousands of equal windows are permuted in one call.
+            places: places in [0, n).
+            tweaks: one non-negative number for each place. Places with equal tweaks share a
+                permutation, others have another one. So thousands of equal windows are permuted in
+                one call.
         """
         return self._walk(places, tweaks, inverse=False)
 
     def inverse(
         self, numbers: npt.NDArray[np.int64], tweaks: npt.NDArray[np.int64] | None = None
     ) -> npt.NDArray[np.int64]:
-        """The place of each number: `inverse(forward(p, t), t) == p`."""
+        """Return the place of each number: `inverse(forward(p, t), t) == p`."""
         return self._walk(numbers, tweaks, inverse=True)
 
     def _walk(
         self, values: npt.NDArray[np.int64], tweaks: npt.NDArray[np.int64] | None, *, inverse: bool
     ) -> npt.NDArray[np.int64]:
         words = np.asarray(values, dtype=np.int64).view(np.uint64)
-        # Seen as unsigned, a negative number is a huge one: one comparison finds both ends.
+        # As unsigned, a negative number is huge: one comparison checks both ends.
         if words.size and int(words.max()) >= self._n:
             raise ConfigError(
                 f"places must be in [0, {self._n}), got values from {int(values.min())} to {int(values.max())}"
@@ -122,7 +128,7 @@ class Permutation:
         return result.view(np.int64)
 
     def _pass(self, words: _Words, spread: _Words | None, out: _Words, *, inverse: bool) -> None:
-        """Once through the network; `out` may be `words`."""
+        """Pass once through the network; `out` may be `words`."""
         rows, columns = self._rows, self._columns
         row = words // columns
         column = words - row * columns
@@ -148,8 +154,8 @@ class Permutation:
             np.right_shift(hashed, _HALF, out=hashed)
             np.multiply(hashed, size, out=hashed)
             np.right_shift(hashed, _HALF, out=hashed)
-            # Modulo size without a division: of the value and the value one size away, exactly one lies in [0, size),
-            # and as unsigned words it is the smaller of the two.
+            # Modulo size without a division: of the value and the value one size away, exactly one
+            # lies in [0, size), and as unsigned words it is the smaller of the two.
             if inverse:
                 np.subtract(moved, hashed, out=moved)
                 np.add(moved, size, out=spare)

@@ -1,7 +1,7 @@
-"""The plan: a pure function of dataset, spec and epoch that says which record is at which place.
+"""The plan: a pure function of dataset and spec that gives the record at each place.
 
-Covers: the plan as a whole and the digest by which two sides find out that theirs are the same. Does not cover: an
-epoch's arithmetic (epoch.py), orders (order.py), who sends what (owners.py).
+Covers: the plan as a whole, and the digest that two sides compare. Does not cover: an epoch's
+arithmetic (epoch.py), orders (order.py), which daemon sends what (owners.py).
 """
 
 import hashlib
@@ -42,16 +42,20 @@ class Plan:
         self.digest: Final = self._digest()
 
     def epoch(self, epoch: int, origin: int = 0) -> EpochPlan:
-        """One epoch.
+        """Return one epoch.
 
         Args:
             epoch: its number, from 0.
-            origin: how many places of it were handed out before, over all ranks, whatever their number was then.
+            origin: the number of its places handed out before, over all ranks, whatever their
+                number was.
         """
         return EpochPlan(catalog=self.catalog, spec=self.spec, epoch=epoch, origin=origin)
 
     def _digest(self) -> str:
-        """The inputs, and some of what comes out: two builds that compute differently must not look equal."""
+        """Return a hash of the inputs and of some results.
+
+        Two builds that compute differently must not have equal digests.
+        """
         spec = self.spec
         inputs = (
             PLAN_VERSION,

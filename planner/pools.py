@@ -1,8 +1,9 @@
-"""The records of an epoch's pools that are left to be handed out, and how long they are.
+"""The records of an epoch's pools that are left to be handed out, and their lengths.
 
-A pool is one step of a plan: `batch_size` records for each rank, from which token batches are made. Covers: one rank's
-share, and many shares at once. Does not cover: cutting them (padded.py, packed.py), which pools go together
-(token_groups.py).
+A pool is one step of a plan: `batch_size` records for each rank, from which token batches are made.
+
+Covers: one rank's share, and many shares at once. Does not cover: cutting them (padded.py,
+packed.py), which pools are cut together (token_groups.py).
 """
 
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ __all__ = ["Pools", "Share"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Share:
-    """What one rank receives in a run of pools. Arrays have one item for each record, in the order of the slots.
+    """A rank's records in a run of pools. Arrays have one item per record, in the order of slots.
 
     Attributes:
-        places: of the epoch.
+        places: the places in the epoch.
         ids: the records.
-        lengths: tokens of each one that are left, at least 1; 0 where the record is not this rank's to hand out (again).
-        begun: tokens of each one that were handed out before.
+        lengths: tokens left of each record, at least 1; 0 if this rank must not hand it out
+            (again).
+        begun: tokens of each record that were handed out before.
     """
 
     places: npt.NDArray[np.int64]
@@ -53,12 +55,12 @@ class Pools:
         return self.plan.steps
 
     def slots(self, rank: int, first_pool: int, end_pool: int) -> tuple[int, int]:
-        """The rank's slots in pools: the first, and the one after the last."""
+        """Return the rank's slots in pools: the first, and the one after the last."""
         size = self.plan.spec.batch_size
         return first_pool * size, min(end_pool * size, self.plan.slots(rank))
 
     def share(self, rank: int, first_pool: int, end_pool: int) -> Share:
-        """What the rank receives in the pools from `first_pool` up to before `end_pool`."""
+        """Return the rank's share of the pools from `first_pool` up to before `end_pool`."""
         places = self.plan.places(rank, *self.slots(rank, first_pool, end_pool))
         ids = self.plan.ids_at(places)
         lengths, begun = self._left(places, ids)
@@ -67,7 +69,10 @@ class Pools:
         return Share(places=places, ids=ids, lengths=lengths, begun=begun)
 
     def shares(self, first_pool: int, end_pool: int, first_rank: int, end_rank: int) -> npt.NDArray[np.int32]:
-        """(pools, ranks, batch_size) lengths left, as in `Share`; 0 also where a share has no more records."""
+        """Return the lengths left, as in `Share`, of shape (pools, ranks, batch_size).
+
+        They are 0 also where a share has no more records.
+        """
         size, world = self.plan.spec.batch_size, self.plan.spec.world_size
         full = min(end_pool, self._full)
         pools = np.arange(first_pool, full, dtype=np.int64)[:, np.newaxis, np.newaxis] * world

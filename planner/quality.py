@@ -1,7 +1,7 @@
-"""How well an order mixes, in figures that can be compared.
+"""Measurements of how well an order mixes.
 
-Covers: figures of one epoch from a bounded number of its places, so that a billion records cost as much as a million.
-Does not cover: what a training run makes of them.
+They are measured on a bounded number of places of one epoch, so a billion records cost as much as a
+million. Does not cover: the effect on a training run.
 """
 
 import math
@@ -18,23 +18,26 @@ from emlio.planner.plan import Plan
 __all__ = ["Quality", "measure_quality"]
 
 _SAMPLES: Final = 2**16
-"""Batches of 256 are then 256 in number, and a correlation is known to about 0.004."""
+"""With batches of 256 these are 256 batches, and a correlation is accurate to about 0.004."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How one epoch is mixed; a perfectly random order is the yardstick.
+    """Figures of one epoch's mixing, compared with a perfectly random order.
 
     Attributes:
-        shuffle: the order that was measured.
-        batches: how many batches were looked at, spread evenly over the epoch.
+        shuffle: the measured order.
+        batches: the number of batches examined, spread evenly over the epoch.
         batch_samples: samples in each of them.
-        neighbour_correlation: of the ids at neighbouring places: random 0, unshuffled 1. 0 where there are none.
-        neighbour_distance: mean distance of those ids as a share of all records: random 1/3, unshuffled near 0.
+        neighbour_correlation: correlation of the ids at neighbouring places: random 0, unshuffled
+            1. 0 if there are none.
+        neighbour_distance: mean distance of those ids as a fraction of all records: random 1/3,
+            unshuffled near 0.
         shards_per_batch: mean number of distinct shards in a batch.
-        shards_per_batch_random: what a random order has on average.
-        blocks_per_batch: mean number of distinct blocks in a batch, which does not depend on the shards' size.
-        blocks_per_batch_random: what a random order has on average.
+        shards_per_batch_random: the same for a random order, on average.
+        blocks_per_batch: mean number of distinct blocks in a batch, which does not depend on the
+            shards' size.
+        blocks_per_batch_random: the same for a random order, on average.
         block_records: records in such a block.
     """
 
@@ -53,13 +56,13 @@ class Quality:
 def measure_quality(
     plan: Plan, epoch: int = 0, *, block_records: int = DEFAULT_BLOCK_RECORDS, samples: int = _SAMPLES
 ) -> Quality:
-    """Figures of one epoch of a plan.
+    """Return the figures of one epoch of a plan.
 
     Args:
         plan: the plan; of its spec only seed, shuffle and batch_size count.
-        epoch: which epoch.
-        block_records: how long the runs of neighbouring ids are that are counted as blocks.
-        samples: how many places are looked at, at most.
+        epoch: the number of the epoch.
+        block_records: the number of neighbouring ids that are counted as a block.
+        samples: the most places to examine.
     """
     if block_records < 1 or samples < 1:
         raise ConfigError(f"block_records and samples must be at least 1, got {block_records} and {samples}")
@@ -104,23 +107,24 @@ def _correlation(before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]) ->
 
 
 def _distinct(groups: npt.NDArray[np.int64]) -> float:
-    """The mean over rows of how many different values a row has."""
+    """Return the mean number of different values in a row."""
     ordered = np.sort(groups, axis=1)
     return 1.0 + float(np.count_nonzero(np.diff(ordered, axis=1))) / len(ordered)
 
 
 def _expected_distinct(sizes: dict[int, int], records: int, drawn: int) -> float:
-    """How many different groups `drawn` records meet on average, drawn without putting back.
+    """Return how many groups `drawn` records belong to on average, without replacement.
 
     Args:
-        sizes: a group's size to the number of groups of that size.
-        records: how many records there are in all groups.
-        drawn: how many of them are drawn.
+        sizes: the number of groups of each size.
+        records: the number of records in all groups.
+        drawn: the number of records drawn.
     """
     left = records - np.arange(drawn, dtype=np.float64)
     expected = 0.0
     for size, groups in sizes.items():
-        # Each draw misses the group with the share of what is left outside it; logarithms keep tiny shares exact.
+        # Each draw misses the group with the fraction of what is left outside it; logarithms keep
+        # tiny fractions exact.
         missed = float(np.log1p(-np.minimum(size / left, 1.0 - 1e-15)).sum())
         expected -= groups * math.expm1(missed)
     return expected

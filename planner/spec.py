@@ -1,6 +1,6 @@
-"""What a plan is made from, besides the dataset.
+"""The parameters of a plan, besides the dataset.
 
-Covers: the spec as a value and its limits. Does not cover: what a dataset adds to the limits (plan.py).
+Covers: the spec and its limits. Does not cover: limits that depend on the dataset (plan.py).
 """
 
 from dataclasses import dataclass, field
@@ -12,20 +12,22 @@ from emlio.planner.order import Shuffle
 __all__ = ["PlanSpec"]
 
 _MOST_SAMPLES: Final = 2**40
-"""Of one global step. Beyond, places would not fit 64 bits with room to spare."""
+"""The most samples of one step of all ranks. With more, places would not fit 64 bits with a
+margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
-    """What the order, the ranks and the batches follow from. Both sides of a session have the same one.
+    """The parameters of order, ranks and batches. Both sides of a session have the same spec.
 
     Attributes:
-        seed: draws the orders of all epochs, in [0, 2**63).
-        shuffle: how far records move.
+        seed: the seed of the orders of all epochs, in [0, 2**63).
+        shuffle: the shuffle mode.
         batch_size: samples per rank and step.
-        world_size: how many ranks share the epoch.
-        drop_last: leave out the last step where it cannot be full.
-        pad: fill the last step by beginning the order again; not together with drop_last.
+        world_size: the number of ranks that share the epoch.
+        drop_last: whether to leave out the last step if it is not full.
+        pad: whether to fill the last step by beginning the order again; not together with
+            drop_last.
     """
 
     seed: int = 0

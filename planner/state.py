@@ -1,8 +1,8 @@
-"""Where a job is in its data: what a checkpoint keeps.
+"""The position of a job in its data, as a checkpoint keeps it.
 
-Covers: the state as a value, its JSON form, and whether it belongs to a dataset and spec. Does not cover: who counts
-what was handed out (the loader). It knows nothing of ranks and batches, so it is the same on all ranks and fits another
-number of them.
+Covers: the state, its JSON form, whether it belongs to a dataset and spec. It does not depend on
+ranks and batches, so it is the same on all ranks and fits another number of them. Does not cover:
+counting what was handed out (the loader).
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ __all__ = ["PlanState", "state_value"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """Samples up to here were handed to the user; everything after them was not.
+    """A position: samples up to here were handed to the user; those after it were not.
 
     Attributes:
-        fingerprint: the dataset's.
-        seed: the plan's.
-        shuffle: the plan's.
-        epoch: the epoch under way.
-        consumed: places of this epoch handed out, over all ranks.
+        fingerprint: the fingerprint of the dataset.
+        seed: the seed of the plan.
+        shuffle: the shuffle mode of the plan.
+        epoch: the current epoch.
+        consumed: the number of places of this epoch that were handed out, over all ranks.
     """
 
     fingerprint: str
@@ -43,7 +43,7 @@ class PlanState:
             raise ConfigError(f"a state's fingerprint must have 1 to 128 characters, got {len(self.fingerprint)}")
 
     def to_json(self) -> dict[str, str | int]:
-        """A dictionary of under 1 KB for json.dumps."""
+        """Return a dictionary of less than 1 KB for json.dumps."""
         return {
             "version": PLAN_VERSION,
             "fingerprint": self.fingerprint,
@@ -55,10 +55,10 @@ class PlanState:
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:
-        """The state that `to_json` wrote; keys it does not know are left alone.
+        """Return the state that `to_json` wrote; unknown keys are ignored.
 
         Raises:
-            PlanError: it was written under another version of the plan, whose order is another.
+            PlanError: it was written by another version of the plan, whose order differs.
             ConfigError: a key is missing or of the wrong type.
         """
         version = _integer(document, "version")
@@ -73,10 +73,11 @@ class PlanState:
         )
 
     def check(self, catalog: Catalog, spec: PlanSpec) -> None:
-        """Whether a job on this dataset with this spec may go on from here.
+        """Check that a job on this dataset with this spec may continue from here.
 
         Raises:
-            PlanError: the state is of another dataset, seed or shuffle; names both values.
+            PlanError: the state is of another dataset, seed or shuffle; the error names both
+                values.
         """
         pairs = (
             ("dataset fingerprint", self.fingerprint, catalog.fingerprint),
@@ -93,10 +94,10 @@ class PlanState:
 
 
 def state_value(document: Mapping[str, object], key: str) -> object:
-    """One value of a saved state.
+    """Return one value of a saved state.
 
     Raises:
-        ConfigError: it is no state, or has no such key.
+        ConfigError: the document is not a state, or has no such key.
     """
     if not isinstance(cast("object", document), Mapping):
         raise ConfigError(f"a state must be a dictionary that state_dict() returned, got {document!r}")

@@ -1,11 +1,13 @@
-"""One epoch in batches of tokens, shared out among ranks.
+"""One epoch in batches of tokens, divided among ranks.
 
-Covers: how many batches there are, which pieces of which records are in a batch of a rank, the order of batches, the state
-after any of them. Does not cover: going on from a state (token_plan.py), filling arrays (emlio.receiver.token_batches).
+Within a group of pools every rank sorts its own records and cuts them into the same number of
+batches. Batch k of all ranks holds records of similar length, since each rank has a random sample
+of the same group. Batches are handed out in an order drawn for the group, the same on all ranks, so
+no rank waits for the long batch of another.
 
-Within a group of pools every rank sorts its own records and cuts them into the same number of batches. Batch k of all
-ranks holds records of similar length, since each rank has a random sample of the same group. They are visited in an order
-drawn for the group, the same on all ranks, so no rank waits for the long batch of another.
+Covers: the number of batches, the pieces of records in each batch of a rank, the order of batches,
+the state after any of them. Does not cover: continuing from a state (token_plan.py), filling arrays
+(emlio.receiver.tokens.batches).
 """
 
 import hashlib
@@ -28,16 +30,17 @@ __all__ = ["Reach", "TokenBatch", "TokenEpoch", "TokenShare"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenBatch:
-    """Where which tokens lie in one batch of one rank. Arrays have one item for each piece, row by row.
+    """The tokens in one batch of one rank. Arrays have one item for each piece, row by row.
 
     Attributes:
-        height: rows.
-        width: columns.
-        records: which record of the share the piece is of: 0 is the one at the share's first slot.
+        height: the number of rows.
+        width: the number of columns.
+        records: the number of the piece's record in the share: 0 is the one at the share's first
+            slot.
         begins: the piece's first token in its record.
-        ends: one after its last.
+        ends: one after its last token.
         rows: its row.
-        columns: where in the row it begins.
+        columns: the column at which it begins.
     """
 
     height: int
@@ -50,20 +53,20 @@ class TokenBatch:
 
     @property
     def tokens(self) -> int:
-        """How many places hold a token; height x width - tokens of them are padding."""
+        """The number of places with a token; height x width - tokens of them are padding."""
         return int((self.ends - self.begins).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenShare:
-    """What one rank makes of one group.
+    """One rank's batches of one group.
 
     Attributes:
         group: the group.
-        first_slot: the rank's first slot of it; the records from here on must be at hand.
-        end_slot: one after its last.
+        first_slot: the rank's first slot of the group; the records from here on must be available.
+        end_slot: one after its last slot.
         ids: the record at each slot.
-        batches: all of the group's, in the order in which they are handed out.
+        batches: all batches of the group, in the order in which they are handed out.
     """
 
     group: TokenGroup
@@ -75,18 +78,18 @@ class TokenShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """A layer of an earlier run, and the place after the last one it can say something about."""
+    """A layer of an earlier run, and the place after the last one that it describes."""
 
     layer: TokenLayer
     end_place: int
 
 
 class TokenEpoch:
-    """One epoch of all ranks from `origin` on.
+    """One epoch of all ranks from `origin` on. Threads may share it.
 
-    A step is a batch on every rank; step 0 is the first that comes now, also where an interrupted group goes on. Threads may
-    share it. What is asked of one group looks at that group, and at those before it if they were not asked for;
-    `steps` and `repeated` look at all records, once.
+    A step is a batch on every rank; step 0 is the next one to hand out, also if an interrupted
+    group continues. A question about one group examines that group, and those before it if they
+    were not examined yet; `steps` and `repeated` examine all records, once.
     """
 
     __slots__ = ("_cut", "_done", "_groups", "_pools", "_reaches", "_tokens")
@@ -99,9 +102,9 @@ class TokenEpoch:
         Args:
             pools: the pools and what is left in them.
             cut: the rule.
-            tokens: of the whole dataset.
-            done: batches of the first group that were handed out.
-            reaches: the layers by which records were left out of the pools.
+            tokens: the tokens of the whole dataset.
+            done: the batches of the first group that were handed out.
+            reaches: the layers whose records were left out of the pools.
         """
         self._pools = pools
         self._cut = cut
@@ -112,55 +115,58 @@ class TokenEpoch:
 
     @property
     def epoch(self) -> int:
-        """Its number."""
+        """The number of the epoch."""
         return self._pools.plan.epoch
 
     @property
     def origin(self) -> int:
-        """The epoch's place from which on records must be received."""
+        """The place of the epoch from which on records must be received."""
         return self._pools.plan.origin
 
     @property
     def steps(self) -> int:
-        """How many batches every rank gets; the same for all."""
+        """The number of batches of every rank; the same for all."""
         return self._groups.batches - self._done
 
     @property
     def repeated(self) -> int:
-        """Records or pieces that are handed out for the second time in this epoch, over all ranks."""
+        """The records or pieces handed out for the second time in this epoch, over all ranks."""
         return self._groups.repeated
 
     @property
     def first_group(self) -> TokenGroup | None:
-        """The group that begins at the origin; None where the epoch is at its end."""
+        """The group that begins at the origin; None at the end of the epoch."""
         return self._groups.at(0)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of the epoch was handed out before."""
+        """True if nothing of the epoch was handed out before."""
         return not self.origin and not self._done and not self._reaches
 
     def has(self, step: int) -> bool:
-        """Whether there is a batch at a step; unlike `steps` it looks no further than that."""
+        """Return whether there is a batch at a step; unlike `steps`, examine no later groups."""
         return self._groups.at(step + self._done) is not None
 
     def group(self, step: int) -> TokenGroup:
-        """The group that has the batches of a step; batch `step_in_group(step)` of it is handed out then."""
+        """Return the group of a step's batches; the batch is `step_in_group(step)` of it."""
         group = self._groups.at(step + self._done) if step >= 0 else None
         if group is None:
             raise ConfigError(f"step must be in [0, {self.steps}), got {step}")
         return group
 
     def step_in_group(self, step: int) -> int:
-        """Which of its group's batches, in the order of handing out, comes at a step."""
+        """Return the number of a step's batch in its group, in the order of handing out."""
         return step + self._done - self.group(step).first_batch
 
     def batch(self, rank: int, step: int) -> TokenBatch:
-        """One batch of one rank. Who goes through all of them takes whole shares, which costs no more than one batch."""
+        """Return one batch of one rank.
+
+        To get all batches use `share`, which costs no more than one batch.
+        """
         return self.share(rank, self.group(step)).batches[self.step_in_group(step)]
 
     def share(self, rank: int, group: TokenGroup) -> TokenShare:
-        """The rank's batches of one group."""
+        """Return the rank's batches of one group."""
         first_slot, end_slot = self._pools.slots(rank, group.first_pool, group.end_pool)
         share = self._pools.share(rank, group.first_pool, group.end_pool)
         return TokenShare(
@@ -179,7 +185,7 @@ class TokenEpoch:
         fresh = np.flatnonzero(share.lengths)
         left = share.lengths[fresh]
         own = min(wanted, int(self._cut.most(left[np.newaxis])[0])) if fresh.size else 0
-        # Without enough of its own, a rank hands out records again that it has at hand, one in each batch.
+        # A rank without enough records of its own repeats records that it has, one in each batch.
         again = np.arange(wanted - own, dtype=np.int64) % len(share.ids)
         zeros = np.zeros(len(again), dtype=np.int64)
         records, batches, rows, columns = again, np.arange(own, wanted, dtype=np.int64), zeros, zeros
@@ -198,7 +204,7 @@ class TokenEpoch:
         begins = np.zeros(len(records), dtype=np.int64)
         begins[order] = _begins(records[order], np.where(order < first_again, lengths[order], 0), share.begun)
         begins[first_again:] = 0
-        # A record without tokens counted as one, so that it had a place.
+        # A record without tokens counted as one token, so that it had a place.
         ends = np.minimum(begins + lengths, whole[records])
         return tuple(
             self._batch(records[of_batch], begins[of_batch], ends[of_batch], rows[of_batch], columns[of_batch])
@@ -221,7 +227,7 @@ class TokenEpoch:
     # ---- position -------------------------------------------------------------------------------------------------
 
     def state(self, step: int) -> TokenState:
-        """Where all ranks are once `step` steps are done."""
+        """Return the state of all ranks after `step` steps."""
         plan = self._pools.plan
         group = self._groups.at(step + self._done) if step >= 0 else None
         if group is None and step != self.steps:
@@ -230,7 +236,7 @@ class TokenEpoch:
         layers: list[TokenLayer] = []
         needed_from = origin
         for reach in reversed(self._reaches):
-            # Also where only a layer that is kept can not be computed without it.
+            # A layer is kept also if another kept layer cannot be computed without it.
             if reach.end_place > needed_from:
                 layers.insert(0, reach.layer)
                 needed_from = reach.layer.origin
@@ -257,14 +263,14 @@ class TokenEpoch:
         )
 
     def handed_out(self, group: TokenGroup, batches: int, before: HandedOut) -> HandedOut:
-        """What was handed out before, and by the first batches of a group on all ranks."""
+        """Return what was handed out before, and by the first batches of a group on all ranks."""
         places: list[npt.NDArray[np.int64]] = []
         tokens: list[npt.NDArray[np.int64]] = []
         for rank in range(self._pools.plan.spec.world_size):
             share = self._pools.share(rank, group.first_pool, group.end_pool)
             for batch in self._batches(share, group)[:batches]:
                 places.append(share.places[batch.records])
-                # Of what does not come in pieces, nothing is left, also where its end was cut off.
+                # Nothing is left of a record that is not split, even if its end was cut off.
                 whole = self._pools.lengths[share.ids[batch.records]]
                 tokens.append(batch.ends if self._cut.splits else whole.astype(np.int64))
         return before.and_also(np.concatenate(places), np.concatenate(tokens))
@@ -273,7 +279,10 @@ class TokenEpoch:
 def _begins(
     records: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], begun: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Where pieces begin in their records, when a record's pieces go from its front to its end in this order."""
+    """Return the begin of each piece in its record.
+
+    A record's pieces go from its front to its end in this order.
+    """
     by_record = np.argsort(records, kind="stable")
     ordered = records[by_record]
     before = np.cumsum(lengths[by_record]) - lengths[by_record]

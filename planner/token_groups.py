@@ -1,9 +1,11 @@
-"""Which pools are cut together, and into how many batches: the same on all ranks.
+"""Groups: the pools that are cut together, and the number of their batches.
 
-Covers: groups in their order, found as far as they are asked for. Does not cover: the batches themselves (token_epoch.py).
+They are the same on all ranks. A group is usually one pool. All ranks get as many batches as the
+rank that needs most. If a rank has too few records left for that, as in pools of which much was
+handed out before the world size changed, the next pools join the group.
 
-A group is a pool, as a rule. All ranks get as many batches as the one that needs most. Where a rank has too few records
-left for that, as happens in pools of which much was handed out before the world changed, the next pools join.
+Covers: groups in order, computed as far as they are asked for. Does not cover: the batches
+themselves (token_epoch.py).
 """
 
 from dataclasses import dataclass
@@ -18,10 +20,11 @@ from emlio.planner.pools import Pools
 __all__ = ["TokenGroup", "TokenGroups"]
 
 _LOOKED_AT: Final = 2**20
-"""Records looked at in one go: some 30 MB of arrays, and about 0.2 s."""
+"""Records examined at once: some 30 MB of arrays, and about 0.2 s."""
 
 _MOST_JOINED: Final = 4
-"""A rank keeps a group's records until their batches are made: no pool joins where there are as many pools' worth."""
+"""A rank keeps a group's records until their batches are made: no pool joins a group that has as
+many pools' worth of records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +33,11 @@ class TokenGroup:
 
     Attributes:
         first_pool: its first pool, counted from the epoch's origin.
-        end_pool: one after its last.
+        end_pool: one after its last pool.
         first_batch: its first batch among those of all groups.
-        end_batch: one after its last.
-        first_place: the epoch's place at which it begins; the same wherever the origin is.
-        end_place: one after its last.
+        end_batch: one after its last batch.
+        first_place: the epoch's place at which it begins; the same whatever the origin is.
+        end_place: one after its last place.
     """
 
     first_pool: int
@@ -46,13 +49,13 @@ class TokenGroup:
 
     @property
     def batches(self) -> int:
-        """How many batches every rank gets of it."""
+        """The number of batches that every rank gets of the group."""
         return self.end_batch - self.first_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Run:
-    """Groups that follow each other: item g of each array belongs to one, the last item to what comes after them."""
+    """Consecutive groups: item g of each array is the begin of group g, the last item their end."""
 
     pools: npt.NDArray[np.int64]
     batches: npt.NDArray[np.int64]
@@ -62,7 +65,7 @@ class _Run:
 class TokenGroups:
     """The groups of one epoch from its origin on.
 
-    What was found is kept, 16 bytes a group. Threads may share it: at worst two find the same.
+    Results are kept, 16 bytes per group. Threads may share it: at worst two compute the same.
     """
 
     __slots__ = ("_cut", "_pools", "_runs")
@@ -74,16 +77,16 @@ class TokenGroups:
 
     @property
     def batches(self) -> int:
-        """Of all groups. Looks at every record that was not looked at yet."""
+        """The number of batches of all groups. Examines every record that was not examined yet."""
         return int(self._all()[-1].batches[-1]) if len(self._pools) else 0
 
     @property
     def repeated(self) -> int:
-        """Records or pieces that are handed out for the second time, over all groups and ranks."""
+        """The records or pieces handed out for the second time, over all groups and ranks."""
         return sum(run.repeated for run in self._all())
 
     def at(self, batch: int) -> TokenGroup | None:
-        """The group that has this batch; None where the epoch has no such batch."""
+        """Return the group that has this batch; None if the epoch has no such batch."""
         runs = self._runs
         while not runs or int(runs[-1].batches[-1]) <= batch:
             if self._is_whole(runs):
@@ -118,10 +121,13 @@ class TokenGroups:
         return runs
 
     def _further(self, runs: tuple[_Run, ...]) -> tuple[_Run, ...]:
-        """One run more. A tuple is never changed, so another thread sees either the old or the new one, both right."""
+        """Compute and add one more run.
+
+        A tuple is never changed, so another thread sees either the old or the new one, both valid.
+        """
         spec = self._pools.plan.spec
         first, before = (int(runs[-1].pools[-1]), int(runs[-1].batches[-1])) if runs else (0, 0)
-        # Few pools at the beginning, so that the first batch does not wait for what comes much later.
+        # Few pools at the beginning, so that the first batch does not wait for much later ones.
         at_once = min(max(_LOOKED_AT // (spec.batch_size * spec.world_size), 1), 2 ** len(runs))
         end = min(first + at_once, len(self._pools))
         needed, most, _ = self._look(first, end, together=False)
@@ -139,7 +145,11 @@ class TokenGroups:
         return self._runs
 
     def _join(self, first: int) -> tuple[int, int, int]:
-        """The end of the group that begins with a pool that does not suffice, its batches, and what is repeated."""
+        """Return the group that begins with a pool that does not suffice.
+
+        Returns:
+            The group's end, its number of batches, and the number of repeated records or pieces.
+        """
         end = first + 1
         while True:
             needed, most, records = self._look(first, end, together=True)
@@ -152,7 +162,10 @@ class TokenGroups:
     def _look(
         self, first: int, end: int, *, together: bool
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(pools or 1, ranks): the fewest and the most batches of each share, and its records."""
+        """Return the fewest and the most batches of each share, and the number of its records.
+
+        The arrays have the shape (pools or 1, ranks).
+        """
         spec = self._pools.plan.spec
         ranks_at_once = max(_LOOKED_AT // ((end - first) * spec.batch_size), 1)
         needed: list[npt.NDArray[np.int64]] = []

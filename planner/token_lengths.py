@@ -1,7 +1,7 @@
-"""How many tokens each record has, and what padding costs.
+"""The number of tokens of each record, and the cost of padding.
 
-Covers: lengths from the sizes in shards' indexes, checked; the share of padding in given batches. Does not cover: fetching
-sizes, decoding tokens (emlio.receiver.token_batches).
+Covers: lengths from the sizes in shards' indexes, checked; the fraction of padding in given
+batches. Does not cover: fetching sizes, decoding tokens (emlio.receiver.tokens.batches).
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ __all__ = ["name_record", "padding_waste", "token_lengths"]
 
 
 def name_record(catalog: Catalog, record: int) -> str:
-    """A record as messages name it."""
+    """Return the name of a record in messages."""
     shards, numbers = catalog.locate(np.array([record], dtype=np.int64))
     return f"record {int(numbers[0])} of shard {catalog.shards[int(shards[0])].name}"
 
 
 def token_lengths(catalog: Catalog, frame_sizes: npt.NDArray[np.int64], token_bytes: int) -> npt.NDArray[np.int32]:
-    """The tokens of every record.
+    """Return the number of tokens of every record.
 
     Args:
         catalog: the dataset.
@@ -47,11 +47,11 @@ def token_lengths(catalog: Catalog, frame_sizes: npt.NDArray[np.int64], token_by
 
 
 def padding_waste(lengths: npt.NDArray[np.int32], batches: Iterable[npt.NDArray[np.int64]]) -> float:
-    """The share of all places in padded batches that hold no token: 0 is best.
+    """Return the fraction of places in padded batches that hold no token: 0 is best.
 
     Args:
         lengths: tokens by record id.
-        batches: each the ids of its records; a batch is as wide as its longest.
+        batches: the ids of each batch's records; a batch is as wide as its longest record.
     """
     tokens = places = 0
     for batch in batches:

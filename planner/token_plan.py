@@ -1,10 +1,11 @@
-"""All epochs of one dataset in batches of tokens, and going on in the middle of one.
+"""All epochs of one dataset in batches of tokens, and continuing in the middle of one.
 
-Covers: what must hold of plan and lengths, an epoch from its beginning or from a state. Does not cover: the batches
-(token_epoch.py).
+A state written with the same layout continues with the next batch. With another layout, the state's
+layers tell which records of the interrupted groups were handed out; those are left out of the pools
+that now hold them.
 
-A state written with the same layout is gone on with at the batch that comes next. With another one, its layers say which
-records of the interrupted groups were handed out; those are left out of the pools that now hold them.
+Covers: requirements of plan and lengths, an epoch from its beginning or from a state. Does not
+cover: the batches (token_epoch.py).
 """
 
 import dataclasses
@@ -31,9 +32,9 @@ class TokenPlan:
     """Token batches made from the pools of a plan. Immutable, so threads may share it.
 
     Attributes:
-        plan: deals each rank `batch_size` records a pool; without drop_last and pad.
+        plan: gives each rank `batch_size` records per pool; without drop_last and pad.
         cut: the rule by which a rank makes batches of them; the same on all ranks.
-        tokens: in the whole dataset.
+        tokens: the tokens of the whole dataset.
     """
 
     __slots__ = ("_lengths", "cut", "plan", "tokens")
@@ -44,7 +45,7 @@ class TokenPlan:
         Args:
             plan: the plan.
             cut: the rule.
-            lengths: tokens of every record, by record id.
+            lengths: the tokens of every record, by record id.
         """
         if plan.spec.drop_last or plan.spec.pad:
             raise ConfigError(
@@ -69,14 +70,15 @@ class TokenPlan:
         self._lengths = lengths
 
     def epoch(self, epoch: int) -> TokenEpoch:
-        """An epoch from its beginning."""
+        """Return an epoch from its beginning."""
         return self._from(self.plan.epoch(epoch), self.cut, HandedOut())
 
     def resume(self, state: TokenState) -> TokenEpoch:
-        """The rest of the epoch that the state is in.
+        """Return the rest of the epoch that the state is in.
 
         Raises:
-            PlanError: the state is of another dataset, seed, shuffle or width of tokens, or cannot be.
+            PlanError: the state is of another dataset, seed, shuffle or width of tokens, or is
+                impossible.
         """
         state.check(self.plan, self.tokens)
         layers = state.layers
@@ -120,7 +122,7 @@ class TokenPlan:
 
 
 def _interrupted(epoch: TokenEpoch, layer: TokenLayer) -> TokenGroup:
-    """The first group, in whose middle the layer ends."""
+    """Return the first group, in the middle of which the layer ends."""
     group = epoch.first_group
     if group is None or layer.batches >= group.batches:
         raise PlanError(

@@ -1,10 +1,11 @@
-"""Where a job with token batches is in its data: what a checkpoint keeps.
+"""The position of a job with token batches in its data, as a checkpoint keeps it.
 
-Covers: the state as a value, its JSON form, and whether it belongs to a plan. Does not cover: what follows from it
+Batches of similar length are not a prefix of the order, so one number does not describe what was
+handed out. A layer does: with the layout that it names, and nothing else, the batches of one group
+can be computed again.
+
+Covers: the state, its JSON form, whether it belongs to a plan. Does not cover: what follows from it
 (token_plan.py).
-
-Batches of similar length are no prefix of the order, so one number does not say what was handed out. A layer does: with
-the layout it names, and nothing else, the batches of one group can be computed again.
 """
 
 import re
@@ -22,11 +23,12 @@ from emlio.planner.state import state_value
 __all__ = ["TOKEN_VERSION", "TokenLayer", "TokenState"]
 
 TOKEN_VERSION: Final = 1
-"""Raised whenever the same plan and lengths give other batches; states of different versions do not mix."""
+"""Raised whenever the same plan and lengths give other batches. States of different versions are
+incompatible."""
 
 _VERSION: Final = f"{PLAN_VERSION}/tokens/{TOKEN_VERSION}"
 _MOST_LAYERS: Final = 1000
-"""A state with more was not written by a training job."""
+"""A state with more layers was not written by a training job."""
 
 _PADDED = re.compile(r"padded:([0-9]{1,10})(:truncate)?")
 _PACKED = re.compile(r"packed:([0-9]{1,10})x([0-9]{1,10})")
@@ -38,10 +40,10 @@ class TokenLayer:
 
     Attributes:
         origin: the epoch's place at which the group begins.
-        world_size: how many ranks there were.
+        world_size: the number of ranks.
         pool_records: records of one rank in a pool.
         cut: the rule by which batches were made.
-        batches: how many of the group's batches every rank had.
+        batches: the number of the group's batches that every rank had.
     """
 
     origin: int
@@ -64,16 +66,17 @@ class TokenLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenState:
-    """Places before `consumed` were handed out, and of those after it what the layers say; nothing else was.
+    """A position: all places before `consumed`, and of those after it what the layers describe.
 
     Attributes:
-        fingerprint: the dataset's.
-        seed: the plan's.
-        shuffle: the plan's.
-        tokens: of the whole dataset: tokens of another width have other batches.
-        epoch: the epoch under way.
-        consumed: places before the group under way.
-        layers: the oldest first. The last one is the group under way if it begins at `consumed`.
+        fingerprint: the fingerprint of the dataset.
+        seed: the seed of the plan.
+        shuffle: the shuffle mode of the plan.
+        tokens: the tokens of the whole dataset: tokens of another width give other batches.
+        epoch: the current epoch.
+        consumed: the number of places before the current group.
+        layers: the layers, the oldest first. The last one is the current group if it begins at
+            `consumed`.
     """
 
     fingerprint: str
@@ -98,7 +101,7 @@ class TokenState:
             raise ConfigError(f"a state's layers must begin one after another and before consumed, got {origins}")
 
     def to_json(self) -> dict[str, object]:
-        """A dictionary for json.dumps: under 1 KB with up to ten layers."""
+        """Return a dictionary for json.dumps: less than 1 KB with up to ten layers."""
         return {
             "version": _VERSION,
             "fingerprint": self.fingerprint,
@@ -115,10 +118,10 @@ class TokenState:
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:
-        """The state that `to_json` wrote; keys it does not know are left alone.
+        """Return the state that `to_json` wrote; unknown keys are ignored.
 
         Raises:
-            PlanError: it was written under another version, or without token batches.
+            PlanError: it was written by another version, or without token batches.
             ConfigError: a key is missing or of the wrong type.
         """
         version = state_value(document, "version")
@@ -135,10 +138,13 @@ class TokenState:
         )
 
     def check(self, plan: Plan, tokens: int) -> None:
-        """Whether a job with this plan and so many tokens in its dataset may go on from here, whatever its layout.
+        """Check that a job with this plan and number of tokens may continue from here.
+
+        The layout may differ.
 
         Raises:
-            PlanError: the state is of another dataset, seed, shuffle or width of tokens; names both values.
+            PlanError: the state is of another dataset, seed, shuffle or width of tokens; the error
+                names both values.
         """
         pairs = (
             ("dataset fingerprint", self.fingerprint, plan.catalog.fingerprint),

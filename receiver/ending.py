@@ -1,22 +1,24 @@
-"""How a loader ends that was not closed: it is dropped, or the interpreter ends.
+"""The end of a loader that was not closed: it is dropped, or the interpreter exits.
 
-Covers: in which thread its parts are closed. Does not cover: closing them (emlio.receiver.loader_parts).
+Covers: the thread in which its parts are closed. Does not cover: closing them
+(emlio.receiver.parts).
 """
 
 import os
 from collections.abc import Callable
 from threading import Thread
 
-from emlio.receiver.loader_parts import LoaderParts
-from emlio.receiver.unended import AT_EXIT_S, PATIENCE_S
+from emlio.receiver.parts import LoaderParts
+from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 
 __all__ = ["let_go"]
 
 
 def let_go(owner: Callable[[], object], parts: LoaderParts) -> None:
-    """What a finalizer calls; `owner` is a weak reference to the loader."""
-    if owner() is not None:  # the interpreter ends
+    """Close the parts of a loader, as its finalizer; `owner` is a weak reference to the loader."""
+    if owner() is not None:  # the interpreter exits
         parts.close(AT_EXIT_S)
     elif os.getpid() == parts.pid:
-        # The garbage collector may have found it in any thread, also in one that would now wait for itself or holds a lock.
+        # The garbage collector may run in any thread, even one that holds a lock or that would wait
+        # here for itself.
         Thread(target=parts.close, args=(PATIENCE_S,), name="emlio-close").start()

@@ -1,7 +1,7 @@
-"""`EmlioLoader`: what a training script touches.
+"""`EmlioLoader`, the class that a training script uses.
 
-Covers: arguments, the position and its state, iteration, statistics, the end. Does not cover: receiving (emlio.receiver.engine),
-making batches (emlio.receiver.assemble).
+Covers: arguments, the position and its state, iteration, statistics, closing. Does not cover: receiving records
+(emlio.receiver.engine.engine), making batches (emlio.receiver.batches.assemble).
 """
 
 import os
@@ -15,49 +15,52 @@ from types import TracebackType
 from typing import Any, Self
 
 from emlio.arguments import flag, parsed, whole
-from emlio.energy.epoch_energy import EpochEnergy
+from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.order import Shuffle
 from emlio.progress import Progress
-from emlio.receiver.address import Address
-from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.trust import find_trust
+from emlio.receiver.batch_factory import BatchOptions
+from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.ending import let_go
-from emlio.receiver.interrupts import raises_interrupts
-from emlio.receiver.iteration import Handed, Iteration
-from emlio.receiver.loader_energy import begin_energy
-from emlio.receiver.loader_parts import LoaderParts
+from emlio.receiver.energy.observer import begin_energy
+from emlio.receiver.iteration.epoch_pass import Handed, Iteration
+from emlio.receiver.iteration.position import moved
+from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.other_ranks import OtherRanks
-from emlio.receiver.position import moved
-from emlio.receiver.prefetch import MadeBatch
-from emlio.receiver.record_sizes import locate_record
+from emlio.receiver.parts import LoaderParts
+from emlio.receiver.placement.auto_window import parse_prefetch
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.sizes import locate_record
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.world import find_world
 from emlio.receiver.stats import LoaderStats
 from emlio.receiver.summary import summarise, tell_repeated
-from emlio.receiver.tally import Tally
-from emlio.receiver.token_feed import plan_batch_size
-from emlio.receiver.trust import find_trust
-from emlio.receiver.unended import AT_EXIT_S, PATIENCE_S
-from emlio.receiver.workshop import BatchOptions
-from emlio.receiver.world import find_world
+from emlio.receiver.threads.interrupts import raises_interrupts
+from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
+from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
-from emlio.units import parse_duration_ns, parse_size
+from emlio.units import parse_duration_ns
 from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
 
 
 class EmlioLoader:
-    """Batches of a dataset that lies somewhere else, pushed here by the daemons that hold it.
+    """Iterable over the batches of a remote dataset, pushed by the daemons that hold it.
 
-    Iterate it once per epoch. Every record comes exactly once per epoch, over all ranks, in the order the seed gives; every
-    rank gets the same number of batches, which `len` knows before the first.
+    Iterate over the loader once per epoch. Over all ranks, every record is handed out exactly once per epoch, in the order
+    given by the seed. Only the last step may differ, if the records do not divide evenly: see `drop_last` and `pad`. Every
+    rank gets the same number of batches; `len(loader)` is known before the first batch.
 
         loader = EmlioLoader("emlio://store1:5555,store2:5555/imagenet", batch_size=256, seed=42)
         for epoch in range(90):
             for batch in loader:
                 ...
 
-    It uses threads and nothing else: no processes, no shared memory, no files. It belongs to the process that made it.
+    The loader uses threads. It starts no processes, uses no shared memory, and writes one small file that remembers the
+    network paths to the daemons. A forked child process must not use it.
     """
 
     @raises_interrupts
@@ -87,7 +90,7 @@ class EmlioLoader:
         to: str | None = None,
         device: str | None = None,
         in_order: bool = True,
-        prefetch: "str | int" = "128MiB",
+        prefetch: "str | int" = "auto",
         epochs: int | None = None,
         timeout: "str | float" = "60s",
         heartbeat: "str | float" = "3s",
@@ -100,50 +103,48 @@ class EmlioLoader:
         energy: bool | str | Path | None = None,
         progress: bool = False,
     ) -> None:
-        """Connect to the daemons and agree on the plan; data flows from the first `iter` on.
+        """Connect to the daemons and agree on the plan. On return, the first batches are on their way.
 
         Args:
-            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET; all daemons that hold the dataset or parts of it. Or a
-                directory of this host that holds all of it: then there is no daemon and no socket.
-            batch_size: samples per step of this rank; with packed tokens rows, with `max_tokens` nothing.
+            address: emlio://HOST:PORT[,HOST:PORT...]/DATASET, all daemons that hold the dataset or parts of it. PORT is the
+                control port; records come from a data port, usually the next one. Or a local directory with the whole dataset.
+            batch_size: samples per step of this rank; with packed tokens, rows. Not to be given with `max_tokens`.
             shuffle: True or "global" (every record anywhere), "block" (for rotating disks), "shard" (whole shards), False.
-            seed: draws the order; all ranks must give the same.
-            drop_last: leave out a last step that is not full on all ranks. Otherwise it is shared out evenly.
-            pad: fill it by beginning the order again.
-            rank: of this process; found by itself (torch.distributed, then the launcher's variables).
-            world_size: processes that share the epoch; likewise.
-            local: a directory of this host; shards that lie in it are read from there, the others come from the daemons.
-            fields: the features wanted of `tf.train.Example` records; None for all.
+            seed: determines the order. All ranks must give the same seed.
+            drop_last: leave out a last step that is not full on all ranks. Otherwise its samples are divided evenly.
+            pad: fill the last step with records from the beginning of the order.
+            rank: the number of this process. By default from torch.distributed, else from the launcher's variables.
+            world_size: the number of processes that share the epoch. Found like `rank` by default.
+            local: a directory on this host. Shards in it are read from there, the others come from the daemons.
+            fields: the features to decode from `tf.train.Example` records; None for all.
             raw: hand out {"record": [views of the records' bytes]} instead of features.
             ids: add the records' global ids as "__id__".
-            seeds: add a random number for each record as "__seed__": the same for a record in an epoch, whatever the number of
-                ranks and the resumes. What a transform draws from it is reproducible.
-            transform: applied to each sample, a dict of its features; by several threads at once.
-            collate_fn: makes the batch of the samples.
-            threads: for the transform or the pipeline; by default this process's share of the processors.
-            pipeline: a DALI pipeline: "image-train", "image-eval", or a function that takes its sources from
-                `emlio.dali.inputs`.
-            pipeline_args: for that function, and for DALI's `Pipeline`: size=, mean=, num_threads=, prefetch_queue_depth= ...
+            seeds: add a random number for each record as "__seed__". For one record in one epoch it is always the same,
+                whatever the number of ranks and resumes, so a transform that draws from it is reproducible.
+            transform: function applied to each sample (a dict of its features), by several threads at the same time.
+            collate_fn: function that makes a batch from a list of samples.
+            threads: for the transform or the pipeline. By default, this process's share of the processors.
+            pipeline: for DALI: "image-train", "image-eval", or a function that takes its sources from `emlio.dali.inputs`.
+            pipeline_args: for that function and DALI's `Pipeline`: size=, mean=, num_threads=, prefetch_queue_depth= ...
             output_map: names of the pipeline's outputs.
-            tokens: records are arrays of tokens; says how they become batches.
-            to: "torch" or "numpy"; torch where it is installed.
-            device: "cpu", or "cuda" or "cuda:1": there the pipeline runs, or thither batches are copied beside other work.
-            in_order: False hands out whichever batch is whole, which hides a slow daemon but gives up the order.
-            prefetch: what may be taken off the wire before it is asked for; bounds this process's memory.
-            epochs: how many there are in all, from epoch 0 on; nothing is sent that lies behind the last. None: as if for ever.
-            timeout: how long a daemon may say nothing, or a batch stay incomplete, before that is an error.
-            heartbeat: how long a daemon may say nothing before it is called again and others send its part; at most `timeout`.
-            on_error: what becomes of a record that fails its check: "raise", "skip" (the batch is shorter) or "replace" (by
-                another of the same batch).
-            verify: "all" checks every record's CRC32C, "none" leaves that out.
-            keys: the folder that `emlio keygen` made; by default where it puts keys.
-            daemon_key: the key the daemons must have; by default EMLIO_DAEMON_KEY, or what `emlio trust` wrote for each. A key
-                may stand in the address, too: emlio://KEY@HOST:PORT/DATASET. A daemon without one is asked for none.
-            encryption: "auto", "aead", "curve" or "off"; see docs/security.md.
-            pace: "race" keeps `prefetch` full; "energy" keeps what a steady consumer needs, and both sides work in rarer bursts.
-            energy: True notes what each epoch uses, in a new folder here, and reports it at the end; a path: in that folder. By
-                default as EMLIO_ENERGY says, a folder, else nothing. See docs/energy.md.
-            progress: show a bar per epoch on a terminal.
+            tokens: set this if records are arrays of tokens; it says how they become batches.
+            to: "torch" or "numpy". By default "torch" if it is installed.
+            device: "cpu", "cuda" or "cuda:1": the pipeline runs there, or batches are copied there in the background.
+            in_order: False hands out whichever batch is complete. This hides a slow daemon but gives up the order.
+            prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
+            epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
+            timeout: the time after which a silent daemon or an incomplete batch is an error.
+            heartbeat: the time after which a silent daemon is reconnected and others send its part; at most `timeout`.
+            on_error: for a record that fails its check: "raise", "skip" (shorter batch) or "replace" (by another of the batch).
+            verify: "all" checks the CRC32C of every record, "none" does not.
+            keys: the folder made by `emlio keygen`. By default, the folder where it puts keys.
+            daemon_key: the key of all daemons. By default EMLIO_DAEMON_KEY, or what `emlio trust` recorded for each daemon. A
+                key in the address goes first: emlio://KEY@HOST:PORT/DATASET. A daemon without a known key needs none.
+            encryption: "auto", "aead" or "off"; see docs/security.md.
+            pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
+            energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
+                path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/energy.md.
+            progress: show a progress bar for each epoch on a terminal.
         """
         self._pid = os.getpid()
         self._closed = False
@@ -161,7 +162,7 @@ class EmlioLoader:
             output_map=output_map,
             tokens=tokens,
             to=to,
-            device=None if device is None else str(device),  # a torch.device says itself in words
+            device=None if device is None else str(device),  # also a torch.device
         )
         trust, found = find_trust(
             Address.parse(address, local),
@@ -184,7 +185,8 @@ class EmlioLoader:
             world_size=world.world_size,
             job=world.job,
             in_order=in_order,
-            prefetch_bytes=parsed("prefetch", parse_size, prefetch),
+            prefetch_bytes=parsed("prefetch", parse_prefetch, prefetch),
+            prefetch_follows=prefetch == "auto",
             timeout_ns=timeout_ns,
             heartbeat_ns=min(parsed("heartbeat", parse_duration_ns, heartbeat), timeout_ns),
             on_error=on_error,
@@ -194,7 +196,7 @@ class EmlioLoader:
         )
         self._show_progress = flag("progress", progress)
         self._tally = Tally(skips=on_error == "skip")
-        self._handed: Handed | None = None  # of the iteration under way
+        self._handed: Handed | None = None  # the iteration in progress
         self._flows_at: tuple[int, int] | None = None
         policy = BadRecordPolicy(on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
@@ -203,12 +205,12 @@ class EmlioLoader:
             self._config = self._others.count()
             parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
             self._parts, self._engine, self._prefetch = parts, parts.engine, parts.prefetch
-            self._workshop = parts.workshop
-            # Threads must not outlive the loader, nor hold up the interpreter's end.
+            self._factory = parts.factory
+            # The threads must not outlive the loader, nor delay the interpreter's exit.
             self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), parts)
             self._plan = self._engine.start()
             self._prefetch.start()
-            self._position = self._workshop.position(self._plan, self._engine.sizes)
+            self._position = self._factory.position(self._plan, self._engine.sizes)
             policy.locate_by(partial(locate_record, self._plan.catalog, self._engine.sizes))
             if self._energy is not None:
                 self._energy.start(self._config, self._engine, self.fingerprint)
@@ -223,46 +225,46 @@ class EmlioLoader:
     # ---- position -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Batches of this rank in a whole epoch. After a resume fewer come at first: `remaining`."""
+        """The number of batches of this rank in a whole epoch. After a resume, see `remaining`."""
         return self._position.whole_steps
 
     @property
     def remaining(self) -> int:
-        """Batches still to come in the epoch under way, or in the next one."""
+        """The number of batches left in the current epoch; between epochs, in the next one."""
         return self._position.steps - self._position.steps_done
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or the next one."""
+        """The number of the current epoch; between epochs, of the next one."""
         return self._position.epoch
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this process is."""
+        """The number of this rank."""
         return self._config.rank
 
     @property
     def world_size(self) -> int:
-        """How many processes share each epoch."""
+        """The number of processes that share each epoch."""
         return self._config.world_size
 
     @property
     def batch_size(self) -> int | None:
-        """Samples per step of this rank, as it was given."""
+        """The batch size that was given."""
         return self._config.rows
 
     @property
     def records(self) -> int:
-        """How many the dataset has."""
+        """The number of records in the dataset."""
         return self._plan.catalog.records
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's."""
+        """The fingerprint of the dataset."""
         return self._plan.catalog.fingerprint
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is of this epoch. Naming the one that comes anyway changes nothing, so a resume goes on."""
+        """Begin this epoch at the next `iter`. If it is the one that comes anyway, a resumed epoch continues."""
         epoch = whole("an epoch", epoch, least=0)
         self._config.check_epoch(epoch)
         self._check_usable()
@@ -272,7 +274,7 @@ class EmlioLoader:
             self._position = moved(self._position, epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job is: samples already handed to the user, over all ranks. The same on all ranks at the same step."""
+        """Return the position: the samples handed out so far, over all ranks. All ranks return the same at the same step."""
         self._check_usable()
         if not self._config.in_order and self._handed is not None and not self._handed.is_prefix:
             raise ConfigError(
@@ -281,28 +283,28 @@ class EmlioLoader:
         return self._position.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there, with this loader's own world and batch size; takes effect at the next `iter`."""
+        """Resume from this state, with this loader's own world and batch size. Takes effect at the next `iter`."""
         self._check_usable()
         position = copy(self._position)
         position.load(state)
         self._position, self._handed = position, None
 
     def use_daemons(self, address: str) -> None:
-        """Go on with these daemons, in the midst of an epoch or between two; the order of records stays what it is.
+        """Use these daemons from now on, also in the middle of an epoch. The order of records does not change.
 
-        A daemon that is new is called, and shards are dealt to it once it has agreed to the plan. One that is not named any more
-        is released as soon as nothing is left that only it holds. The address must be of the same dataset.
+        A new daemon is connected, and gets shards once it has agreed to the plan. A daemon that is no longer named is released
+        as soon as no shard is left that only it holds. The address must be of the same dataset.
         """
         self._check_usable()
         meant = self._config.trust.with_keys(Address.parse(address))
         for peer in meant.peers:
-            self._config.trust.credentials(peer)  # a key that is needed and not there is an error here
+            self._config.trust.credentials(peer)  # a key that is needed but missing is an error here
         self._engine.use(self._config.address.with_daemons_of(meant))
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of the next epoch, or the rest of one after a resume. An iteration under way ends."""
+        """Iterate over the batches of the next epoch, or the rest of a resumed one. An iteration in progress ends."""
         self._check_usable()
         self._others.check(self._plan, self._position.flow)
         if self._handed is not None:
@@ -313,23 +315,22 @@ class EmlioLoader:
         iteration = Iteration(self._next, self._position, self._tally, bar, notes)
         if self._flows_at != self._position.flow:
             self._flows_at = None
-            self._workshop.drop()
+            self._factory.drop()
             self._engine.go_to(*self._position.flow, self._prefetch.restart())
-        # Until its end is reached it is unknown where the flow stands; then it stands at the next epoch.
+        # Where the flow stands is unknown until the iteration ends; then it stands at the next epoch.
         self._flows_at, self._handed = None, iteration.handed
         return iteration
 
     def _leave_iteration(self) -> None:
-        """The user began anew: what is left of the epoch is not wanted, unless nothing of it was taken yet."""
+        """Give up the rest of the epoch, unless no batch of it was taken yet: the user began anew."""
         self._end_energy()
         position, flows_at = self._position, self._flows_at
         if position.steps_done:
             position = moved(position, self.epoch + 1)
-            if (
-                self._position.at_end
-            ):  # who counts batches never asks for the one after the last; what comes next is on its way
+            # A loop that counts batches never asks for the one after the last: the next epoch is on its way then.
+            if self._position.at_end:
                 flows_at = position.flow
-        # Signals are handled where a call ends, not between these.
+        # Python handles signals where a call ends, so not between these assignments.
         self._position, self._flows_at, self._handed = position, flows_at, None
 
     def _next(self, handed: Handed) -> MadeBatch:
@@ -341,22 +342,22 @@ class EmlioLoader:
             self._end_energy()
             following = moved(position, self.epoch + 1)
             flow = following.flow
-            # Signals are handled where a call ends, not between these.
+            # Python handles signals where a call ends, so not between these assignments.
             self._position, self._flows_at, self._handed = following, flow, None
             handed.ended = True
             raise StopIteration
-        return self._workshop.next(self._parts.batches, handed, position)
+        return self._factory.next(self._parts.batches, handed, position)
 
     # ---- the rest -------------------------------------------------------------------------------------------------
 
     def stats(self) -> LoaderStats:
-        """Totals since the loader was made; `str` of it is one line, its `verdict` says what bounds the run."""
+        """Return totals since the loader was made. `str` of them is one line; `verdict` says what bounds the run."""
         return summarise(
-            self._engine, self._prefetch, self._workshop, self._tally, self._position.repeated, self._config
+            self._engine, self._prefetch, self._factory, self._tally, self._position.repeated, self._config
         )
 
     def energy(self) -> tuple[EpochEnergy, ...]:
-        """What the epochs used that have ended, as far as this rank knows; see docs/energy.md. Waits for daemons' answers."""
+        """Return the energy of ended epochs, as far as this rank knows; see docs/energy.md. Waits for daemons' answers."""
         return self._energy.figures() if self._energy is not None else ()
 
     def _end_energy(self) -> None:
@@ -373,9 +374,9 @@ class EmlioLoader:
             raise ClosedError("the loader is closed")
 
     def close(self) -> None:
-        """End the threads and connections. A transform that does not return is left behind, with a warning.
+        """Stop the threads and close the connections. A transform that does not return is left running, with a warning.
 
-        Closing again does nothing, or goes on where it was interrupted.
+        A second call does nothing, or continues one that was interrupted.
         """
         self._close(PATIENCE_S)
 
@@ -394,6 +395,6 @@ class EmlioLoader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Who pressed Ctrl-C wants the process to end.
+        # After Ctrl-C the user wants the process to end soon.
         interrupted = kind is not None and not issubclass(kind, Exception)
         self._close(AT_EXIT_S if interrupted else PATIENCE_S)

@@ -1,12 +1,13 @@
-"""Whether this loader goes with those of the other ranks, as far as the ranks can tell among themselves.
+"""Comparison of this loader's options with those of the other ranks, made by the ranks themselves.
 
-Daemons compare ranks too, but not those that read local directories or share no daemon. Where torch.distributed is initialised
-and has this loader's rank and world size, ranks leave word of their loaders in the store of the process group. No rank waits for
-another: the first one leaves its options, later ones find and compare them. A collective would have to be entered by all ranks,
-in one order with the training's own, and a loader cannot know that of its user.
+Daemons compare ranks too, but not ranks that read local directories or share no daemon. Where
+torch.distributed is initialised with this loader's rank and world size, the ranks record their
+loaders in the store of the process group. No rank waits for another: the first one leaves its
+options, later ones find and compare them. A collective would not do: all ranks must enter it, in
+the same order as the training's own collectives, and a loader cannot know that order.
 
-Covers: what is left in the store and what is made of it, once per loader. Does not cover: the comparison (emlio.session.terms),
-the store (emlio.receiver.torch_adapter).
+Covers: the entries in the store and what follows from them, once per loader. Does not cover: the
+comparison (emlio.session.terms), the store (emlio.receiver.torch_adapter).
 """
 
 import logging
@@ -21,11 +22,11 @@ import msgspec
 
 from emlio.errors import ConfigError
 from emlio.planner.plan import Plan
-from emlio.receiver.agreement import offer_of
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.assignment.agreement import offer_of
 from emlio.receiver.own_loaders import OWN_LOADERS, Kind, OwnLoaders
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.world import check_world
 from emlio.receiver.torch_adapter import distributed_world, group_store
-from emlio.receiver.world import check_world
 from emlio.session.terms import MadeLoader, Terms, clash, describe_difference, terms_of
 from emlio.tokens import TokenBatches
 
@@ -35,10 +36,10 @@ _LOG = logging.getLogger("emlio.receiver")
 
 
 class Store(Protocol):
-    """Values by name that all ranks see. No call waits for another rank."""
+    """Named values that all ranks see. No call waits for another rank."""
 
     def claim(self, key: str, value: bytes) -> bytes:
-        """Set the value if there is none; the value that is there then."""
+        """Set the value if there is none; return the value that is then there."""
         ...
 
     def put(self, key: str, value: bytes) -> None:
@@ -46,12 +47,12 @@ class Store(Protocol):
         ...
 
     def look(self, key: str) -> bytes | None:
-        """The value, or None where there is none."""
+        """Return the value, or None if there is none."""
         ...
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank leaves of its loaders: of each its ordinal, terms, and whether it is in use."""
+    """A rank's entry in the store: ordinal, terms and whether it is in use, for each loader."""
 
     rank: int
     who: str
@@ -75,10 +76,11 @@ _DECODER = msgspec.json.Decoder(_Said)
 
 
 class OtherRanks:
-    """See the module. Belongs to one loader, and is used in its user's thread.
+    """One loader's comparison with the other ranks. Used in the user's thread.
 
     Attributes:
-        config: the loader's; once it is counted with its ordinal in it: daemons compare ranks by that.
+        config: the loader's configuration. After `count` it includes the ordinal by which daemons
+            compare ranks.
     """
 
     def __init__(
@@ -92,21 +94,24 @@ class OtherRanks:
         find_group: Callable[[], tuple[int, int] | None] = distributed_world,
         find_store: Callable[[], Store | None] = group_store,
     ) -> None:
-        """See the class.
+        """Prepare the comparison.
 
         Args:
-            config: what the loader was told.
+            config: the loader's configuration.
             tokens: how records become batches.
-            world_was_given: rank and world size are the user's, whatever torch.distributed says.
+            world_was_given: rank and world size come from the user, whatever torch.distributed
+                says.
             run_is_named: whether all ranks of the run give daemons the same name for it.
             own: the loaders that this process has made.
-            find_group: this process's rank in its process group, and the group's size, or None where there is none.
-            find_store: the process group's, or None where there is none.
+            find_group: returns this process's rank in its process group and the group's size, or
+                None without a group.
+            find_store: returns the process group's store, or None without one.
         """
         self._kinds: tuple[Kind, ...] = ()
-        if config.world_size > 1:  # a rank may well make a loader for itself alone that others do not
+        if config.world_size > 1:  # a rank may make a loader for itself alone that others do not
             dataset, rank = config.address.dataset, config.rank
-            # A process has one rank of a group, but where no launcher names the run each loader is a job of its own.
+            # A process has one rank of a group, but if no launcher names the run, each loader is a
+            # job of its own.
             self._kinds = (config.job, dataset, rank), ("", dataset, rank)
         self._ordinals: list[int] = []
         self.config = config
@@ -121,7 +126,10 @@ class OtherRanks:
         self._closed = False
 
     def count(self) -> LoaderConfig:
-        """Count the loader among those of this process; its `config` from now on. To be undone by `withdraw`."""
+        """Count the loader among those of this process; return its new `config`.
+
+        Undone by `withdraw`.
+        """
         for kind in self._kinds:
             self._own.count(kind, self._ordinals)
         if self._kinds:
@@ -131,7 +139,10 @@ class OtherRanks:
         return self.config
 
     def _tell_unnamed(self) -> None:
-        """Once for a dataset: nobody finds out that ranks differ, or that one was started twice."""
+        """Warn, once per dataset, that the ranks cannot be compared by the daemons.
+
+        A difference between ranks, or a rank that was started twice, would go unnoticed.
+        """
         rank, world_size = self.config.rank, self.config.world_size
         if self._find_group() != (rank, world_size):
             _LOG.warning(
@@ -143,7 +154,11 @@ class OtherRanks:
             )
 
     def check(self, plan: Plan, flow: tuple[int, int]) -> None:
-        """An iteration begins, with this plan, from this epoch and origin on.
+        """Check this loader against the other ranks when an iteration begins.
+
+        Args:
+            plan: the plan.
+            flow: the epoch and origin from which the iteration begins.
 
         Raises:
             ConfigError: torch.distributed has another world, or another rank has other options.
@@ -165,12 +180,15 @@ class OtherRanks:
         return Terms((*values, *tokens, ("epoch", flow[0]), ("samples consumed", flow[1])))
 
     def withdraw(self) -> None:
-        """The loader could not be made: the next one is counted in its place. It may have been counted in part, or not at all."""
+        """Undo `count`, for a loader that could not be made: the next one gets its ordinal.
+
+        The loader may have been counted in part, or not at all.
+        """
         for kind, ordinal in zip(self._kinds, self._ordinals, strict=False):
             self._own.uncount(kind, ordinal)
 
     def close(self) -> None:
-        """The loader is not in use any more."""
+        """Record that the loader is no longer in use."""
         self._closed = True
 
     def _compare(self, store: Store, ordinal: int, terms: Terms) -> str | None:
@@ -185,7 +203,7 @@ class OtherRanks:
             first = _DECODER.decode(store.claim(f"{place}/loader {ordinal}", _ENCODER.encode(mine)))
             if first.rank == config.rank or first.made()[-1].terms == terms:
                 return None
-            # It may have made more loaders since, or closed some.
+            # That rank may have made more loaders since, or closed some.
             latest = store.look(f"{place}/rank {first.rank}")
             other = first if latest is None else _DECODER.decode(latest)
         except Exception as error:  # noqa: BLE001  # a store that fails is torch's to tell of, at its next collective

@@ -1,6 +1,9 @@
-"""The loaders that this process has made: ranks run one program, so the n-th of one goes with the n-th of another.
+"""The loaders that this process has made, counted.
 
-Covers: counting them, and what each worked by. Does not cover: the comparison (emlio.session.terms, emlio.receiver.other_ranks).
+Ranks run the same program, so the n-th loader of one rank belongs to the n-th of another.
+
+Covers: counting loaders, and the terms of each. Does not cover: the comparison
+(emlio.session.terms, emlio.receiver.other_ranks).
 """
 
 import os
@@ -14,7 +17,7 @@ from emlio.session.terms import MadeLoader, Terms
 __all__ = ["OWN_LOADERS", "Kind", "OwnLoaders"]
 
 Kind = tuple[str, str, int]
-"""Which loaders are counted together: those of a job, a dataset and a rank."""
+"""Loaders that are counted together: those of one job, dataset and rank."""
 
 _MOST_KINDS = 4096
 _MOST_TERMS_KNOWN = 64
@@ -27,8 +30,8 @@ class _Made:
     """The loaders of one kind.
 
     Attributes:
-        count: how many there were.
-        noted: the latest: ordinal, terms, and whether it is in use.
+        count: how many were made.
+        noted: the latest ones: ordinal, terms, and whether it is in use.
     """
 
     count: int = 0
@@ -36,17 +39,18 @@ class _Made:
 
 
 class OwnLoaders:
-    """See the module. Its methods may be called from any thread."""
+    """The loaders of this process. Thread-safe."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Begin with no loader."""
         self._lock = Lock()
         self._made: OrderedDict[tuple[int, Kind], _Made] = OrderedDict()
 
     def count(self, kind: Kind, ordinals: list[int]) -> None:
-        """One more is being made; its ordinal, how many there were before, is added to `ordinals`.
+        """Count one more loader; append its ordinal (the number made before it) to `ordinals`.
 
-        In this order an interrupt leaves none counted that is not in the list; `uncount` of one that is not counted does nothing.
+        The ordinal is appended first: after an interrupt, no loader is counted that is not in the
+        list. `uncount` of an ordinal that was not counted does nothing.
         """
         with self._lock:
             made = self._of(kind)
@@ -54,21 +58,21 @@ class OwnLoaders:
             made.count += 1
 
     def uncount(self, kind: Kind, ordinal: int) -> None:
-        """It could not be made: the next one has its ordinal."""
+        """Undo `count` for a loader that could not be made: the next one gets its ordinal."""
         with self._lock:
             made = self._of(kind)
             if made.count == ordinal + 1:
                 made.count = ordinal
 
     def note(self, kind: Kind, ordinal: int, terms: Terms, lives: Callable[[], bool]) -> list[MadeLoader]:
-        """Note what a loader works by; all that are known, it as the last one."""
+        """Record a loader's terms; return all known loaders of its kind, this one last."""
         with self._lock:
             noted = self._of(kind).noted
             noted.append((ordinal, terms, lives))
             return [MadeLoader(ordinal=ordinal, terms=terms, lives=lives()) for ordinal, terms, lives in noted]
 
     def _of(self, kind: Kind) -> _Made:
-        # A forked child begins to count anew, as a process that was started does.
+        # A forked child starts counting anew, like a process that was started.
         key = os.getpid(), kind
         made = self._made.pop(key) if key in self._made else _Made()
         self._made[key] = made
@@ -78,4 +82,4 @@ class OwnLoaders:
 
 
 OWN_LOADERS = OwnLoaders()
-"""Of this process."""
+"""The loaders of this process."""

@@ -1,16 +1,16 @@
-"""Waiting for the next batch: never silently, and never without an end.
+"""Waiting for the next batch, with warnings and a deadline.
 
-Covers: what is said meanwhile, the error in the end, telling the receive thread what was taken. Does not cover: what is waited
-for (emlio.receiver.engine).
+Covers: the warnings while waiting, the final error, reporting taken batches to the receive thread.
+Does not cover: receiving (emlio.receiver.engine.engine).
 """
 
 import logging
 from typing import Final
 
 from emlio.errors import PeerLostError
-from emlio.receiver.energy_work import WorkLog
-from emlio.receiver.engine import Engine
-from emlio.receiver.prefetch import MadeBatch, Prefetch
+from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
+from emlio.receiver.engine.engine import Engine
+from emlio.receiver.timing.decode_times import WorkLog
 from emlio.units import format_duration
 
 __all__ = ["PatientBatches"]
@@ -20,16 +20,19 @@ _WARN_AFTER_NS: Final = 5_000_000_000
 
 
 class PatientBatches:
-    """The batches made, for the user's thread. See `emlio.receiver.prefetch.MadeBatches`."""
+    """The batches made, for the user's thread.
+
+    See `emlio.receiver.batches.prefetch.MadeBatches`.
+    """
 
     def __init__(self, prefetch: Prefetch, engine: Engine, timeout_ns: int, work: WorkLog | None = None) -> None:
-        """See the class.
+        """Wrap the queue of batches.
 
         Args:
-            prefetch: has them, or will.
-            engine: knows what they wait for.
-            timeout_ns: for how long.
-            work: told that this thread does not work meanwhile; None where nobody wants to know.
+            prefetch: the queue of batches.
+            engine: knows what a batch waits for.
+            timeout_ns: the longest time to wait for a batch.
+            work: told that this thread is idle while it waits; None if this is not recorded.
         """
         self._prefetch = prefetch
         self._engine = engine
@@ -45,10 +48,10 @@ class PatientBatches:
         """See `MadeBatches`.
 
         Raises:
-            PeerLostError: it was not complete in time.
+            PeerLostError: the batch was not complete in time.
         """
         if not self._prefetch.ready:
-            self._engine.use_room()  # `taken` may have been interrupted before it did
+            self._engine.use_room()  # `taken` may have been interrupted before it did this
         if self._work is None:
             return self._wait()
         self._work.end()
@@ -57,7 +60,10 @@ class PatientBatches:
         return made
 
     def taken(self, made: MadeBatch) -> None:
-        """See `MadeBatches`. From here on it takes no room in the window: a pipeline has a bound of its own."""
+        """See `MadeBatches`. From here on the batch takes no room in the window.
+
+        A DALI pipeline bounds what it holds itself.
+        """
         if self._prefetch.taken(made):
             self._engine.delivered(made.size_bytes)
 
@@ -72,7 +78,8 @@ class PatientBatches:
             made = prefetch.first(patience_ns)
         waited_ns += patience_ns
         while made is None and prefetch.making:
-            # Its records are here. How long a transform takes is the user's affair and nobody else's fault.
+            # The batch's records are here. How long a transform takes is up to the user: no
+            # timeout.
             made = prefetch.first(_WARN_AFTER_NS)
             waited_ns += _WARN_AFTER_NS
             if made is None:

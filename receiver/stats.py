@@ -1,6 +1,6 @@
-"""What a run did and what bounds it, in numbers and in one line.
+"""The figures of a run and what bounds it, in numbers and in one line.
 
-Covers: the value `EmlioLoader.stats()` returns and its verdict. Does not cover: counting.
+Covers: the value that `EmlioLoader.stats()` returns, and its verdict. Does not cover: counting.
 """
 
 from dataclasses import dataclass
@@ -10,36 +10,43 @@ from emlio.units import format_duration, format_size
 __all__ = ["LoaderStats"]
 
 _SELDOM = 0.05
-"""Below this share of waiting the loader keeps up and what uses the batches is the limit."""
+"""Below this share of waiting, the loader keeps up and the consumer of batches is the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderStats:
-    """Totals since the loader was made; times are of this process unless they say otherwise.
+    """Totals since the loader was made. Times are of this process unless stated otherwise.
 
     Attributes:
-        batches: handed to the user.
-        records: handed to the user.
-        received_bytes: taken off the wire.
-        local_bytes: read from this host's disks.
-        wait_ns: the user's thread waited for a batch.
-        busy_ns: it was away between batches.
-        assemble_ns: the assembling thread worked.
-        receive_ns: the receive thread worked.
-        network_blocked_ns: daemons had messages ready and every lane was full, summed over daemons.
-        storage_starved_ns: daemons had room on a lane and nothing read, summed over daemons.
+        batches: batches handed to the user.
+        records: records handed to the user.
+        received_bytes: bytes received from daemons.
+        local_bytes: bytes read from this host's disks.
+        wait_ns: time the user's thread waited for a batch.
+        busy_ns: time the user's thread was busy between batches.
+        assemble_ns: time the assembling thread worked.
+        receive_ns: time the receive thread worked.
+        network_blocked_ns: time in which daemons had messages ready, or no memory for more, but no
+            lane or no credit; summed over daemons.
+        storage_starved_ns: time in which daemons had room on a lane but nothing read; summed over
+            daemons.
         first_batch_ns: from the construction to the first batch, or None before it.
         round_trip_ns: measured over the control connections.
-        lanes: connections for data.
-        window_bytes: bound of what is taken off the wire ahead.
-        peak_window_bytes: the most that ever was.
-        bad_records: failed their check, of all that were received.
-        skipped_records, replaced_records: what was done about them, in the batches handed to the user.
-        repeated_records: handed out a second time because the epoch did not divide evenly; of this epoch, over all ranks.
+        lanes: data connections that are up.
+        window_bytes: bytes that may be received or in flight now: `prefetch`.
+        peak_window_bytes: the most bytes that were ever received and not yet handed out.
+        bad_records: received records that failed their check.
+        skipped_records, replaced_records: how bad records were handled, in the batches handed to
+            the user.
+        repeated_records: records handed out a second time because the epoch did not divide evenly;
+            of this epoch, over all ranks.
         lost_daemons: how often a daemon fell silent, left or failed while its part was wanted.
-        reopened_streams: how often messages were asked for again from the first missing place on, for whatever reason.
-        moved_shards: taken from a daemon that was waited for and given to others that hold them.
-        protection: what keeps records from being read on their way, daemon by daemon where they differ; "clear" is nothing.
+        reopened_streams: how often messages were requested again from the first missing place on,
+            for any reason.
+        moved_shards: shards taken from a daemon that held up a batch and given to others that hold
+            them.
+        protection: the encryption of records in transit, listed by daemon where they differ;
+            "clear" is none.
     """
 
     batches: int
@@ -68,13 +75,13 @@ class LoaderStats:
 
     @property
     def wait_share(self) -> float:
-        """The part of the user's time that was spent waiting for batches."""
+        """The share of the user's time that was spent waiting for batches."""
         total = self.wait_ns + self.busy_ns
         return self.wait_ns / total if total else 0.0
 
     @property
     def verdict(self) -> str:
-        """What bounds the run, decided by which queue was empty."""
+        """The stage that bounds the run, derived from which queue was empty."""
         if not self.batches:
             return "nothing was handed out yet"
         if self.wait_share < _SELDOM:
@@ -93,20 +100,26 @@ class LoaderStats:
 
     @property
     def recoveries(self) -> str:
-        """What went wrong and was mended, in words; empty if nothing did."""
+        """The losses that were recovered from, in words; empty if there were none."""
         counts = (
-            (self.lost_daemons, "daemons lost"),
-            (self.reopened_streams, "streams opened again"),
-            (self.moved_shards, "shards moved to quicker daemons"),
+            (self.lost_daemons, "loss", "losses", "of a daemon"),
+            (self.reopened_streams, "stream", "streams", "opened again"),
+            (self.moved_shards, "shard", "shards", "moved to quicker daemons"),
         )
-        return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        return ", ".join(f"{_counted(count, one, many)} {became}" for count, one, many, became in counts if count)
 
     def __str__(self) -> str:
         mended = f"; {self.recoveries}" if self.recoveries else ""
-        elapsed = max(self.wait_ns + self.busy_ns, 1) / 1e9
         size = self.received_bytes + self.local_bytes
-        return (
-            f"{self.batches:,} batches, {self.records:,} records, {format_size(size)} "
-            f"({format_size(size / elapsed)}/s), first after "
-            f"{format_duration(self.first_batch_ns or 0)}: {self.verdict}{mended}"
-        )
+        if not self.batches:
+            return f"{f'{format_size(size)} is here, ' if size else ''}{self.verdict}{mended}"
+        elapsed_ns = self.wait_ns + self.busy_ns
+        rate = f" ({format_size(size * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
+        first = f", first after {format_duration(self.first_batch_ns)}" if self.first_batch_ns is not None else ""
+        handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {_counted(self.records, 'record')}"
+        return f"{handed_out}, {format_size(size)}{rate}{first}: {self.verdict}{mended}"
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    """Return the number with its noun in the singular or plural."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,7 +1,9 @@
-"""torch, where it is wanted; the only file of the receiver that imports it.
+"""torch, if it is wanted. The only file of the receiver that imports it.
 
-Covers: whether it is installed, the process group's rank, arrays to tensors. torch is imported when a tensor is first made, never
-to find out something: its import takes seconds. Copies to a device, events on it. Does not cover: decoding.
+torch is imported when a tensor is first made, never to check for it: the import takes seconds.
+
+Covers: whether torch is installed, the process group's rank and store, arrays to tensors, copies to
+a device, events on it. Does not cover: decoding.
 """
 
 import importlib
@@ -31,12 +33,15 @@ __all__ = [
 
 
 def torch_is_installed() -> bool:
-    """Whether `import torch` would work, without doing it."""
+    """Return whether `import torch` would work, without importing it."""
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
 
 
 def distributed_world() -> tuple[int, int] | None:
-    """Rank and world size of the initialised process group. Without torch in this process there is none."""
+    """Return rank and world size of the initialised process group; None without one.
+
+    If torch is not loaded in this process there is no group.
+    """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -44,17 +49,17 @@ def distributed_world() -> tuple[int, int] | None:
 
 
 def group_store() -> "GroupStore | None":
-    """Where ranks of the process group that is initialised can leave values for each other; None where that is not to be had."""
+    """Return the store of the initialised process group; None if there is none."""
     group: Any = sys.modules.get("torch.distributed.distributed_c10d")
     find: Any = getattr(group, "_get_default_store", None)
     return GroupStore(find()) if find is not None and distributed_world() is not None else None
 
 
 class GroupStore:
-    """See `emlio.receiver.other_ranks.Store`: the one by which the ranks of the process group found each other."""
+    """See `emlio.receiver.other_ranks.Store`: the store of the process group."""
 
     def __init__(self, store: Any) -> None:
-        """Around torch's."""
+        """Wrap torch's store."""
         self._store = store
 
     def claim(self, key: str, value: bytes) -> bytes:
@@ -66,34 +71,34 @@ class GroupStore:
         self._store.set(key, value.decode("ascii"))
 
     def look(self, key: str) -> bytes | None:
-        """See `Store`; torch's `get` alone would wait for the value."""
+        """See `Store`. torch's `get` alone would wait for the value."""
         return bytes(self._store.get(key)) if self._store.check([key]) else None
 
 
 def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":
-    """What turns an array into a tensor that shares its memory."""
+    """Return the function that turns an array into a tensor sharing its memory."""
     torch: Any = importlib.import_module("torch")
     make: Callable[[np.ndarray[Any, Any]], Any] = torch.from_numpy
     return make
 
 
 def from_dlpack(thing: Any) -> Any:
-    """A tensor on the memory of something that speaks DLPack."""
+    """Return a tensor on the memory of an object that supports DLPack."""
     torch: Any = importlib.import_module("torch")
     return torch.from_dlpack(thing)
 
 
 def cuda_stream(device: int) -> Any:
-    """The stream on which the user's next work on a device will run."""
+    """Return the stream on which the user's next work on a device will run."""
     torch: Any = importlib.import_module("torch")
     return torch.cuda.current_stream(device)
 
 
 def cuda_events(device: str | None) -> "CudaEvents | None":
-    """Events on the CUDA device that this process uses; None where it uses none, so far.
+    """Return events on the CUDA device that this process uses; None if it has used none so far.
 
     Args:
-        device: as the loader was given it; a number in it says which device.
+        device: the device as given to the loader; a number in it selects the device.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
@@ -103,16 +108,16 @@ def cuda_events(device: str | None) -> "CudaEvents | None":
 
 
 class CudaEvents:
-    """See `emlio.receiver.energy_steps.DeviceEvents`."""
+    """See `emlio.receiver.timing.device_steps.DeviceEvents`."""
 
     def __init__(self, torch: Any, device: int) -> None:
-        """Of this device."""
+        """Use this device."""
         self.name = f"cuda:{device}"
         self._torch = torch
         self._device = device
 
     def mark(self, used: Any) -> Any:
-        """See `DeviceEvents`: on the stream that is the user's thread's current one."""
+        """See `DeviceEvents`. Records on the current stream of the calling thread."""
         event = self._torch.cuda.Event(enable_timing=True) if used is None else used
         event.record(self._torch.cuda.current_stream(self._device))
         return event
@@ -120,24 +125,24 @@ class CudaEvents:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moving:
-    """A batch on its way to a device."""
+    """A batch that is being copied to a device."""
 
     batch: Any
     arrived: Any
 
 
 class DeviceMover:
-    """Copies batches to a CUDA device, beside the work that goes on there.
+    """Copies batches to a CUDA device, in parallel with other work there.
 
-    `start` belongs to the threads that make batches, `finish` to the user's.
+    `start` is called by the threads that make batches, `finish` by the user's thread.
     """
 
     def __init__(self, device: str) -> None:
-        """Of "cuda", "cuda:1" or "gpu"; raises `ConfigError` where there is no such device."""
+        """Use "cuda", "cuda:1" or "gpu"; raise `ConfigError` if there is no such device."""
         torch: Any = importlib.import_module("torch")
         if not torch.cuda.is_available():
             raise ConfigError(f"device {device!r} needs a CUDA device that PyTorch can use; there is none here")
-        wanted = torch.device(device.replace("gpu", "cuda"))  # DALI's word for it, and torch's
+        wanted = torch.device(device.replace("gpu", "cuda"))  # "gpu" is DALI's name, "cuda" torch's
         count = torch.cuda.device_count()
         number = torch.cuda.current_device() if wanted.index is None else wanted.index
         if number >= count:
@@ -157,7 +162,7 @@ class DeviceMover:
         return tensor.pin_memory().to(self._device, non_blocking=True)
 
     def finish(self, moving: Moving) -> Any:
-        """The batch; what the user does with it on his stream waits for the copy."""
+        """Return the batch; the user's work on the current stream waits for the copy."""
         stream = self._torch.cuda.current_stream(self._device)
         stream.wait_event(moving.arrived)
 
@@ -169,7 +174,7 @@ class DeviceMover:
 
 
 def _mapped(value: Any, kind: type[Any], change: Callable[[Any], Any]) -> Any:
-    """Every tensor in dicts, lists and tuples changed, all else as it is."""
+    """Return the value with every tensor in dicts, lists and tuples changed."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, dict):

@@ -26,6 +26,10 @@ hypothesis.settings.register_profile("emlio", deadline=None)
 hypothesis.settings.load_profile("emlio")
 
 
+# What loaders learn of paths is kept for this process only, and for those it starts: not in the user's cache folder.
+os.environ["EMLIO_CACHE"] = ""
+
+
 # In a shell's background it is ignored, and so it would be in every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,1 +1,4 @@
-"""A wide-area link on one machine: two network namespaces, a real TCP path between them, a set round trip."""
+"""A wide-area link on one machine.
+
+Two network namespaces, a real TCP path between them, and a configured round trip.
+"""

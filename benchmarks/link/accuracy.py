@@ -1,7 +1,8 @@
-"""Whether a link is what was asked for.
+"""The accuracy of a link.
 
-Covers: its round trip and what streams carried, beside what was asked, as one value for results. Pure. Does not cover:
-measuring (emlio.benchmarks.link.ping, emlio.benchmarks.link.throughput).
+Covers: comparing the measured round trip and throughput with the specification, as one value for
+results. Pure. Does not cover: measuring (emlio.benchmarks.link.ping,
+emlio.benchmarks.link.throughput).
 """
 
 import statistics
@@ -28,7 +29,10 @@ __all__ = [
 
 LEAST_STREAMS: Final = 16
 LEAST_BITS_PER_S: Final = 6e9
-"""What this many streams or more must carry together, up to `_LEAST_RTT_NS`, for a link to be no limit for what is measured."""
+"""The least throughput of `LEAST_STREAMS` or more streams, for round trips up to `_LEAST_RTT_NS`.
+
+A slower link would limit the benchmarks that run over it.
+"""
 
 _LEAST_RTT_NS: Final = 30_000_000
 _RTT_SHARE: Final = 0.05
@@ -37,14 +41,14 @@ _RTT_NS: Final = 300_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTrip:
-    """Pings of an idle link, in nanoseconds.
+    """A summary of pings over an idle link, in nanoseconds.
 
     Attributes:
-        median: of all.
-        low: 5 of 100 were at most this long.
-        high: 95 of 100 were at most this long.
-        most: the longest.
-        pings: how many.
+        median: median of all pings.
+        low: 5th percentile.
+        high: 95th percentile.
+        most: longest ping.
+        pings: number of pings.
     """
 
     median: int
@@ -56,20 +60,20 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkReport:
-    """A link as it was found, for results.
+    """The specification and the measurements of a link, for results.
 
     Attributes:
-        kind: how it was made.
-        rtt_ns: that was asked for.
-        jitter_ns: likewise.
-        loss: likewise, a share of segments.
-        rate_bytes_per_s: likewise; None for as fast as can be.
+        kind: implementation of the link.
+        rtt_ns: requested round trip.
+        jitter_ns: requested jitter.
+        loss: requested loss, as a share of segments.
+        rate_bytes_per_s: requested rate; None for no limit.
         tuned: whether TCP's buffers were raised.
-        measured: its round trip.
-        loads: what streams carried.
-        missed: in which ways it is not what was asked for, in words; none where it is.
-        own_ns: what the link itself takes of a round trip, counted as a part of what was asked for: it held packets back for that
-            much less.
+        measured: measured round trip.
+        loads: throughput of streams.
+        missed: deviations from the specification, in words; empty if there are none.
+        own_ns: time that the link itself adds to a round trip. It counts as a part of the requested
+            round trip: the link delays packets for that much less.
     """
 
     kind: LinkKind
@@ -85,13 +89,13 @@ class LinkReport:
 
 
 def rtt_bounds_ns(rtt_ns: int) -> tuple[int, int]:
-    """Between which the median of pings must lie."""
+    """Return the bounds for the median of pings."""
     margin_ns = max(round(rtt_ns * _RTT_SHARE), _RTT_NS)
     return max(rtt_ns - margin_ns, 0), rtt_ns + margin_ns
 
 
 def summarise_pings(pings_ns: Sequence[int]) -> RoundTrip:
-    """What they say together."""
+    """Return the summary of some pings."""
     if not pings_ns:
         raise ConfigError("a round trip must have at least one ping, got none")
     ordered = sorted(pings_ns)
@@ -107,14 +111,14 @@ def summarise_pings(pings_ns: Sequence[int]) -> RoundTrip:
 def judge(
     spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequence[Load] = (), *, own_ns: int = 0
 ) -> LinkReport:
-    """Compare what was found with what was asked for.
+    """Compare the measurements of a link with its specification.
 
     Args:
-        spec: what was asked for.
-        kind: how the link was made.
-        pings_ns: of the idle link.
-        loads: of the link alone.
-        own_ns: what the link said that it takes of a round trip itself.
+        spec: the specification.
+        kind: the implementation of the link.
+        pings_ns: pings over the idle link.
+        loads: throughput of the link with no other load.
+        own_ns: time that the link itself adds to a round trip, as reported by the link.
     """
     found = summarise_pings(pings_ns)
     missed = [*_missed_rtt(spec, found), *(reason for load in loads for reason in _missed_load(spec, load))]
@@ -133,13 +137,13 @@ def judge(
 
 
 def least_bits_per_s(spec: LinkSpec, streams: int) -> float | None:
-    """What so many streams must carry together; None where nothing is asked of them."""
+    """Return the least throughput of this many streams together; None if there is no minimum."""
     plain = spec.rate_bytes_per_s is None and not spec.loss
     return LEAST_BITS_PER_S if plain and streams >= LEAST_STREAMS and spec.rtt_ns <= _LEAST_RTT_NS else None
 
 
 def _at(ordered: Sequence[int], percent: int) -> int:
-    """The smallest value that so many of 100 do not exceed."""
+    """Return the smallest value that at least this percentage of the values do not exceed."""
     return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]
 
 

@@ -1,7 +1,7 @@
-"""How much memory TCP may take for a connection, in one network namespace.
+"""The sizes of TCP's buffers for a connection, in one network namespace.
 
-Covers: raising it as people do for long fast networks, reading it. Does not cover: making namespaces
-(emlio.benchmarks.link.devices).
+Covers: raising the limits as is usual for long fast networks, reading them. Does not cover: making
+namespaces (emlio.benchmarks.link.devices).
 """
 
 from pathlib import Path
@@ -10,15 +10,18 @@ from typing import Final
 __all__ = ["TUNED_BYTES", "most_to_send", "tune_buffers"]
 
 TUNED_BYTES: Final = 64 << 20
-"""The most a connection may take for either direction; what guides for networks of 10 Gbit/s and 50 ms recommend."""
+"""The largest buffer of a connection for either direction.
 
-# The thread's own, which is another one in each namespace.
+Tuning guides recommend this size for networks of 10 Gbit/s and 50 ms.
+"""
+
+# These files show the settings of the calling thread's network namespace.
 _SYSCTL: Final = Path("/proc/sys/net/ipv4")
 _NAMES: Final = ("tcp_wmem", "tcp_rmem")
 
 
 def tune_buffers() -> None:
-    """Raise both limits in the calling thread's namespace. What a connection begins with stays as it is."""
+    """Raise both limits in the calling thread's namespace, but not the initial buffer sizes."""
     for name in _NAMES:
         path = _SYSCTL / name
         least, usual, _ = path.read_text(encoding="ascii").split()
@@ -26,5 +29,5 @@ def tune_buffers() -> None:
 
 
 def most_to_send() -> int:
-    """The most a connection may take for what it sends, in the calling thread's namespace."""
+    """Return the largest send buffer of a connection, in the calling thread's namespace."""
     return int((_SYSCTL / "tcp_wmem").read_text(encoding="ascii").split()[2])

@@ -1,7 +1,7 @@
-"""Which link there can be here.
+"""The choice of a link for this machine.
 
-Covers: the order of preference, why one that was asked for cannot be, several that share their training end. Does not cover: the
-links.
+Covers: the order of preference, reasons why a requested kind is impossible, several links that
+share their training end. Does not cover: the links.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -23,15 +23,19 @@ def choose_kind(
     why_no_netem: Callable[[], str | None] = why_no_netem,
     why_no_emulation: Callable[[], str | None] = why_not,
 ) -> tuple[LinkKind, tuple[str, ...]]:
-    """The kind, and why not those that come before it: the kernel's own delay, ours, a relay.
+    """Choose the kind of link, in the order netem, emulated, relay.
 
     Args:
-        wanted: the only one that will do; None for the best there is.
-        why_no_netem: asked first.
-        why_no_emulation: asked next.
+        wanted: the only acceptable kind; None for the best available kind.
+        why_no_netem: returns the reason why netem is impossible, or None. Called first.
+        why_no_emulation: returns the reason why an emulated link is impossible, or None. Called
+            next.
+
+    Returns:
+        The kind, and the reasons why the kinds before it are impossible.
 
     Raises:
-        ConfigError: the one that is wanted cannot be.
+        ConfigError: the requested kind is impossible.
     """
     missing: list[str] = []
     for kind, reason in ((LinkKind.NETEM, why_no_netem), (LinkKind.EMULATED, why_no_emulation)):
@@ -47,11 +51,11 @@ def choose_kind(
 
 
 def open_link(spec: LinkSpec, wanted: LinkKind | None = None) -> Link:
-    """Bring one up. Its `kind` says which it is.
+    """Start a link. Its `kind` tells which kind it is.
 
     Args:
-        spec: what is wanted of it.
-        wanted: the only kind that will do; None for the best there is here.
+        spec: the specification.
+        wanted: the only acceptable kind; None for the best available kind.
     """
     kind, _ = choose_kind(wanted)
     return RelayedLink(spec) if kind is LinkKind.RELAY else EmulatedLink(spec, kind)
@@ -59,14 +63,16 @@ def open_link(spec: LinkSpec, wanted: LinkKind | None = None) -> Link:
 
 @contextmanager
 def open_star(specs: Sequence[LinkSpec], wanted: LinkKind | None = None) -> Generator[tuple[Link, ...], None, None]:
-    """Bring up links that share their training end while the block lasts: each has a storage end and a line of its own.
+    """Start links that share their training end, for the duration of the block.
+
+    Each link has a storage end and a line of its own.
 
     Args:
-        specs: what is wanted of each.
-        wanted: the only kind that will do; None for the best there is here.
+        specs: the specification of each link.
+        wanted: the only acceptable kind; None for the best available kind.
 
     Raises:
-        ConfigError: there can be relays only. They have no ends that could be shared.
+        ConfigError: only relays are possible. They have no ends that could be shared.
     """
     kind, missing = choose_kind(wanted)
     if kind is LinkKind.RELAY:

@@ -1,7 +1,8 @@
-"""The seam between a link and those who use it.
+"""The interface between a link and the code that uses it.
 
-Covers: the kinds of links, one end, what every link offers. Does not cover: the links, one file each
-(emlio.benchmarks.link.emulated, emlio.benchmarks.link.relay); choosing one (emlio.benchmarks.link.choice).
+Covers: the kinds of links, one end, the operations of every link. Does not cover: the links, one
+file each (emlio.benchmarks.link.emulated, emlio.benchmarks.link.relay); choosing a link
+(emlio.benchmarks.link.choice).
 """
 
 import os
@@ -14,39 +15,41 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from emlio.benchmarks.link.channel import LinkCounts
 from emlio.benchmarks.link.devices import enter_namespace
 from emlio.benchmarks.link.held import Held
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LinkCounts
 from emlio.errors import TransportError
 
 __all__ = ["ENTER", "Link", "LinkEnd", "LinkKind"]
 
 ENTER: Final = "nsenter"
-"""The program that runs another one in a namespace."""
+"""The program that runs another program in a namespace."""
 
 
 class LinkKind(StrEnum):
-    """How the way between the two ends is made; results say which it was."""
+    """The implementation of a link. Results name it."""
 
     NETEM = "netem"
-    """Two namespaces, a pair of devices between them, the kernel's own delay."""
+    """Two namespaces with a pair of devices between them. The kernel delays packets."""
 
     EMULATED = "emulated"
-    """Two namespaces, and a process of ours that holds packets back."""
+    """Two namespaces, and a process of this package that delays packets."""
 
     RELAY = "relay"
-    """No namespaces: a process that holds bytes back on loopback. TCP itself does not see the distance."""
+    """No namespaces: a process delays bytes on loopback. TCP itself does not see the round trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEnd:
-    """One side of a link.
+    """One end of a link.
 
     Attributes:
-        address: its IPv4 address, which the other side reaches.
-        listen: the address at which a server on this side listens; another one than `address` only behind a relay.
-        namespace: file of its network namespace, good while the link is up; None where it has none of its own.
+        address: IPv4 address of this end, as the other end reaches it.
+        listen: address at which a server at this end listens. It differs from `address` only behind
+            a relay.
+        namespace: file of the end's network namespace, valid while the link is up; None if the end
+            has no namespace of its own.
     """
 
     address: str
@@ -54,11 +57,17 @@ class LinkEnd:
     namespace: Path | None
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """How a program is run at this end. It keeps its process id, and sees the same files as any other."""
+        """Return the command line that runs a program at this end.
+
+        The program keeps its process id and sees the same files as any other process.
+        """
         return list(argv) if self.namespace is None else [ENTER, f"--net={self.namespace}", "--", *argv]
 
     def enter(self) -> None:
-        """Move the calling thread, and no other, to this end: processes that it starts and sockets that it makes are there."""
+        """Move the calling thread, and no other, to this end.
+
+        Processes that the thread starts and sockets that it makes are at this end too.
+        """
         if self.namespace is None:
             return
         try:
@@ -71,8 +80,9 @@ class LinkEnd:
             raise TransportError(f"{self.address} must be entered while the link is up: {error}") from error
 
     def make_socket(self) -> socket.socket:
-        """A TCP socket at this end, for this process; which thread uses it makes no difference."""
-        # A socket stays in the namespace it was made in. Threads change theirs one by one, so one that ends here may.
+        """Make a TCP socket at this end. Any thread of this process may use it."""
+        # A socket stays in the namespace it was made in. A thread enters a namespace on its own, so
+        # a short-lived thread makes the socket.
         with ThreadPoolExecutor(1, "emlio-link-end") as thread:
             return thread.submit(self._open).result()
 
@@ -82,52 +92,61 @@ class LinkEnd:
 
 
 class Link(Protocol):
-    """Two ends and the way between them, for as long as a `with` block."""
+    """Two ends and the path between them, for the duration of a `with` block."""
 
     @property
     def spec(self) -> LinkSpec:
-        """What was asked for."""
+        """The specification of the link."""
         ...
 
     @property
     def kind(self) -> LinkKind:
-        """How it is made."""
+        """The implementation of the link."""
         ...
 
     @property
     def storage(self) -> LinkEnd:
-        """Where a daemon belongs."""
+        """The end for a daemon."""
         ...
 
     @property
     def training(self) -> LinkEnd:
-        """Where ranks belong."""
+        """The end for ranks."""
         ...
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the processes that are the link, for those who count their processor time apart."""
+        """Ids of the link's processes, so that their processor time can be counted separately."""
         ...
 
     @property
     def own_ns(self) -> int:
-        """What it takes of a round trip itself, and holds packets back for less; 0 where nobody found out."""
+        """The time that the link itself adds to a round trip; 0 if it was not measured.
+
+        The link delays packets for that much less.
+        """
         ...
 
     def offer(self, ports: Sequence[int]) -> None:
-        """Let these ports of servers at the storage end be reached from the training end. All are, except through a relay."""
+        """Make ports of servers at the storage end reachable from the training end.
+
+        Only a relay needs this. Through other links all ports are reachable.
+        """
         ...
 
     def counts(self) -> LinkCounts:
-        """What went over it so far."""
+        """Return the counts of the traffic so far."""
         ...
 
     def held(self) -> Held:
-        """What was on its way since this was asked before. The first to ask hears nothing, and from then on it is gauged."""
+        """Return the bytes in transit over time, since the previous call.
+
+        The first call returns nothing and starts the recording.
+        """
         ...
 
     def close(self) -> None:
-        """Take it down. Closing again does nothing."""
+        """Shut the link down. A second call does nothing."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -1,10 +1,12 @@
-"""A network namespace, and one TUN device in it, made by system calls.
+"""A network namespace and one TUN device in it, made by system calls.
 
-The namespaces have no names. They live as long as somebody holds a descriptor of them, or runs in them; so whatever ends their
-owner, the kernel takes them down, and no tool is needed to make them or to clean up.
+The namespaces have no names. A namespace lives as long as a process runs in it or holds a
+descriptor of it. However its owner ends, the kernel removes the namespace, and no tool is needed to
+make it or to clean up.
 
-Covers: namespace, device, addresses of links that share an end, what the kernel dropped before it was read. Does not cover:
-moving packets (emlio.benchmarks.link.forwarder); other devices (emlio.benchmarks.link.netem_holder).
+Covers: namespace, device, addresses of links that share an end, the count of packets that the
+kernel dropped before they were read. Does not cover: moving packets
+(emlio.benchmarks.link.forwarder); other devices (emlio.benchmarks.link.netem_holder).
 """
 
 import contextlib
@@ -36,7 +38,8 @@ __all__ = [
 
 STORAGE_DEVICE: Final = "emlio-storage"
 MOST_PLACES: Final = 10
-"""How many links may share their training end: each is told from the others by its place, one digit."""
+"""The most links that may share their training end. The place of a link in its names is one digit.
+"""
 
 TUN_PATH: Final = "/dev/net/tun"
 PREFIX_BITS: Final = 24
@@ -53,8 +56,8 @@ _CLONE_NEWNET: Final = 0x4000_0000
 # linux/if_tun.h and linux/sockios.h
 _TUNSETIFF: Final = 0x4004_54CA
 _TUNSETOFFLOAD: Final = 0x4004_54D0
-_TUN_FLAGS: Final = 0x0001 | 0x1000 | 0x4000  # a TUN device, without packet information, with an offload header
-_TUN_OFFLOADS: Final = 0x01 | 0x02 | 0x08  # checksums, TCP over IPv4, also with congestion notification
+_TUN_FLAGS: Final = 0x0001 | 0x1000 | 0x4000  # a TUN device, no packet information, an offload header
+_TUN_OFFLOADS: Final = 0x01 | 0x02 | 0x08  # checksums, TCP over IPv4, TCP with ECN
 _SIOCSIFFLAGS: Final = 0x8914
 _SIOCSIFADDR: Final = 0x8916
 _SIOCSIFNETMASK: Final = 0x891C
@@ -63,7 +66,10 @@ _IFF_UP: Final = 0x1
 _LOOPBACK: Final = "lo"
 
 _QUEUE_PACKETS: Final = 10_000
-"""Packets the kernel keeps while the forwarder is not running; its default of 500 is soon full of acknowledgements."""
+"""Packets that the kernel queues while the forwarder does not run.
+
+The kernel's default of 500 soon fills up with acknowledgements.
+"""
 _NO_IPV6: Final = ("all", "default")
 _COUNTERS: Final = "/proc/thread-self/net/dev"
 _COUNTERS_BYTES: Final = 1 << 16
@@ -71,13 +77,13 @@ _COUNTERS_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """One side of a link.
+    """One end of a link.
 
     Attributes:
-        name: of the device.
-        packets: descriptor that packets are read from and written to, an offload header before each; never blocks.
+        name: name of the device.
+        packets: non-blocking descriptor to read and write packets, each after an offload header.
         namespace: descriptor of the network namespace.
-        counters: descriptor of what the kernel has counted for the devices there.
+        counters: descriptor of the kernel's counters of the devices in the namespace.
     """
 
     name: str
@@ -86,19 +92,25 @@ class End:
     counters: int
 
 
-# Links that share no end have namespaces of their own, so all can have the same addresses.
+# Links that share no end have namespaces of their own, so they can use the same addresses.
 def storage_address(place: int) -> str:
-    """Of the storage end of the link at this place."""
+    """Return the address of the storage end of the link at this place."""
     return f"10.77.{place}.1"
 
 
 def training_address(place: int) -> str:
-    """Of the training end of the link at this place, which only this link leads to."""
+    """Return the address of the training end of the link at this place.
+
+    No other link leads to this address.
+    """
     return f"10.77.{place}.2"
 
 
 def training_device(place: int) -> str:
-    """The name of its device there. A storage end has one device, `STORAGE_DEVICE`."""
+    """Return the name of the link's device at the training end.
+
+    A storage end has one device, `STORAGE_DEVICE`.
+    """
     return f"emlio-training{place or ''}"
 
 
@@ -109,15 +121,16 @@ def enter_namespace(descriptor: int) -> None:
 
 
 def make_namespace(*, tuned: bool) -> int:
-    """Move the calling thread into a new network namespace that has loopback, and hand out a descriptor of it.
+    """Move the calling thread into a new network namespace with loopback; return its descriptor.
 
     Args:
-        tuned: whether TCP's buffers may become large in it.
+        tuned: whether TCP's buffers may become large in the namespace.
     """
     if _unshare(_CLONE_NEWNET) != 0:
         raise _error("unshare")
     for group in _NO_IPV6:
-        # Else each device sends router solicitations, which would be counted. Where it cannot be set they do no harm.
+        # Otherwise each device sends router solicitations, which would be counted. They do no harm
+        # where this setting cannot be changed.
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{group}/disable_ipv6").write_text("1", encoding="ascii")
     if tuned:
@@ -128,13 +141,15 @@ def make_namespace(*, tuned: bool) -> int:
 
 
 def make_end(name: str, address: str, *, tuned: bool = False, within: int | None = None) -> End:
-    """Move the calling thread into a network namespace that has loopback, and make a device with this address there.
+    """Move the calling thread into a network namespace with loopback, and make a device there.
 
     Args:
-        name: of the device.
-        address: its IPv4 address; others of the same `PREFIX_BITS` bits are reached through it.
-        tuned: whether TCP's buffers may become large in it, where it is a new one.
-        within: descriptor of the namespace, which the device then keeps; None for a new one.
+        name: name of the device.
+        address: IPv4 address of the device. Other addresses with the same `PREFIX_BITS` bits are
+            reached through it.
+        tuned: whether TCP's buffers may become large in a new namespace.
+        within: descriptor of an existing namespace, which the device then keeps; None for a new
+            one.
     """
     if within is None:
         namespace = make_namespace(tuned=tuned)
@@ -155,8 +170,8 @@ def make_end(name: str, address: str, *, tuned: bool = False, within: int | None
 
 
 def count_unread(end: End) -> int:
-    """Packets the kernel dropped because nobody read them in time."""
-    # An open file of this kind stays with the namespace it was opened in, wherever the thread is that reads it.
+    """Return how many packets the kernel dropped because they were not read in time."""
+    # This file stays bound to the namespace it was opened in, whichever thread reads it.
     for line in os.pread(end.counters, _COUNTERS_BYTES, 0).decode("ascii").splitlines():
         name, _, columns = line.partition(":")
         if name.strip() == end.name:
@@ -165,12 +180,12 @@ def count_unread(end: End) -> int:
 
 
 def _request(name: str, value: bytes) -> bytes:
-    """A struct ifreq."""
+    """Pack a struct ifreq."""
     return struct.pack("16s24s", name.encode("ascii"), value)
 
 
 def _address(four_bytes: bytes) -> bytes:
-    """A struct sockaddr_in."""
+    """Pack a struct sockaddr_in."""
     return struct.pack("=HH4s8x", socket.AF_INET, 0, four_bytes)
 
 

@@ -1,7 +1,8 @@
-"""A link between two network namespaces, for as long as a `with` block.
+"""A link between two network namespaces, for the duration of a `with` block.
 
-Covers: starting and ending it, its two ends, why there can be none here. Does not cover: moving packets
-(emlio.benchmarks.link.forwarder), the kernel's own delay (emlio.benchmarks.link.netem).
+Covers: starting and ending it, its two ends, reasons why it is impossible here. Does not cover:
+moving packets (emlio.benchmarks.link.forwarder), the kernel's own delay
+(emlio.benchmarks.link.netem).
 """
 
 import os
@@ -16,12 +17,12 @@ from typing import Final, Self
 
 import msgspec
 
+from emlio.benchmarks.link.channel import LinkCounts, LinkOrder, Started
 from emlio.benchmarks.link.contract import ENTER, LinkEnd, LinkKind
 from emlio.benchmarks.link.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
 from emlio.benchmarks.link.held import Held
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LinkCounts, LinkOrder, Started
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError, TransportError
 
 __all__ = ["EmulatedLink", "why_not"]
@@ -36,27 +37,29 @@ _PROCESSES: Final = {
 class EmulatedLink:
     """Two network namespaces and the path between them. See `Link`.
 
-    All of it ends with the `with` block. Where this process ends without that, also when it is killed, programs at both ends are
-    killed too.
+    The link ends with the `with` block. If this process ends without leaving the block, or is
+    killed, programs at both ends are killed too.
 
     Attributes:
-        spec: what was asked for.
-        kind: who delays packets.
-        storage: the end where a daemon belongs.
-        training: the end where ranks belong.
-        own_ns: what the link itself takes of a round trip, as it found out when it was made; 0 where the kernel delays packets.
+        spec: specification of the link.
+        kind: implementation of the link.
+        storage: end for a daemon.
+        training: end for ranks.
+        own_ns: time that the link itself adds to a round trip, measured when it was made; 0 if the
+            kernel delays packets.
     """
 
     def __init__(
         self, spec: LinkSpec, kind: LinkKind = LinkKind.EMULATED, *, beside: Sequence["EmulatedLink"] = ()
     ) -> None:
-        """Bring it up.
+        """Start the link.
 
         Args:
-            spec: what is wanted.
-            kind: `EMULATED` or, where `why_no_netem` has nothing against it, `NETEM`.
-            beside: all links whose training end it shares, in the order they were made; none for an end of its own. Each has an
-                address of its own at the shared end, and a line of its own to its own storage end.
+            spec: the specification.
+            kind: `EMULATED`, or `NETEM` if `why_no_netem` returns None.
+            beside: all links whose training end this link shares, in the order they were made;
+                empty for an end of its own. Each link has an address of its own at the shared end,
+                and a line of its own to its own storage end.
         """
         if beside and spec.tuned is not beside[0].spec.tuned:
             raise ConfigError(f"links of one training end must all be tuned or none, got one with tuned={spec.tuned}")
@@ -92,7 +95,7 @@ class EmulatedLink:
 
     @property
     def pid(self) -> int:
-        """Of the process that moves the packets."""
+        """Id of the process that moves the packets."""
         return self._child.pid
 
     @property
@@ -101,10 +104,10 @@ class EmulatedLink:
         return (self._child.pid,)
 
     def offer(self, ports: Sequence[int]) -> None:
-        """See `Link`. There is nothing to do: one end reaches all ports of the other."""
+        """See `Link`. There is nothing to do, since each end reaches all ports of the other end."""
 
     def counts(self) -> LinkCounts:
-        """What became of the packets so far."""
+        """Return the counts of the packets so far."""
         if not self._child.running:
             raise TransportError("a link must be up to be asked for its counts, this one has ended")
         os.kill(self._child.pid, signal.SIGUSR1)
@@ -118,7 +121,7 @@ class EmulatedLink:
         return self._child.hear(Held, _ANSWER_S)
 
     def close(self) -> None:
-        """Take it down. Processes still in its namespaces live on without a network."""
+        """Shut the link down. Processes still in its namespaces continue without a network."""
         self._ending.close()
 
     def __enter__(self) -> Self:
@@ -131,7 +134,10 @@ class EmulatedLink:
 
 
 def why_not() -> str | None:
-    """Why this process can make no link, or None when it can. Makes one, unless the reason is found without."""
+    """Return the reason why this process can make no link, or None if it can.
+
+    Unless a reason is found without it, the function makes a link to find out.
+    """
     if not os.path.exists(TUN_PATH):
         return f"needs {TUN_PATH}, which does not exist"
     if not os.access(TUN_PATH, os.R_OK | os.W_OK):

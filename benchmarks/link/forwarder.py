@@ -1,11 +1,12 @@
-"""The process that is the link: python -m emlio.benchmarks.link.forwarder ORDER.
+"""The process of an emulated link: python -m emlio.benchmarks.link.forwarder ORDER.
 
-It makes both ends, finds out what it takes of a round trip itself, says where they are, and then moves packets until it is told
-to end (SIGTERM) or nobody listens to it any more; in the latter case it ends whoever is left in its namespaces. SIGUSR1 asks it
-what it has counted, SIGUSR2 what it has held since it was asked that before.
+It makes both ends, measures the time that it adds to a round trip itself, reports the ends, and
+then moves packets. It ends on SIGTERM, or when its standard output has no reader any more; in the
+latter case it kills all processes left in its namespaces. SIGUSR1 requests the counts, SIGUSR2 the
+bytes held since the previous SIGUSR2.
 
-Covers: reading, holding back, writing; one thread for both directions. Does not cover: starting it
-(emlio.benchmarks.link.emulated).
+Covers: reading, delaying, writing; one thread for both directions. Does not cover: starting the
+process (emlio.benchmarks.link.emulated).
 """
 
 import os
@@ -19,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from emlio.benchmarks.link.channel import LineCounts, LinkCounts, LinkOrder, Started
 from emlio.benchmarks.link.devices import (
     STORAGE_DEVICE,
     End,
@@ -29,28 +31,27 @@ from emlio.benchmarks.link.devices import (
     training_device,
 )
 from emlio.benchmarks.link.held import Held, HeldGauge, Stretch
-from emlio.benchmarks.link.inhabitants import end_inhabitants
 from emlio.benchmarks.link.jitter import JitterDraw
 from emlio.benchmarks.link.line import Line
 from emlio.benchmarks.link.loss import LossDraw
+from emlio.benchmarks.link.namespace_processes import end_inhabitants
 from emlio.benchmarks.link.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
 from emlio.benchmarks.link.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
 from emlio.benchmarks.link.promptness import SAID_FD, be_prompt, hear_signals, ready_until
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LineCounts, LinkCounts, LinkOrder, Started
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 
 __all__ = ["main"]
 
 _PACKET_BYTES: Final = OFFLOAD_BYTES + 65_535
 _BATCH_PACKETS: Final = 32
-"""Read from one side before the other side is looked at."""
+"""Packets read from one end before the other end is checked."""
 _NOTED_NS: Final = 200_000
-"""While packets come more densely than this, what is held is noted as rarely."""
+"""The least interval between notes of the held bytes in dense traffic."""
 
 
 class _Direction:
-    """From one end to the other."""
+    """The direction from one end to the other."""
 
     def __init__(self, source: End, target: End, spec: LinkSpec, name: str, own_ns: int = 0) -> None:
         self.source = source
@@ -66,7 +67,7 @@ class _Direction:
         self._gauge: HeldGauge | None = None
 
     def take(self) -> None:
-        """Read what there is, up to a batch."""
+        """Read the packets that are ready, up to one batch."""
         source, line, clock, read = self.source.packets, self._line, time.monotonic_ns, os.read
         for _ in range(_BATCH_PACKETS):
             try:
@@ -82,22 +83,22 @@ class _Direction:
                 line.take(packet, count_wire_bytes(packet), now_ns)
 
     def give(self) -> int | None:
-        """Write what has arrived; when the next arrives."""
+        """Write the packets that are due, and return the time when the next packet is due."""
         target, line, clock, write = self._target.packets, self._line, time.monotonic_ns, os.write
         while (packet := line.give(clock())) is not None:
             try:
                 write(target, packet)
             except OSError:
-                self._refused += 1  # counted and told; a router too drops what it cannot hand over
+                self._refused += 1  # counted and reported: a router also drops packets that it cannot deliver
         return line.next_ns()
 
     def note(self, now_ns: int) -> None:
-        """What it holds now, where that is gauged."""
+        """Note the bytes held now, if they are recorded."""
         if self._gauge is not None:
             self._gauge.note(self._line.held_bytes, now_ns)
 
     def held(self) -> tuple[Stretch, ...]:
-        """In the stretches since this was called before; from the first time on it is gauged."""
+        """Return the stretches since the previous call. The first call starts the recording."""
         now_ns = time.monotonic_ns()
         if self._gauge is None:
             self._gauge = HeldGauge(now_ns)
@@ -117,7 +118,7 @@ class _Direction:
 
 
 class _Way:
-    """Both directions."""
+    """Both directions of the link."""
 
     def __init__(self, storage: End, training: End, spec: LinkSpec, own_ns: int = 0) -> None:
         self._to_training = _Direction(storage, training, spec, "to-training", own_ns)
@@ -126,7 +127,7 @@ class _Way:
         self._noted_ns = 0
 
     def forward(self, others: Sequence[int]) -> list[int]:
-        """Move packets until one of these descriptors is ready; which are."""
+        """Move packets until one of the other descriptors is ready, and return those that are."""
         to_training, to_storage = self._to_training, self._to_storage
         one, other = to_training.source.packets, to_storage.source.packets
         watched = [one, other, *others]
@@ -148,16 +149,20 @@ class _Way:
 
     def counts(self) -> LinkCounts:
         to_storage = self._to_storage.counts()
-        # Last: it leaves the process at the storage's end, where it stays.
+        # Counted last, because this leaves the process at the storage end, where it must stay.
         return LinkCounts(to_training=self._to_training.counts(), to_storage=to_storage)
 
     def held(self) -> Held:
-        """Since it was asked before; from the first time on it is gauged."""
+        """Return the bytes held since the previous call. The first call starts the recording."""
         self._gauged = True
         return Held(to_training=self._to_training.held(), to_storage=self._to_storage.held())
 
     def _note_before(self, due_ns: int | None) -> bool:
-        """Note what is held, unless that was just done and nothing will wait: of a dense stream it would cost a tenth."""
+        """Note the held bytes, and return whether to note them again after the wait.
+
+        This is skipped if it was done a moment ago and the next packet is due at once. In a dense
+        stream it would cost a tenth of the throughput.
+        """
         now_ns = time.monotonic_ns()
         if due_ns is not None and due_ns - now_ns < _NOTED_NS and now_ns - self._noted_ns < _NOTED_NS:
             return False
@@ -171,7 +176,7 @@ class _Way:
 
 
 def _find_own_ns(storage: End, training: End, spec: LinkSpec, pingers: Sequence[socket.socket]) -> int:
-    """What this process and the kernel take of a round trip."""
+    """Measure the time that this process and the kernel add to a round trip."""
     if not spec.rtt_ns:
         return 0
     held_ns = trial_rtt_ns(spec.rtt_ns)
@@ -181,8 +186,12 @@ def _find_own_ns(storage: End, training: End, spec: LinkSpec, pingers: Sequence[
 
 
 def _serve(way: _Way, signals: int) -> bool:
-    """Until the end; whether somebody asked for it. Else nobody listens any more."""
-    # The write end of a pipe becomes readable, as far as select knows, when nobody can read from it any more.
+    """Move packets and answer signals until the end.
+
+    Returns:
+        True after SIGTERM, False if standard output has no reader any more.
+    """
+    # For select, the write end of a pipe becomes readable when the pipe has no reader any more.
     while SAID_FD not in way.forward((signals, SAID_FD)):
         told = os.read(signals, 64)
         if signal.SIGTERM in told:
@@ -193,17 +202,18 @@ def _serve(way: _Way, signals: int) -> bool:
 
 
 def main(orders: str) -> None:
-    """Be the link until told to end."""
+    """Run the link until SIGTERM, or until standard output has no reader."""
     order = msgspec.json.decode(orders, type=LinkOrder)
     spec, place = order.spec, order.place
     signals = hear_signals()
     with ExitStack() as stack:
         try:
-            # A thread that makes an end is in its namespace until it makes the next one.
+            # A thread that makes an end stays in its namespace until it makes the next one.
             shared = None if order.training is None else os.open(order.training, os.O_RDONLY | os.O_CLOEXEC)
             training = make_end(training_device(place), training_address(place), tuned=spec.tuned, within=shared)
             near = stack.enter_context(_datagrams(training_address(place)))
-            # Last, for this is where the process stays: another link of the same training end ends whoever is there.
+            # The storage end comes last, because the process stays there. Another link with the
+            # same training end kills all processes at the training end when it loses its owner.
             storage = make_end(STORAGE_DEVICE, storage_address(place), tuned=spec.tuned)
             far = stack.enter_context(_datagrams(storage_address(place)))
         except OSError as error:

@@ -1,7 +1,7 @@
-"""How many bytes a link holds: what is on its way between the two hosts.
+"""The bytes that a link holds, which are in transit between the two hosts.
 
-Covers: the mean and the most of each short stretch of time, for as long as somebody asks; sums of several processes. Pure. Does
-not cover: holding them (emlio.benchmarks.link.line).
+Covers: the mean and the maximum of each short stretch of time, once recording is on; sums over
+several processes. Pure. Does not cover: holding packets (emlio.benchmarks.link.line).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ __all__ = ["STRETCH_NS", "Held", "HeldGauge", "Stretch", "add_held"]
 
 STRETCH_NS: Final = 20_000_000
 _MOST_STRETCHES: Final = 90_000
-"""Half an hour: what nobody asks for any more is forgotten, the oldest first."""
+"""The limit of kept stretches, half an hour. Beyond it, the oldest half is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class Stretch:
     """A stretch of time in one direction.
 
     Attributes:
-        number: it begins at this many times `STRETCH_NS` of CLOCK_MONOTONIC.
-        mean_bytes: that were held.
-        most_bytes: likewise, at any moment.
+        number: start of the stretch, in multiples of `STRETCH_NS` of CLOCK_MONOTONIC.
+        mean_bytes: mean of the held bytes.
+        most_bytes: maximum of the held bytes.
     """
 
     number: int
@@ -40,9 +40,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Both directions, named after where they lead, each from the earliest stretch on.
+    """The stretches of both directions, named after the end they lead to, in order of time.
 
-    Both are empty where nobody has asked before, and where the kernel holds the packets and does not say.
+    Both are empty on the first request, and if the kernel holds the packets, since it does not
+    report them.
     """
 
     to_training: tuple[Stretch, ...] = ()
@@ -50,13 +51,13 @@ class Held:
 
 
 class HeldGauge:
-    """Of one direction. Used by one thread."""
+    """A recorder of the held bytes of one direction. Used by one thread."""
 
     def __init__(self, now_ns: int) -> None:
-        """Begin with nothing held.
+        """Start with no bytes held.
 
         Args:
-            now_ns: by CLOCK_MONOTONIC.
+            now_ns: time of CLOCK_MONOTONIC.
         """
         self._number = now_ns // STRETCH_NS
         self._end_ns = (self._number + 1) * STRETCH_NS
@@ -66,7 +67,7 @@ class HeldGauge:
         self._stretches: list[Stretch] = []
 
     def note(self, held_bytes: int, now_ns: int) -> None:
-        """From now on so many are held."""
+        """Record that this many bytes are held from now on."""
         if held_bytes == self._held:
             return
         self._pass_time(now_ns)
@@ -75,7 +76,7 @@ class HeldGauge:
             self._most = held_bytes
 
     def take(self, now_ns: int) -> tuple[Stretch, ...]:
-        """All stretches that have ended since this was called before."""
+        """Return all stretches that have ended since the previous call."""
         self._pass_time(now_ns)
         taken = tuple(self._stretches)
         self._stretches.clear()
@@ -101,7 +102,11 @@ class HeldGauge:
 
 
 def add_held(parts: Iterable[Held]) -> Held:
-    """Of links that are one together. The most of a stretch is at most what this says: they need not have had it at once."""
+    """Add up the held bytes of links that together form one link.
+
+    The maximum of a stretch is an upper bound, since the links need not reach their maxima at the
+    same time.
+    """
     known = tuple(parts)
     return Held(
         to_training=_sum(stretch for one in known for stretch in one.to_training),

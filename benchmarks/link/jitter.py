@@ -1,6 +1,7 @@
-"""How much longer or shorter than usual a packet is on its way.
+"""The jitter of packets.
 
-Covers: independent draws, the same at every run. Does not cover: keeping packets in order (emlio.benchmarks.link.line).
+Covers: independent draws, the same in every run. Does not cover: keeping packets in order
+(emlio.benchmarks.link.line).
 """
 
 import random
@@ -9,19 +10,19 @@ __all__ = ["JitterDraw"]
 
 
 class JitterDraw:
-    """One direction's draws."""
+    """The jitter draws of one direction."""
 
     def __init__(self, most_ns: int, seed: int, direction: str) -> None:
-        """See the class.
+        """Create the draws of one direction.
 
         Args:
-            most_ns: to either side; every length between is as likely as any other.
-            seed: of the link.
-            direction: two directions have nothing to do with each other.
+            most_ns: greatest deviation to either side; the distribution is uniform.
+            seed: seed of the link.
+            direction: name of the direction. The draws of two directions are independent.
         """
         self._most_ns = most_ns
         self._random = random.Random(f"emlio.link.jitter/1/{seed}/{direction}")
 
     def draw(self) -> int:
-        """Nanoseconds for the next packet, below 0 where it is faster than usual."""
+        """Return the extra nanoseconds of the next packet; negative if it is faster than usual."""
         return self._random.randint(-self._most_ns, self._most_ns)

@@ -1,7 +1,7 @@
-"""One direction of a link: packets that wait for the line, are on their way, or arrive.
+"""One direction of a link: packets that wait for the line, are in transit, or have arrived.
 
-Covers: rate, delay, jitter, the bound and what went beyond it. Does not cover: loss by chance (emlio.benchmarks.link.loss);
-devices.
+Covers: rate, delay, jitter, the limit of held bytes, and the count of packets dropped beyond it.
+Does not cover: random loss (emlio.benchmarks.link.loss); devices.
 """
 
 from collections import deque
@@ -14,27 +14,28 @@ _Packet = TypeVar("_Packet", bound=Sized)
 
 
 class Line(Generic[_Packet]):
-    """A queue in which every packet has a due time; order is kept.
+    """A queue that gives every packet a due time and keeps the order.
 
     Attributes:
-        packets: that were taken.
-        size_bytes: of those packets.
-        overflowed: packets dropped because the queue was full. Such a packet goes as a whole, with all its segments, as a burst
-            does in a router whose buffer is full.
-        latest_ns: how long after its due time a packet was handed out at worst.
-        held_bytes: of packets that wait or are on their way.
+        packets: packets accepted.
+        size_bytes: bytes of those packets on the wire.
+        overflowed: packets dropped because the queue was full. Such a packet is dropped as a whole,
+            with all its segments, like a burst in a router whose buffer is full.
+        latest_ns: greatest delay of a packet beyond its due time.
+        held_bytes: bytes of packets that wait or are in transit.
     """
 
     def __init__(
         self, *, delay_ns: int, rate_bytes_per_s: int | None, held_bytes: int, jitter: Callable[[], int] | None = None
     ) -> None:
-        """See the class.
+        """Create an empty line.
 
         Args:
-            delay_ns: from the end of a line's one side to the other.
-            rate_bytes_per_s: how fast packets leave for it, or None for at once.
-            held_bytes: the most that may wait or be on its way.
-            jitter: how much longer than `delay_ns` the next packet takes. One that would overtake another arrives with it.
+            delay_ns: time from one end of the line to the other.
+            rate_bytes_per_s: rate at which packets enter the line, or None for no limit.
+            held_bytes: most bytes that may wait or be in transit.
+            jitter: returns the extra delay of the next packet. A packet that would overtake another
+                one arrives together with it.
         """
         self.packets = 0
         self.size_bytes = 0
@@ -50,12 +51,12 @@ class Line(Generic[_Packet]):
         self._queue: deque[tuple[int, _Packet]] = deque()
 
     def take(self, packet: _Packet, wire_bytes: int, now_ns: int) -> None:
-        """Put a packet on its way.
+        """Accept a packet, or drop it if the queue is full.
 
         Args:
-            packet: as it will be handed out.
-            wire_bytes: how long it is on the line.
-            now_ns: when it came.
+            packet: the packet, returned by `give` as it is.
+            wire_bytes: length of the packet on the wire.
+            now_ns: time of its arrival at the line.
         """
         size = len(packet)
         if self.held_bytes + size > self._most_bytes:
@@ -63,7 +64,7 @@ class Line(Generic[_Packet]):
             return
         sent_ns = now_ns
         if self._rate is not None:
-            # Rounded up, so that a line is never faster than it was told to be.
+            # Rounded up, so that a line is never faster than specified.
             sent_ns = max(now_ns, self._free_ns) - (-wire_bytes * 1_000_000_000 // self._rate)
             self._free_ns = sent_ns
         self.held_bytes += size
@@ -75,11 +76,11 @@ class Line(Generic[_Packet]):
         self._queue.append((due_ns, packet))
 
     def next_ns(self) -> int | None:
-        """When the next packet arrives, or None when there is none."""
+        """Return the due time of the next packet, or None if there is none."""
         return self._queue[0][0] if self._queue else None
 
     def give(self, now_ns: int) -> _Packet | None:
-        """The next packet if it has arrived by now, else None."""
+        """Return the next packet if it is due, else None."""
         if not self._queue or self._queue[0][0] > now_ns:
             return None
         due_ns, packet = self._queue.popleft()

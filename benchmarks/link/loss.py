@@ -1,7 +1,7 @@
-"""Which segments are lost.
+"""Random loss of segments.
 
-Covers: independent draws with one probability, the same at every run. Does not cover: taking segments out of a packet
-(emlio.benchmarks.link.packets).
+Covers: independent draws with one probability, the same in every run. Does not cover: removing
+segments from a packet (emlio.benchmarks.link.packets).
 """
 
 import math
@@ -12,19 +12,19 @@ __all__ = ["LossDraw"]
 
 
 class LossDraw:
-    """Numbers the segments of one direction as they come and says which are lost.
+    """The loss draws of one direction, over its segments in their order.
 
-    It draws how many segments pass until the next loss, which has the same distribution as a draw for each and costs nothing
-    for the packets between.
+    It draws the number of segments until the next loss. The distribution is the same as with a draw
+    for each segment, and the packets in between cost nothing.
     """
 
     def __init__(self, share: float, seed: int, direction: str) -> None:
-        """See the class.
+        """Create the draws of one direction.
 
         Args:
-            share: of segments that are lost, in [0, 1).
-            seed: of the link.
-            direction: two directions have nothing to do with each other.
+            share: share of segments that are lost, in [0, 1).
+            seed: seed of the link.
+            direction: name of the direction. The draws of two directions are independent.
         """
         self.lost = 0
         self._random = random.Random(f"emlio.link/1/{seed}/{direction}")
@@ -37,7 +37,7 @@ class LossDraw:
         return int(math.log(1.0 - self._random.random()) / self._log_of_passing)
 
     def draw(self, count: int) -> Sequence[int]:
-        """Which of the next `count` segments are lost, counted from 0."""
+        """Return the indexes of the lost ones among the next `count` segments."""
         if self._passing is None or self._passing >= count:
             if self._passing is not None:
                 self._passing -= count

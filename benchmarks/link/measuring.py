@@ -1,6 +1,7 @@
-"""A link measured before anything else is measured over it.
+"""The measurement of a link before a benchmark uses it.
 
-Covers: pings, then streams. Does not cover: the command `emlio-bench link` (emlio.benchmarks.link_accuracy).
+Covers: pings, then streams. Does not cover: the command `emlio-bench link`
+(emlio.benchmarks.link_accuracy.run).
 """
 
 from collections.abc import Sequence
@@ -22,15 +23,15 @@ def measure_link(
     span_s: int = 2,
     iperf: str | None,
 ) -> LinkReport:
-    """Find out what it is.
+    """Measure the round trip and the throughput of a link.
 
     Args:
-        link: which nobody else should use meanwhile.
-        pings: of the idle link.
-        streams: how many at once, one sample for each number.
-        warm_up_s: of each sample, in whole seconds.
-        span_s: how long each is.
-        iperf: where iperf3 is installed, if it is.
+        link: the link. It must carry no other traffic meanwhile.
+        pings: number of pings over the idle link.
+        streams: numbers of concurrent streams, one sample for each.
+        warm_up_s: warm-up of each sample, in whole seconds.
+        span_s: length of each sample, in whole seconds.
+        iperf: path of iperf3, or None if it is not installed.
     """
     idle = ping_ns(link, pings)
     loads = [measure_load(link, count, warm_up_s=warm_up_s, span_s=span_s, iperf=iperf) for count in streams]

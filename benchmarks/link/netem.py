@@ -1,7 +1,7 @@
-"""The kernel's own delay, where it has it.
+"""The kernel's own packet delay, netem.
 
-Covers: the words for `tc`, whether they work here, what `tc` has counted. Does not cover: the devices
-(emlio.benchmarks.link.netem_holder).
+Covers: the arguments of `tc`, whether netem works here, the counts that `tc` reports. Does not
+cover: the devices (emlio.benchmarks.link.netem_holder).
 """
 
 import shutil
@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from emlio.benchmarks.link.channel import LineCounts
 from emlio.benchmarks.link.contract import ENTER
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LineCounts
 from emlio.errors import TransportError
 
 __all__ = ["netem_words", "read_line_counts", "why_no_netem"]
@@ -22,7 +22,7 @@ _PACKET_BYTES: Final = 1500
 _LEAST_PACKETS: Final = 1000
 _ETHERNET_BYTES: Final = 14
 _ALL_BITS_PER_S: Final = 100_000_000_000
-"""Faster than any machine sends: with a rate, however high, netem keeps packets in order."""
+"""A rate above that of any machine. With a rate set, netem keeps packets in order."""
 _PROBE_S: Final = 10.0
 _NEEDED: Final = ("tc", "ip", "unshare", ENTER)
 
@@ -35,8 +35,9 @@ class _Qdisc(msgspec.Struct, frozen=True):
 
 
 def netem_words(spec: LinkSpec) -> list[str]:
-    """What follows `tc qdisc add dev DEVICE root`."""
-    # It counts packets, which may stand for many segments: a bound on memory more than on a router's buffer.
+    """Return the arguments that follow `tc qdisc add dev DEVICE root`."""
+    # The limit counts packets, which may stand for many segments. It bounds memory rather than
+    # emulating a router's buffer.
     words = ["netem", "limit", str(max(spec.held_bytes // _PACKET_BYTES, _LEAST_PACKETS))]
     words += ["delay", _microseconds(spec.delay_ns)]
     if spec.jitter_ns:
@@ -51,11 +52,13 @@ def netem_words(spec: LinkSpec) -> list[str]:
 
 
 def read_line_counts(said: bytes, *, lossy: bool) -> LineCounts:
-    """What `tc -s -j qdisc show dev DEVICE` printed. It does not tell lost packets from those that were beyond its limit.
+    """Read the counts printed by `tc -s -j qdisc show dev DEVICE`.
+
+    tc does not distinguish lost packets from packets dropped at the limit.
 
     Args:
-        said: by it.
-        lossy: whether packets are lost on purpose, so that those it dropped count as lost.
+        said: output of tc.
+        lossy: whether packets are lost on purpose. If so, dropped packets count as lost.
     """
     try:
         qdiscs = msgspec.json.decode(said, type=list[_Qdisc])
@@ -73,7 +76,10 @@ def read_line_counts(said: bytes, *, lossy: bool) -> LineCounts:
 
 
 def why_no_netem() -> str | None:
-    """Why this process cannot have the kernel delay packets, or None when it can. Tries it once in a namespace of its own."""
+    """Return the reason why the kernel cannot delay packets for this process, or None if it can.
+
+    The first call tries it in a namespace of its own.
+    """
     missing = [program for program in _NEEDED if shutil.which(program) is None]
     if missing:
         return f"needs the programs {', '.join(missing)}"

@@ -1,10 +1,13 @@
-"""The process that keeps a link which the kernel carries: python -m emlio.benchmarks.link.netem_holder ORDER.
+"""The process that holds a netem link: python -m emlio.benchmarks.link.netem_holder ORDER.
 
-It makes two namespaces with a pair of devices between them, has each device delay what it sends, says where they are, and then
-waits until it is told to end (SIGTERM) or nobody listens to it any more; in the latter case it ends whoever is left in the
-namespaces. SIGUSR1 asks it what the kernel has counted, SIGUSR2 what it has held, which the kernel does not tell.
+It makes two namespaces with a pair of devices between them, lets each device delay its outgoing
+packets, and reports the namespaces. It ends on SIGTERM, or when its standard output has no reader
+any more; in the latter case it kills all processes left in the namespaces. SIGUSR1 requests the
+kernel's counts. SIGUSR2 requests the held bytes, which are empty because the kernel does not report
+them.
 
-Covers: making, keeping, counting. Does not cover: the words for the kernel (emlio.benchmarks.link.netem).
+Covers: making, keeping, counting. Does not cover: the arguments for the kernel
+(emlio.benchmarks.link.netem).
 """
 
 import os
@@ -16,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from emlio.benchmarks.link.channel import LineCounts, LinkCounts, LinkOrder, Started
 from emlio.benchmarks.link.devices import (
     PREFIX_BITS,
     STORAGE_DEVICE,
@@ -26,12 +30,11 @@ from emlio.benchmarks.link.devices import (
     training_device,
 )
 from emlio.benchmarks.link.held import Held
-from emlio.benchmarks.link.inhabitants import end_inhabitants
+from emlio.benchmarks.link.namespace_processes import end_inhabitants
 from emlio.benchmarks.link.netem import netem_words, read_line_counts
 from emlio.benchmarks.link.promptness import SAID_FD, hear_signals
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LineCounts, LinkCounts, LinkOrder, Started
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 
 __all__ = ["main"]
 
@@ -40,7 +43,7 @@ _ONE_SEGMENT: Final = "1"
 
 
 def main(orders: str) -> None:
-    """Keep the link until told to end."""
+    """Keep the link until SIGTERM, or until standard output has no reader."""
     order = msgspec.json.decode(orders, type=LinkOrder)
     signals = hear_signals()
     try:
@@ -64,7 +67,8 @@ def _training(order: LinkOrder) -> int:
 
 def _connect(order: LinkOrder, storage: int, training: int) -> None:
     spec, place, far = order.spec, order.place, training_device(order.place)
-    # Losses are drawn for each packet that the kernel hands over, so with losses each must be one segment.
+    # The kernel draws losses for each packet it passes on. With losses each packet must therefore
+    # be one segment.
     shape = ["gso_max_segs", _ONE_SEGMENT] if spec.loss else []
     pair = ["name", STORAGE_DEVICE, *shape, "type", "veth", "peer", "name", far, *shape]
     _run("ip", "link", "add", *pair)
@@ -81,12 +85,17 @@ def _connect(order: LinkOrder, storage: int, training: int) -> None:
 
 
 def _stay_at(storage: int) -> None:
-    # Another link of the same training end ends whoever is there when it has lost its owner.
+    # The process must not stay at the training end. Another link with the same training end kills
+    # all processes there when it loses its owner.
     enter_namespace(storage)
 
 
 def _wait(order: LinkOrder, signals: int, storage: int, training: int) -> bool:
-    """Until the end; whether somebody asked for it. Else nobody listens any more."""
+    """Answer signals until the end.
+
+    Returns:
+        True after SIGTERM, False if standard output has no reader any more.
+    """
     while True:
         ready = select.select([signals, SAID_FD], [], [])[0]
         if signals not in ready:
@@ -99,7 +108,7 @@ def _wait(order: LinkOrder, signals: int, storage: int, training: int) -> bool:
 
 
 def _link_counts(order: LinkOrder, storage: int, training: int) -> LinkCounts:
-    # What leads to one end is sent by the other.
+    # The device at one end sends the packets that lead to the other end.
     to_training = _counts(order.spec, storage, STORAGE_DEVICE)
     to_storage = _counts(order.spec, training, training_device(order.place))
     _stay_at(storage)
@@ -112,7 +121,7 @@ def _counts(spec: LinkSpec, namespace: int, device: str) -> LineCounts:
 
 
 def _run(*words: str) -> bytes:
-    """A program in the namespace of the calling thread."""
+    """Run a program in the calling thread's namespace, and return its output."""
     return subprocess.run(words, capture_output=True, timeout=_ANSWER_S, check=True).stdout
 
 

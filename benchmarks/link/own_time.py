@@ -1,9 +1,11 @@
-"""What a link takes of a round trip before it has held anything back: wake-ups, and the way through the kernel.
+"""The time that a link itself adds to a round trip: wake-ups, and the path through the kernel.
 
-It is found out on the link itself, by pings when it is made, and counts as a part of the round trip that was asked for.
+It is measured with pings on the link when the link is made, and counts as a part of the requested
+round trip.
 
-Covers: those pings, what follows from them. Does not cover: taking it off (emlio.benchmarks.link.forwarder); whether the round
-trip is right then (emlio.benchmarks.link.accuracy).
+Covers: the pings and their evaluation. Does not cover: subtracting the time
+(emlio.benchmarks.link.forwarder); checking the resulting round trip
+(emlio.benchmarks.link.accuracy).
 """
 
 import os
@@ -18,23 +20,32 @@ __all__ = ["MOST_OWN_NS", "OwnTimeProbe", "own_time_ns", "trial_rtt_ns"]
 _LONGEST_TRIAL_NS: Final = 30_000_000
 _PINGS: Final = 8
 MOST_OWN_NS: Final = 600_000
-"""A calm machine was found to take up to 0.5 ms. One that takes longer does something else just now, which later it does not."""
+"""The upper bound of the added time.
+
+On an idle machine up to 0.5 ms were measured. A longer time has a temporary cause, which does not
+affect later packets.
+"""
 _ANSWER_S: Final = 1.0
 
 
 def trial_rtt_ns(rtt_ns: int) -> int:
-    """The round trip to find it out with: what wakes up late is as late after 30 ms as after more."""
+    """Return the round trip for the trial.
+
+    A late wake-up is as late after 30 ms as after a longer wait.
+    """
     return min(rtt_ns, _LONGEST_TRIAL_NS)
 
 
 def own_time_ns(pings_ns: Sequence[int], held_ns: int) -> int:
-    """What remains of pings without what they were held back, never more than that, and less than a millisecond.
+    """Return the time that the link itself adds to a round trip.
 
-    The quickest one tells it, since whatever else runs on the machine makes the others longer.
+    This is the part of the quickest ping that exceeds the delay, at most the delay itself and at
+    most `MOST_OWN_NS`. The quickest ping is used because other load on the machine makes pings
+    longer.
 
     Args:
-        pings_ns: none where nothing came back, and then it is 0.
-        held_ns: how long each was held back, in both directions together.
+        pings_ns: durations of the pings. If nothing came back this is empty, and the result is 0.
+        held_ns: delay of each ping, both directions together.
     """
     if not pings_ns:
         return 0
@@ -42,18 +53,18 @@ def own_time_ns(pings_ns: Sequence[int], held_ns: int) -> int:
 
 
 class OwnTimeProbe:
-    """Pings over a link by a thread of the process that is the link: one datagram there and back, and again.
+    """A thread of the link's process that sends pings over the link, one datagram at a time.
 
     Attributes:
-        ended: descriptor that becomes readable when the last has come back.
+        ended: descriptor that becomes readable after the last ping.
     """
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
-        """Begin.
+        """Start the pings.
 
         Args:
-            near: bound at one end.
-            far: bound at the other one.
+            near: socket bound at one end.
+            far: socket bound at the other end.
         """
         self._near = near
         self._far = far
@@ -63,7 +74,10 @@ class OwnTimeProbe:
         self._thread.start()
 
     def close(self) -> tuple[int, ...]:
-        """End it, once `ended` is readable. How long the pings took; the first, which finds everything cold, is left out."""
+        """End the probe once `ended` is readable, and return the durations of the pings.
+
+        The first ping is left out, because it runs with cold caches.
+        """
         self._thread.join()
         os.close(self.ended)
         return tuple(self._pings_ns[1:])
@@ -81,6 +95,6 @@ class OwnTimeProbe:
                 near.recv(1)
                 self._pings_ns.append(time.monotonic_ns() - begun_ns)
         except OSError:
-            self._pings_ns.clear()  # nothing is known, so nothing is counted
+            self._pings_ns.clear()  # no result, so no time is subtracted
         finally:
             os.close(self._ending)

@@ -1,10 +1,11 @@
-"""Packets as a TUN device with offloads hands them over: many TCP segments in one.
+"""Packets of a TUN device with offloads, which hold many TCP segments each.
 
-The kernel leaves to the device what a network card would do: to cut up to 64 kB into segments and to fill in checksums. A device
-that receives such a packet may pass it on as it is, so on a link without loss nothing is cut at all.
+The kernel leaves the work of a network card to the device: splitting up to 64 kB into segments, and
+filling in checksums. A device that receives such a packet may pass it on unchanged, so on a link
+without loss no packet is split.
 
-Covers: how many segments a packet stands for, and the packet without some of them. Does not cover: IPv6, which links do not
-speak; UDP, whose packets are one segment each.
+Covers: the number of segments in a packet, and removing some of them. Does not cover: IPv6, which
+the links do not carry; UDP, where each packet is one segment.
 """
 
 import struct
@@ -26,7 +27,7 @@ _WINDOW_REDUCED: Final = 0x80
 
 
 def _segment_bytes(packet: bytes) -> int:
-    """The payload of a full segment, or 0 where the packet is one segment."""
+    """Return the payload of a full segment, or 0 if the packet is one segment."""
     if packet[1] & ~_CONGESTION_FLAG != _TCP_IPV4:
         return 0
     full: int = _OFFLOAD.unpack_from(packet)[3]
@@ -34,13 +35,16 @@ def _segment_bytes(packet: bytes) -> int:
 
 
 def _headers_bytes(packet: bytes) -> int:
-    """IP and TCP header together; the field hdr_len says how much is contiguous in the kernel, which may be more."""
+    """Return the length of the IP and TCP headers together.
+
+    The field hdr_len is not used: it tells how much is contiguous in the kernel, which may be more.
+    """
     ip = (packet[OFFLOAD_BYTES] & 0x0F) * 4
     return ip + (packet[OFFLOAD_BYTES + ip + 12] >> 4) * 4
 
 
 def count_segments(packet: bytes) -> int:
-    """How many segments it is on a wire."""
+    """Return the number of segments of a packet on a wire."""
     full = _segment_bytes(packet)
     if full == 0:
         return 1
@@ -48,18 +52,18 @@ def count_segments(packet: bytes) -> int:
 
 
 def count_wire_bytes(packet: bytes) -> int:
-    """Bytes of its segments, each with headers of its own."""
+    """Return the bytes of all segments on a wire, each with its own headers."""
     more = count_segments(packet) - 1
     size = len(packet) - OFFLOAD_BYTES
     return size + more * _headers_bytes(packet) if more else size
 
 
 def without_segments(packet: bytes, lost: Sequence[int]) -> list[bytes]:
-    """The packets that remain when segments are lost: one for each run of neighbours that are not.
+    """Return the packets that remain after losses: one for each run of adjacent segments.
 
     Args:
-        packet: with its offload header.
-        lost: which of its segments, ascending.
+        packet: the packet, with its offload header.
+        lost: indexes of the lost segments, ascending.
     """
     count = count_segments(packet)
     return [_run(packet, start, stop, count) for start, stop in _runs(count, lost)]
@@ -74,7 +78,7 @@ def _runs(count: int, lost: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _run(packet: bytes, start: int, stop: int, count: int) -> bytes:
-    """Segments [start, stop) as one packet."""
+    """Return segments [start, stop) as one packet."""
     if stop - start == count:
         return packet
     full, size = _segment_bytes(packet), _headers_bytes(packet)
@@ -95,7 +99,8 @@ def _run(packet: bytes, start: int, stop: int, count: int) -> bytes:
         headers[ip + 13] &= ~_WINDOW_REDUCED
     if stop < count:
         headers[ip + 13] &= ~_FIN_PUSH
-    # Not a checksum yet: the sum of addresses, protocol and length, from which the receiving kernel would go on.
+    # This is not a complete checksum yet, but the sum of addresses, protocol and length. The
+    # receiving kernel would continue from it.
     _U16.pack_into(headers, ip + 16, _fold(_read(headers, ip + 16) + (old_length ^ 0xFFFF) + new_length))
 
     flags, kind, _, _, sum_start, sum_at = _OFFLOAD.unpack_from(packet)
@@ -112,7 +117,7 @@ def _read(headers: bytearray, at: int) -> int:
 
 
 def _fold(total: int) -> int:
-    """A sum of 16-bit words in ones' complement."""
+    """Fold a sum into 16 bits, in ones' complement."""
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return total

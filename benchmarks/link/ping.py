@@ -1,7 +1,7 @@
-"""The round trip of a link as TCP finds it.
+"""The round trip of a link, measured over TCP.
 
-Covers: one byte there and back over an open connection, from one thread. Does not cover: what it should be
-(emlio.benchmarks.link.accuracy).
+Covers: sending one byte there and back over an open connection, from one thread. Does not cover:
+the bounds (emlio.benchmarks.link.accuracy).
 """
 
 import socket
@@ -19,13 +19,13 @@ _PINGS: Final = 21
 
 
 def ping_ns(link: Link, pings: int) -> tuple[int, ...]:
-    """How long each of some pings took, one after the other.
+    """Measure pings, one after the other, and return their durations.
 
-    One thread plays both sides, so that waking another is not measured.
+    One thread plays both sides, so that the wake-up of another thread is not measured.
 
     Args:
-        link: which nobody else should use meanwhile.
-        pings: how many.
+        link: the link. It must carry no other traffic meanwhile.
+        pings: number of pings.
     """
     try:
         with link.storage.make_socket() as listener, link.training.make_socket() as near:
@@ -48,7 +48,7 @@ def ping_ns(link: Link, pings: int) -> tuple[int, ...]:
 
 
 def measure_rtt_ns(link: Link, pings: int = _PINGS) -> int:
-    """The median of some pings. See `ping_ns`."""
+    """Return the median of some pings. See `ping_ns`."""
     return round(statistics.median(ping_ns(link, pings)))
 
 

@@ -1,7 +1,7 @@
-"""A process that hands things over on time, and hears when it is told something.
+"""Real-time behaviour and signals of a link's process.
 
-Covers: priority, timers, waiting for a moment, memory that stays; signals as a descriptor. Does not cover: what is handed over
-(emlio.benchmarks.link.forwarder, .netem_holder, .relaying).
+Covers: priority, timers, waiting until a time, keeping memory; signals as a descriptor. Does not
+cover: the packets (emlio.benchmarks.link.forwarder, .netem_holder, .relaying).
 """
 
 import contextlib
@@ -18,11 +18,13 @@ from typing import Final
 __all__ = ["SAID_FD", "be_prompt", "hear_signals", "ready_until", "watch_ns"]
 
 SAID_FD: Final = 1
-"""Standard output, which a link's process says things on. As the write end of a pipe it becomes readable, as far as select knows,
-when nobody can read from it any more."""
+"""Standard output, on which a link's process reports.
+
+For select, the write end of a pipe becomes readable when the pipe has no reader any more.
+"""
 
 _WATCHED_NS: Final = 250_000
-"""About as late as an idle virtual machine's timers are."""
+"""About the delay of timers on an idle virtual machine."""
 _WATCHED_PART: Final = 20
 _PRIORITY: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
@@ -32,22 +34,30 @@ _MEMORY_STEP_BYTES: Final = 8 << 20
 
 
 def be_prompt() -> None:
-    """For a process that does nothing else."""
-    # Ahead of every ordinary process: a nicer value alone leaves packets tens of milliseconds late on a busy machine. Where it is
-    # not allowed `latest_ns` tells.
+    """Give this process real-time priority, exact timers and memory that is not returned.
+
+    Only for a process that does nothing else.
+    """
+    # The process must run before every ordinary process. With a better nice value alone, packets
+    # are tens of milliseconds late on a busy machine. If this is not permitted, `latest_ns` shows
+    # the delays.
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
     libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)  # else each wait is up to 50 µs too long
+    libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)  # otherwise each wait is up to 50 µs too long
     if hasattr(libc, "mallopt"):
-        # Else memory goes back to the kernel with nearly every packet, and its pages are cleared for the next.
+        # Otherwise memory returns to the kernel with nearly every packet, and the kernel clears its
+        # pages again for the next packet.
         libc.mallopt(_M_TRIM_THRESHOLD, -1)
         libc.mallopt(_M_TOP_PAD, _MEMORY_STEP_BYTES)
-    gc.disable()  # nothing here refers to itself, and a pause is a delay
+    gc.disable()  # this process makes no reference cycles, and a collection would delay packets
 
 
 def hear_signals() -> int:
-    """From now on SIGTERM, SIGUSR1 and SIGUSR2 do nothing but make this descriptor readable, each with its number as a byte."""
+    """Redirect SIGTERM, SIGUSR1 and SIGUSR2 to a descriptor, and return it.
+
+    Each signal arrives as a byte with its number. From now on these signals have no other effect.
+    """
     signals, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(told)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
@@ -56,16 +66,19 @@ def hear_signals() -> int:
 
 
 def watch_ns(left_ns: int) -> int:
-    """How long before a moment that is so far away to be awake, since timers are late: a twentieth of a processor at most."""
+    """Return how long before a due time to poll, since timers are late.
+
+    Polling takes at most a twentieth of the time.
+    """
     return min(left_ns // _WATCHED_PART, _WATCHED_NS)
 
 
 def ready_until(watched: Sequence[int], due_ns: int | None) -> list[int]:
-    """Those of some descriptors that are ready to be read, as soon as one is; none once the moment has come.
+    """Wait until a descriptor is readable or the time has come; return the readable descriptors.
 
     Args:
         watched: the descriptors.
-        due_ns: the moment, by CLOCK_MONOTONIC; None for never.
+        due_ns: the time, by CLOCK_MONOTONIC; None to wait without limit.
     """
     if due_ns is None:
         return select.select(watched, [], [])[0]
@@ -79,4 +92,4 @@ def ready_until(watched: Sequence[int], due_ns: int | None) -> list[int]:
 
 
 def _leave_it_to_the_descriptor(number: int, frame: FrameType | None) -> None:
-    """A handler must be there, or the default one ends the process."""
+    """Do nothing. Without a handler, the default action would end the process."""

@@ -1,10 +1,10 @@
-"""A link for those who may make no namespaces: bytes are held back between two addresses of loopback.
+"""A link without namespaces: a relay delays bytes between two addresses of loopback.
 
-TCP ends at the relay on both sides, so it does not see the distance: it starts fast, and loses nothing. What is measured over it
-is marked.
+TCP ends at the relay on both sides, so it does not see the round trip: it starts fast and loses
+nothing. Results measured over a relay are marked.
 
-Covers: starting and ending it, its two ends, the ports that are reached through it. Does not cover: holding back
-(emlio.benchmarks.link.relaying).
+Covers: starting and ending it, its two ends, the ports that are reached through it. Does not cover:
+delaying bytes (emlio.benchmarks.link.relaying).
 """
 
 import itertools
@@ -18,12 +18,12 @@ from typing import Final, Self
 
 import msgspec
 
+from emlio.benchmarks.link.channel import LineCounts, LinkCounts, Started, add_counts
 from emlio.benchmarks.link.contract import LinkEnd, LinkKind
 from emlio.benchmarks.link.held import Held, add_held
 from emlio.benchmarks.link.relaying import RelayOrder
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started, add_counts
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError, TransportError
 
 __all__ = ["RelayedLink", "relay_addresses"]
@@ -36,11 +36,13 @@ _numbers = itertools.count()
 
 
 def relay_addresses(process: int, number: int) -> tuple[str, str, str]:
-    """Where clients connect to, where servers listen, where the training end is: others for each link on a machine.
+    """Return the addresses that clients connect to, servers listen at, and clients come from.
+
+    Links on one machine have different addresses.
 
     Args:
-        process: the number of the link's owner.
-        number: of the link among those of its owner.
+        process: id of the process that owns the link.
+        number: index of the link among those of its owner.
     """
     network, place = divmod(process, 256)
     first = 1 + 3 * (number % _LINKS)
@@ -49,24 +51,24 @@ def relay_addresses(process: int, number: int) -> tuple[str, str, str]:
 
 
 class RelayedLink:
-    """Two addresses of loopback and what delays bytes between them. See `Link`.
+    """Two addresses of loopback with a delay between them. See `Link`.
 
-    Both ends are this machine's own network: a server that listens at 0.0.0.0 is reached without a delay too, so servers must
-    listen at `storage.listen`.
+    Both ends are in the network of this machine. A server that listens at 0.0.0.0 can also be
+    reached without a delay, so servers must listen at `storage.listen`.
 
     Attributes:
-        spec: what was asked for.
-        kind: a relay.
-        storage: where servers listen, under another address than the one they are reached at.
-        training: where clients are.
-        own_ns: 0: nobody finds out what a relay itself takes.
+        spec: specification of the link.
+        kind: always `LinkKind.RELAY`.
+        storage: end for servers, which listen at another address than the one they are reached at.
+        training: end for clients.
+        own_ns: always 0: the time that a relay itself adds is not measured.
     """
 
     def __init__(self, spec: LinkSpec) -> None:
-        """See the class.
+        """Create a link. Each call of `offer` with new ports starts a relay process.
 
         Args:
-            spec: what is wanted; TCP's own bytes cannot be lost.
+            spec: the specification. Its loss must be 0, because a relay cannot lose TCP segments.
         """
         if spec.loss:
             raise ConfigError(f"loss must be 0 over a relay, which carries a stream and no segments, got {spec.loss}")
@@ -87,7 +89,7 @@ class RelayedLink:
         return tuple(relay.pid for relay in self._relays)
 
     def offer(self, ports: Sequence[int]) -> None:
-        """See `Link`. Ports that were offered before stay as they are."""
+        """See `Link`. Ports that were offered before are left as they are."""
         self._check_open()
         new = tuple(port for port in dict.fromkeys(ports) if port not in self._offered)
         if not new:
@@ -123,7 +125,7 @@ class RelayedLink:
         return add_held(map(_held_by, self._relays))
 
     def close(self) -> None:
-        """Take it down, and with it every connection through it."""
+        """Shut the link down, with every connection through it."""
         self._closed = True
         self._ending.close()
 
@@ -141,6 +143,6 @@ class RelayedLink:
 
 
 def _held_by(relay: Child) -> Held:
-    """Since it was asked before; from the first time on it gauges."""
+    """Return the bytes held since the previous call. The first call starts the recording."""
     os.kill(relay.pid, signal.SIGUSR2)
     return relay.hear(Held, _ANSWER_S)

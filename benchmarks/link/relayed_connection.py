@@ -1,7 +1,7 @@
-"""One connection through the delaying relay: two sockets, and the bytes between them, held back both ways.
+"""One connection through the relay: two sockets, with a delay both ways.
 
-Covers: opening, moving bytes, ends passed on as they came (FIN as FIN, RST as RST), how much may be on its way. Does not cover:
-listening, waiting (emlio.benchmarks.link.relaying).
+Covers: opening, moving bytes, passing on the end of a stream as it came (FIN as FIN, RST as RST),
+the limit of bytes in transit. Does not cover: listening, waiting (emlio.benchmarks.link.relaying).
 """
 
 import errno
@@ -23,7 +23,7 @@ _CONNECTING: Final = (0, errno.EINPROGRESS)
 
 
 class Step(Enum):
-    """What a parcel does to its connection where it arrives."""
+    """The effect of a parcel on its connection when it arrives."""
 
     OPEN = "open"
     TO_STORAGE = "to-storage"
@@ -32,12 +32,12 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What crosses a line.
+    """A unit that crosses a line.
 
     Attributes:
-        connection: it belongs to.
-        step: what it is.
-        data: bytes; none for the end of the stream.
+        connection: connection of the parcel.
+        step: effect of the parcel.
+        data: bytes; empty for the end of the stream.
     """
 
     connection: "Connection"
@@ -50,13 +50,13 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """What all connections of a relay share.
+    """The objects that all connections of a relay share.
 
     Attributes:
-        selector: a socket's data is the connection to wake.
-        to_storage: the line from clients to servers.
-        to_training: the other one.
-        most_bytes: that one connection may have on its way in one direction, and waiting there to be taken.
+        selector: selector of all sockets. The data of a socket is its connection.
+        to_storage: line from clients to servers.
+        to_training: line from servers to clients.
+        most_bytes: most bytes of one connection and direction in transit, or waiting at the sink.
     """
 
     selector: BaseSelector
@@ -69,8 +69,8 @@ class _Way:
     """One direction of a connection.
 
     Attributes:
-        ended: whether the source sends nothing more.
-        passed: whether the sink has heard of that.
+        ended: whether the source has ended its stream.
+        passed: whether the end was passed on to the sink.
     """
 
     def __init__(self, connection: "Connection", step: Step, line: Line[Parcel], most_bytes: int) -> None:
@@ -92,7 +92,7 @@ class _Way:
         return bool(self._arrived)
 
     def take(self, source: socket.socket, now_ns: int) -> None:
-        """Read a piece and put it on its way. Raises OSError where the source was reset."""
+        """Read a piece and put it on the line. Raises OSError if the source was reset."""
         try:
             data = source.recv(_PIECE_BYTES)
         except BlockingIOError:
@@ -102,14 +102,14 @@ class _Way:
         self._line.take(Parcel(self._connection, self._step, data), len(data), now_ns)
 
     def arrive(self, data: bytes) -> None:
-        """A piece is at the other side of the line."""
+        """Queue a piece that has crossed the line."""
         if data:
             self._arrived.append(memoryview(data))
         else:
             self._end_arrived = True
 
     def hand_over(self, sink: socket.socket) -> None:
-        """Write what can be written. Raises OSError where the sink was reset."""
+        """Write as much as the sink accepts. Raises OSError if the sink was reset."""
         while self._arrived:
             piece = self._arrived[0]
             try:
@@ -127,15 +127,15 @@ class _Way:
 
 
 class Connection:
-    """A client's connection, and the one to the server that belongs to it once the line has been crossed."""
+    """A client's connection, and its connection to the server, made after the delay of the line."""
 
     def __init__(self, client: socket.socket, target: tuple[str, int], wires: Wires) -> None:
-        """See the class. Nothing is read before `begin`.
+        """Create a connection. Nothing is read before `begin`.
 
         Args:
-            client: accepted.
-            target: the server's address.
-            wires: of the relay.
+            client: accepted socket.
+            target: address of the server.
+            wires: shared objects of the relay.
         """
         self._client = client
         self._server: socket.socket | None = None
@@ -147,14 +147,17 @@ class Connection:
         _prepare(client)
 
     def begin(self, now_ns: int) -> None:
-        """The handshake would be over for the client by now: what it sends follows the last part of it over the line."""
+        """Start reading from the client, at the time when its handshake would end on a real link.
+
+        The client's data follows the last part of the handshake over the line.
+        """
         if not self._closed:
             self._begun = True
             self._wires.to_storage.take(Parcel(self, Step.OPEN, b""), 0, now_ns)
             self._watch()
 
     def on_event(self, side: socket.socket, events: int, now_ns: int) -> None:
-        """A side can be read or written."""
+        """Handle a socket that is ready to be read or written."""
         try:
             if side is self._client:
                 self._move(self._client, events, self._up, self._down, now_ns)
@@ -169,7 +172,7 @@ class Connection:
         self._watch()
 
     def on_arrival(self, step: Step, data: bytes) -> None:
-        """A parcel has crossed the line."""
+        """Handle a parcel that has crossed the line."""
         if self._closed:
             return
         try:
@@ -187,14 +190,14 @@ class Connection:
         self._watch()
 
     def reset(self) -> None:
-        """End it on both sides as if its peers had vanished."""
+        """Reset the connection on both sides."""
         for side in (self._client, self._server):
             if side is not None and not self._closed:
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self._close()
 
     def _connect(self) -> None:
-        """The handshake would be over for the server by now."""
+        """Connect to the server, at the time when its handshake would end on a real link."""
         self._server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         _prepare(self._server)
         self._connecting = True

@@ -1,14 +1,15 @@
-"""The process that is a relay: python -m emlio.benchmarks.link.relaying ORDERS.
+"""The process of a relay: python -m emlio.benchmarks.link.relaying ORDERS.
 
-It listens for clients, connects each to the server of the same port, and holds back what they say to each other. It ends when it
-is told to (SIGTERM) or nobody listens to it any more. SIGUSR1 asks it what it has counted, SIGUSR2 what it has held since it was
-asked that before.
+It listens for clients, connects each to the server at the same port, and delays the bytes between
+them. It ends on SIGTERM, or when its standard output has no reader any more. SIGUSR1 requests the
+counts, SIGUSR2 the bytes held since the previous SIGUSR2.
 
-A client's handshake costs it nothing here, since the relay is near; so the relay makes its first bytes wait for as long as the
-handshake would have taken. What one connection may have on its way is half of what TCP would let it send in a round trip.
+A client's handshake takes no time here, since the relay is near. The relay therefore delays the
+client's first bytes for as long as the handshake would take. One connection may have half of the
+bytes in transit that TCP's buffers would allow in a round trip.
 
-Covers: listening, waiting, both lines. Does not cover: one connection (emlio.benchmarks.link.relayed_connection), starting it
-(emlio.benchmarks.link.relay).
+Covers: listening, waiting, both lines. Does not cover: one connection
+(emlio.benchmarks.link.relayed_connection), starting the process (emlio.benchmarks.link.relay).
 """
 
 import os
@@ -22,14 +23,14 @@ from typing import Final
 import msgspec
 
 from emlio.benchmarks.link.buffers import TUNED_BYTES, most_to_send
+from emlio.benchmarks.link.channel import LineCounts, LinkCounts, Started
 from emlio.benchmarks.link.held import Held, HeldGauge
 from emlio.benchmarks.link.jitter import JitterDraw
 from emlio.benchmarks.link.line import Line
 from emlio.benchmarks.link.promptness import SAID_FD, be_prompt, hear_signals, ready_until
 from emlio.benchmarks.link.relayed_connection import Connection, Parcel, Wires
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.talk import LineCounts, LinkCounts, Started
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 
 __all__ = ["RelayOrder", "main"]
 
@@ -37,13 +38,13 @@ _BACKLOG: Final = 512
 
 
 class RelayOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a relay must know.
+    """The configuration of a relay.
 
     Attributes:
-        spec: of the link.
-        listen: the address clients connect to.
-        target: the address servers listen at.
-        ports: of both.
+        spec: specification of the link.
+        listen: address that clients connect to.
+        target: address that servers listen at.
+        ports: ports of both.
     """
 
     spec: LinkSpec
@@ -53,7 +54,7 @@ class RelayOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Relay:
-    """All that is open."""
+    """The listeners, lines and connections of a relay."""
 
     def __init__(self, order: RelayOrder) -> None:
         spec = order.spec
@@ -72,7 +73,8 @@ class _Relay:
         for port in order.ports:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Some servers listen at all addresses and let others share their port: whoever connects to this one comes here.
+            # Some servers listen at all addresses and share their port. A client that connects to
+            # this address reaches the relay.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.setblocking(False)
             listener.bind((order.listen, port))
@@ -80,8 +82,8 @@ class _Relay:
             self._selector.register(listener, EVENT_READ, port)
 
     def run(self, signals: int) -> None:
-        """Until the end."""
-        # An epoll waits in whole milliseconds, select does not; and it can wait for an epoll.
+        """Relay until SIGTERM, or until standard output has no reader."""
+        # An epoll waits in whole milliseconds, select does not, and select can wait for an epoll.
         watched = [self._selector.fileno(), signals, SAID_FD]
         while True:
             due_ns = self._give()
@@ -103,7 +105,7 @@ class _Relay:
         return LinkCounts(to_training=_counts(self._wires.to_training), to_storage=_counts(self._wires.to_storage))
 
     def _held(self) -> Held:
-        """Since it was asked before; from the first time on it is gauged."""
+        """Return the bytes held since the previous call. The first call starts the recording."""
         now_ns = time.monotonic_ns()
         if not self._gauges:
             self._gauges = (HeldGauge(now_ns), HeldGauge(now_ns))
@@ -112,12 +114,12 @@ class _Relay:
         return Held(to_training=to_training, to_storage=to_storage)
 
     def _note(self) -> None:
-        """What both lines hold now, where that is gauged."""
+        """Note the bytes that both lines hold now, if they are recorded."""
         for gauge, line in zip(self._gauges, (self._wires.to_training, self._wires.to_storage), strict=False):
             gauge.note(line.held_bytes, time.monotonic_ns())
 
     def _give(self) -> int | None:
-        """Hand out what has arrived; when the next does."""
+        """Deliver the parcels that are due, and return the time when the next one is due."""
         while (handshake := self._handshakes.give(time.monotonic_ns())) is not None:
             handshake[0].begin(time.monotonic_ns())
         lines = (self._wires.to_storage, self._wires.to_training)
@@ -132,19 +134,20 @@ class _Relay:
             side = key.fileobj
             assert isinstance(side, socket.socket)
             if isinstance(key.data, Connection):
-                if side.fileno() >= 0:  # else an event before this one has ended it
+                if side.fileno() >= 0:  # otherwise an earlier event has closed it
                     key.data.on_event(side, events, time.monotonic_ns())
                 continue
             try:
                 client, _ = side.accept()
             except OSError:
-                continue  # it went away before it was taken
+                continue  # the client has left before it was accepted
             self._handshakes.take((Connection(client, (self._target, key.data), self._wires),), 0, time.monotonic_ns())
 
 
 def _line(spec: LinkSpec, name: str) -> Line[Parcel]:
     jitter = JitterDraw(spec.jitter_ns, spec.seed, name).draw if spec.jitter_ns else None
-    # What connections may have on their way bounds it: a relay must not drop what a client believes to have arrived.
+    # The limits of the connections bound it: a relay must not drop bytes that were acknowledged to
+    # a client.
     return Line(delay_ns=spec.delay_ns, rate_bytes_per_s=spec.rate_bytes_per_s, held_bytes=sys.maxsize, jitter=jitter)
 
 
@@ -153,7 +156,7 @@ def _counts(line: Line[Parcel]) -> LineCounts:
 
 
 def main(orders: str) -> None:
-    """Be the relay until told to end."""
+    """Run the relay until SIGTERM, or until standard output has no reader."""
     order = msgspec.json.decode(orders, type=RelayOrder)
     signals = hear_signals()
     try:

@@ -1,7 +1,7 @@
-"""What kind of link is wanted.
+"""The specification of a link.
 
-Covers: round trip, jitter, rate, loss, how much one direction may hold, TCP's buffers at its ends. Does not cover: making it
-(emlio.benchmarks.link.choice).
+Covers: round trip, jitter, rate, loss, the limit of held bytes, TCP's buffers at the ends. Does not
+cover: making the link (emlio.benchmarks.link.choice).
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,14 @@ from emlio.errors import ConfigError
 __all__ = ["LinkSpec"]
 
 _FASTEST_BYTES_PER_S: Final = 1_250_000_000
-"""10 Gbit/s, about what one forwarding process carries."""
+"""10 Gbit/s, about the throughput of one forwarding process."""
 _FASTEST_TIMES: Final = 4
 _LEAST_HELD_BYTES: Final = 16 << 20
 _LEAST_ROUTER_BYTES: Final = 1 << 20
-"""Many connections that begin at once send this much before they hear of a slow line."""
+"""The smallest router buffer.
+
+Many connections that start at once send this much before they notice a slow line.
+"""
 _LONGEST_PACKET_BYTES: Final = 65_535 + 10
 _LONGEST_RTT_NS: Final = 10_000_000_000
 
@@ -26,16 +29,20 @@ class LinkSpec:
     """A link between storage and training, the same in both directions.
 
     Attributes:
-        rtt_ns: what the link adds to a round trip, half of it in each direction. A clock offset that is measured over the link is
-            biased by any difference between the two, so there is none.
-        rate_bytes_per_s: how fast each direction's line is, in bytes of IP packets; None for as fast as this machine can.
-        loss: the share of wire segments that never arrive. A packet handed over by the kernel stands for up to 45 of them,
-            and each is lost or not on its own.
-        seed: draws which segments are lost, and the jitter.
-        queue_bytes: the most one direction holds, waiting for the line or on its way; packets beyond it are dropped and counted.
-            None for `held_bytes`' own choice.
-        jitter_ns: how much longer or shorter than half the round trip a packet takes at most. Packets keep their order.
-        tuned: whether TCP may take 64 MB a connection at both ends; else what this machine's own setting is.
+        rtt_ns: time that the link adds to a round trip, half of it in each direction. Both halves
+            are equal, because a difference would bias a clock offset that is measured over the
+            link.
+        rate_bytes_per_s: rate of each direction, in bytes of IP packets; None for as fast as this
+            machine can.
+        loss: share of wire segments that never arrive. A packet from the kernel stands for up to 45
+            segments, and each is drawn on its own.
+        seed: seed of the losses and the jitter.
+        queue_bytes: most bytes that one direction holds, waiting for the line or in transit;
+            packets beyond it are dropped and counted. None for the default of `held_bytes`.
+        jitter_ns: greatest deviation of a packet's delay from half the round trip. Packets keep
+            their order.
+        tuned: whether TCP may take 64 MB for each connection at both ends; otherwise the machine's
+            own setting applies.
     """
 
     rtt_ns: int
@@ -63,15 +70,16 @@ class LinkSpec:
 
     @property
     def delay_ns(self) -> int:
-        """How long a packet is on its way in one direction."""
+        """Delay of a packet in one direction."""
         return self.rtt_ns // 2
 
     @property
     def held_bytes(self) -> int:
-        """The most one direction holds.
+        """The most bytes that one direction holds.
 
-        With a rate: what is on its way, and one product of rate and round trip that waits for the line, as a router's buffer is
-        commonly sized. Without one nothing waits for the line; the bound is four products at 10 Gbit/s and protects memory only.
+        With a rate: the bytes in transit, and one bandwidth-delay product that waits for the line,
+        the usual size of a router's buffer. Without a rate nothing waits for the line: the limit is
+        four products at 10 Gbit/s, and only protects memory.
         """
         if self.queue_bytes is not None:
             return self.queue_bytes

@@ -1,7 +1,7 @@
-"""TCP streams of our own, for a machine without iperf3: python -m emlio.benchmarks.link.streams send|receive ORDERS.
+"""TCP streams without iperf3: python -m emlio.benchmarks.link.streams send|receive ORDERS.
 
-Covers: a process that sends the same mebibyte over all streams, and one that overwrites another with what comes. Does not cover:
-starting them (emlio.benchmarks.link.throughput).
+Covers: a process that sends the same mebibyte over all streams, and a process that receives into
+one buffer. Does not cover: starting them (emlio.benchmarks.link.throughput).
 """
 
 import contextlib
@@ -16,37 +16,37 @@ from typing import Final
 
 import msgspec
 
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 
 __all__ = ["Arrived", "ReceiveOrder", "SendOrder", "Sending", "Sent", "main"]
 
 _BLOCK_BYTES: Final = 1 << 20
 _ANSWER_S: Final = 30.0
 _TOTAL_RETRANSMITS: Final = struct.Struct("=100xI")
-"""Where the kernel's struct tcp_info has them, since Linux 2.6.13."""
+"""The position of the total retransmits in the kernel's struct tcp_info, since Linux 2.6.13."""
 
 
 class SendOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sender listens, and for how many streams."""
+    """The configuration of a sender: its address and the number of streams."""
 
     host: str
     streams: int
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
-    """The port at which a sender can be reached."""
+    """The port of a sender."""
 
     port: int
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the sender's segments."""
+    """The result of a sender."""
 
     retransmits: int
 
 
 class ReceiveOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a receiver finds the sender, how many streams it opens, and for how long it counts."""
+    """The configuration of a receiver: the sender's address, the streams, and the times."""
 
     host: str
     port: int
@@ -56,7 +56,7 @@ class ReceiveOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receiver counted."""
+    """The result of a receiver."""
 
     payload_bytes: int
     elapsed_ns: int
@@ -73,7 +73,7 @@ def _send(orders: str) -> None:
 
 
 def _send_all(streams: Sequence[socket.socket]) -> int:
-    """Send until nobody is left who takes it; how many segments were sent once more."""
+    """Send until the receiver has closed all streams; return the number of retransmits."""
     block = os.urandom(_BLOCK_BYTES)
     retransmits: dict[socket.socket, int] = {}
     for stream in streams:
@@ -114,7 +114,7 @@ def _count(streams: Sequence[socket.socket], until_ns: int) -> int:
 
 
 def main(role: str, orders: str) -> None:
-    """Play one side."""
+    """Run one side."""
     {"send": _send, "receive": _receive}[role](orders)
 
 

@@ -1,7 +1,8 @@
-"""How much several TCP streams together carry over a link, from storage to training.
+"""The throughput of several TCP streams over a link, from storage to training.
 
-Covers: one sample by iperf3, or by sockets of our own where it is not installed. Does not cover: what it should be
-(emlio.benchmarks.link.accuracy), the processes of our own (emlio.benchmarks.link.streams).
+Covers: one sample by iperf3, or by plain sockets if iperf3 is not installed. Does not cover: the
+expected throughput (emlio.benchmarks.link.accuracy), the processes with plain sockets
+(emlio.benchmarks.link.streams).
 """
 
 import sys
@@ -12,7 +13,7 @@ import msgspec
 
 from emlio.benchmarks.link.contract import Link, LinkEnd
 from emlio.benchmarks.link.streams import Arrived, ReceiveOrder, Sending, SendOrder, Sent
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError, TransportError
 
 __all__ = ["Load", "measure_load", "read_iperf"]
@@ -23,15 +24,15 @@ _STREAMS: Final = "emlio.benchmarks.link.streams"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One sample.
+    """One sample of a link's throughput.
 
     Attributes:
-        streams: at once.
-        payload_bytes: that arrived.
-        elapsed_ns: while they did.
-        retransmits: segments that were sent once more; None where nobody told.
-        dropped_packets: that the link dropped without having been asked to.
-        tool: who measured.
+        streams: number of concurrent streams.
+        payload_bytes: payload that arrived.
+        elapsed_ns: length of the sample.
+        retransmits: retransmitted segments; None if unknown.
+        dropped_packets: packets that the link dropped, apart from the requested loss.
+        tool: tool of the measurement.
     """
 
     streams: int
@@ -49,7 +50,7 @@ class Load:
 
     @property
     def bits_per_s(self) -> float:
-        """Of payload."""
+        """Payload in bits per second."""
         return self.payload_bytes * 8e9 / self.elapsed_ns
 
 
@@ -69,7 +70,7 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 def read_iperf(said: bytes, streams: int) -> Load:
-    """What `iperf3 -J` printed, without what the link says of it."""
+    """Read the output of `iperf3 -J`. The packets that the link dropped are not included."""
     try:
         end = msgspec.json.decode(said, type=_Report).end
     except msgspec.MsgspecError as error:
@@ -85,14 +86,14 @@ def read_iperf(said: bytes, streams: int) -> Load:
 
 
 def measure_load(link: Link, streams: int, *, warm_up_s: int, span_s: int, iperf: str | None) -> Load:
-    """Take a sample.
+    """Take one sample.
 
     Args:
-        link: which nobody else should use meanwhile.
-        streams: how many.
-        warm_up_s: whole seconds that are not counted.
-        span_s: whole seconds that are.
-        iperf: where iperf3 is installed, if it is.
+        link: the link. It must carry no other traffic meanwhile.
+        streams: number of streams.
+        warm_up_s: whole seconds before the sample.
+        span_s: whole seconds of the sample.
+        iperf: path of iperf3, or None if it is not installed.
     """
     before = _dropped(link)
     if iperf is not None:
@@ -115,7 +116,8 @@ def _by_iperf(link: Link, streams: int, warm_up_s: int, span_s: int, iperf: str)
             continue
         link.offer([port])
         client = [iperf, "-c", link.storage.address, "-p", str(port), "-P", str(streams)]
-        # The server sends, as a daemon does. Its count of retransmits comes with the results it hands over at the end.
+        # With -R the server sends, as a daemon does. Its count of retransmits comes with the
+        # results it hands over at the end.
         client += ["-R", "-t", str(span_s), "-O", str(warm_up_s), "-J"]
         with Child("iperf3 -c", link.training.command(client)) as receiver:
             return read_iperf(receiver.rest(warm_up_s + span_s + _ANSWER_S), streams)

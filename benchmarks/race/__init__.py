@@ -1,1 +1,1 @@
-"""The race: one dataset, read by every system users have, over one link. Documented as `emlio-bench race`."""
+"""`emlio-bench race`: one dataset, read by every system under test, over one link."""

@@ -1,14 +1,15 @@
-"""One thing that must hold in a race, and whether it does.
+"""One requirement of a race, and whether the race meets it.
 
-Covers: the value, deciding when the figure is only a bound, ratios of neighbours. Pure. Does not cover: what must hold
-(emlio.benchmarks.race.verdict), its words (emlio.benchmarks.race.verdict_words).
+Covers: the value, deciding when the figure is only a bound, ratios within rounds. Pure. Does not
+cover: the requirements (emlio.benchmarks.race.verdict), their words
+(emlio.benchmarks.race.verdict_words).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from emlio.benchmarks.race.extent import Beyond, Extent, Seen, extent
+from emlio.benchmarks.race.censored_range import Beyond, Extent, Seen, extent
 from emlio.benchmarks.race.quantity import Quantity, seen_of
 from emlio.benchmarks.race.standing import Standing
 
@@ -16,7 +17,7 @@ __all__ = ["Check", "Outcome", "at_least", "at_most", "better_in", "not_measured
 
 
 class Outcome(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     KEPT = "kept"
     MISSED = "missed"
@@ -28,15 +29,15 @@ class Check:
     """A figure and its bound.
 
     Attributes:
-        name: short and stable.
-        words: what must hold, as a clause.
-        contest: where; empty for more than one.
-        figure: what was found; None where nothing was.
-        unit: of the figure: "times", "%", "ms".
-        bound: such as ">= 0.90".
-        outcome: of it.
-        why: in words, where it was missed or not measured.
-        note: what else belongs to it.
+        name: short stable name.
+        words: requirement, as a clause.
+        contest: name of the contest; empty for more than one contest.
+        figure: measured value; None if nothing was measured.
+        unit: unit of the figure: "times", "%", "ms".
+        bound: bound as text, such as ">= 0.90".
+        outcome: result of the check.
+        why: reason, if the bound was missed or not measured.
+        note: further remarks.
     """
 
     name: str
@@ -53,16 +54,18 @@ class Check:
 def at_least(
     bound: float, figure: Extent | None, *, name: str, words: str, contest: str, unit: str, why: str, note: str = ""
 ) -> Check:
-    """Decide by the median. A lower bound may keep it but cannot miss it.
+    """Check that a figure is at least `bound`, by its median.
+
+    A median that is only a lower bound can keep the requirement but cannot miss it.
 
     Args:
-        bound: the least that is good.
-        figure: None where the two never ran in one round.
+        bound: the least good value.
+        figure: the figure; None if the two subjects share no round.
         name: see `Check`.
-        words: likewise.
-        contest: likewise.
-        unit: likewise.
-        why: it may have been missed.
+        words: see `Check`.
+        contest: see `Check`.
+        unit: see `Check`.
+        why: possible reason, used if the bound is missed.
         note: see `Check`.
     """
     outcome, reason = _decide(figure, good=figure is not None and figure.median >= bound, kept_by=">", why=why)
@@ -82,7 +85,7 @@ def at_least(
 def at_most(
     bound: float, figure: Extent | None, *, name: str, words: str, contest: str, unit: str, why: str, note: str = ""
 ) -> Check:
-    """As `at_least`, the other way round."""
+    """Check that a figure is at most `bound`, by its median. See `at_least`."""
     outcome, reason = _decide(figure, good=figure is not None and figure.median <= bound, kept_by="<", why=why)
     return Check(
         name=name,
@@ -113,7 +116,7 @@ def _decide(figure: Extent | None, *, good: bool, kept_by: Beyond, why: str) -> 
 
 
 def not_measured(name: str, words: str, bound: str, why: str) -> Check:
-    """A check that this race cannot make."""
+    """Return a check that this race cannot make."""
     return Check(
         name=name,
         words=words,
@@ -132,13 +135,15 @@ def same_round_ratio(
     quantity: Quantity,
     lower_quantity: Quantity | None = None,
 ) -> Extent | None:
-    """Taken round by round: what the machine did minutes later does not matter. None where they share no round.
+    """Return the ratio of two subjects, taken within rounds; None if they share no round.
+
+    A ratio within a round does not depend on later changes of the machine's speed.
 
     Args:
-        upper: what is divided.
-        lower: what it is divided by; rounds in which it was cut do not count.
-        quantity: of both,
-        lower_quantity: or another of `lower`.
+        upper: the numerator.
+        lower: the denominator; rounds in which its run was cut do not count.
+        quantity: quantity of both subjects.
+        lower_quantity: another quantity for `lower`.
     """
     contest = upper.contest
     below = _by_round(lower, lower_quantity or quantity)
@@ -151,7 +156,10 @@ def same_round_ratio(
 
 
 def _by_round(row: Standing, quantity: Quantity) -> dict[int, Seen]:
-    """The median where a round has several runs of one entrant, as after a race that was interrupted."""
+    """Return the value of each round.
+
+    The value is a median if a round has several runs of one entrant, as after an interrupted race.
+    """
     rounds: dict[int, list[Seen]] = {}
     for run in row.runs:
         seen = seen_of(quantity, row.contest, run)
@@ -166,12 +174,14 @@ def _middle(seen: Sequence[Seen]) -> Seen:
 
 
 def better_in(rows: Sequence[Standing], ours: Standing, quantity: Quantity) -> tuple[tuple[Standing, Extent], ...]:
-    """Others with less of it, by the ratio of theirs to ours in the same rounds; the least first.
+    """Return the subjects with less of a quantity than ours, and their ratios, least first.
+
+    The ratios divide their value by ours, within rounds.
 
     Args:
-        rows: of the same contest.
-        ours: what they are compared with.
-        quantity: of which less is better.
+        rows: subjects of the same contest.
+        ours: the subject that they are compared with.
+        quantity: a quantity of which less is better.
     """
     found = [
         (row, share)

@@ -1,21 +1,21 @@
-"""Two runs beside each other: what a change of software changed.
+"""The comparison of two runs, to show the effect of a change of software.
 
-Covers: whether they are alike enough, ratios of their figures, when no difference is to be seen, the table. Pure. Does not cover:
-reading them (emlio.benchmarks.race.reading_commands).
+Covers: whether the runs are comparable, ratios of their figures, when a difference is visible, the
+table. Pure. Does not cover: reading the runs (emlio.benchmarks.race.reading_commands).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from emlio.benchmarks.environment import Environment
-from emlio.benchmarks.race.extent import Extent, Seen, extent, number, ratio, text
+from emlio.benchmarks.harness.environment import Environment
+from emlio.benchmarks.harness.report import align
+from emlio.benchmarks.harness.results import Results
+from emlio.benchmarks.harness.summary import Spread, summarise
+from emlio.benchmarks.race.censored_range import Extent, Seen, extent, number, ratio, text
 from emlio.benchmarks.race.outcome import Race
 from emlio.benchmarks.race.quantity import MEANINGS, Quantity
 from emlio.benchmarks.race.standing import Standing, standings
-from emlio.benchmarks.report import align
-from emlio.benchmarks.results import Results
-from emlio.benchmarks.summary import Spread, summarise
 from emlio.errors import ConfigError
 from emlio.units import format_size
 
@@ -26,7 +26,7 @@ NO_DIFFERENCE: Final = "no difference to be seen"
 _MACHINE: Final = ("cpu", "cores", "kernel", "tcp_wmem", "tcp_rmem", "tcp_congestion_control")
 _VERSIONS: Final = ("emlio", "commit", "python", "pyzmq", "libzmq", "numpy", "iperf3")
 _MAY_DIFFER: Final = ("repeats", "rounds")
-"""Settings that only say how often."""
+"""Settings that only change the number of runs."""
 
 _COMPARED: Final = (
     Quantity.FIRST_EPOCH,
@@ -42,15 +42,15 @@ _COMPARED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A figure of both.
+    """A figure of both runs.
 
     Attributes:
-        name: whose.
-        words: of what, with its unit.
-        first: of A.
-        second: of B.
-        less: whether less is better; None where nobody says.
-        form: of one value.
+        name: subject of the figure.
+        words: quantity, with its unit.
+        first: value in A.
+        second: value in B.
+        less: whether less is better; None if this is unknown.
+        form: formats one value.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Pair:
 
     @property
     def judgement(self) -> str:
-        """In words."""
+        """Judgement of B in words."""
         if self.first.beyond or self.second.beyond:
             return self._of_cut()
         if self.first.least <= self.second.most and self.second.least <= self.first.most:
@@ -73,7 +73,7 @@ class Pair:
 
     @property
     def ratio(self) -> Extent | None:
-        """B by A; None where there is none."""
+        """B divided by A; None if it cannot be computed."""
         return None if self.first.beyond or self.first.least <= 0 else ratio(self.second, self.first)
 
     def _of_cut(self) -> str:
@@ -93,10 +93,10 @@ class Pair:
 
 
 def compare_races(first: Race, second: Race) -> str:
-    """A table of all that both ran.
+    """Return a table of all subjects that ran in both races.
 
     Raises:
-        ConfigError: they are not alike; says what differs.
+        ConfigError: the races are not comparable; the message names the differences.
     """
     differences = [
         *_environment_differences(first.environment, second.environment),
@@ -124,7 +124,7 @@ def compare_races(first: Race, second: Race) -> str:
 
 
 def compare_results(first: Results, second: Results) -> str:
-    """As `compare_races`, for any other benchmark."""
+    """Return the table of two runs of any other benchmark. See `compare_races`."""
     differences = [
         *_environment_differences(first.environment, second.environment),
         *_settings_differences(first, second),

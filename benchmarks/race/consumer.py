@@ -1,6 +1,7 @@
-"""Programs in other environments: consumers, and makers of others' forms of the data.
+"""Programs in other environments: consumers, and converters to other data formats.
 
-Covers: their command lines, carrying out a conversion. Does not cover: what they do (emlio.benchmarks.race.consumers).
+Covers: their command lines, running a conversion. Does not cover: the programs
+(emlio.benchmarks.race.consumers).
 """
 
 import sys
@@ -10,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from emlio.benchmarks.data import shard_paths
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.harness.data import shard_paths
+from emlio.benchmarks.processes.child import Child
 from emlio.benchmarks.race.corpus import Corpus, made_once, make_records
 from emlio.benchmarks.race.order import RaceOrder
 
@@ -22,12 +23,12 @@ _CONVERT_S: Final = 3600.0
 
 
 def consumer_command(python: Path | None, reader: str, order: RaceOrder) -> list[str]:
-    """How a consumer is run.
+    """Return the command line of a consumer.
 
     Args:
-        python: of its environment; None for this process's.
-        reader: its module in emlio.benchmarks.race.consumers.
-        order: what it reads.
+        python: interpreter of the consumer's environment; None for this process's interpreter.
+        reader: name of its module in emlio.benchmarks.race.consumers.
+        order: configuration of the run.
     """
     return [str(python or sys.executable), str(_CONSUME), reader, msgspec.json.encode(order).decode()]
 
@@ -35,15 +36,15 @@ def consumer_command(python: Path | None, reader: str, order: RaceOrder) -> list
 def converted(
     python: Path | None, reader: str, corpus: Corpus, folder: Path, *, form: str, options: Mapping[str, str | int]
 ) -> Path:
-    """A system's own form of the records, made once by its own writer.
+    """Convert the records to a system's own format, once, with that system's own writer.
 
     Args:
-        python: of its environment.
-        reader: its module, which has `convert`.
-        corpus: which records.
-        folder: where all forms lie.
-        form: the name of this one: other options, another name.
-        options: for the writer.
+        python: interpreter of the system's environment; None for this process's interpreter.
+        reader: module of the system, which has `convert`.
+        corpus: the records.
+        folder: folder of all formats.
+        form: name of this format; different options need a different name.
+        options: options of the writer.
     """
 
     def make(target: Path) -> None:

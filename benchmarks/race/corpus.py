@@ -1,10 +1,10 @@
 """The records that all systems read.
 
-Each begins with its global id, 8 bytes little-endian; the rest does not compress. One dataset of ours is made first, every other
-form out of it, so that all hold the same bytes.
+Each record begins with its global id, 8 bytes little-endian; the rest does not compress. A dataset
+of EMLIO is made first, and every other format from it, so that all hold the same bytes.
 
-Covers: which records there are, making them, forms that are whole or not there. Does not cover: the forms of others
-(emlio.benchmarks.race.subjects).
+Covers: the sets of records, making them, formats that are either complete or absent. Does not
+cover: the formats of other systems (emlio.benchmarks.race.subjects).
 """
 
 import shutil
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.data import make_data, shard_paths
-from emlio.benchmarks.decode import make_pictures
-from emlio.benchmarks.scenario import DataSpec
+from emlio.benchmarks.decode.run import make_pictures
+from emlio.benchmarks.harness.data import make_data, shard_paths
+from emlio.benchmarks.harness.scenario import DataSpec
 from emlio.errors import ConfigError, DatasetError
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 SIZES: Final = {"quick": 60_000_000, "600MB": 600_000_000, "3GB": 3_000_000_000}
-"""Payload of a corpus."""
+"""Payload of a corpus, by name."""
 
 CORPORA: Final = {
     "imagenet-like": 100_000,
@@ -43,7 +43,10 @@ CORPORA: Final = {
     "tokens": 8_192,
     "pictures": 94_000,
 }
-"""Sizes of records, by the name of what has about such records; of pictures the mean."""
+"""Sizes of records, named after datasets with records of about this size.
+
+For pictures, the mean size.
+"""
 
 PICTURES: Final = "pictures"
 PICTURE_SIZE: Final = (500, 375)
@@ -57,9 +60,9 @@ class Corpus:
     """A number of records of one size.
 
     Attributes:
-        records: how many; their ids are 0 to records - 1.
-        record_bytes: of each, with its id.
-        kind: "opaque", or "pictures": JPEGs with labels, whose number stands in their name.
+        records: number of records; their ids are 0 to records - 1.
+        record_bytes: size of each record, with its id.
+        kind: "opaque", or "pictures": JPEGs with labels, whose number is in their name.
     """
 
     records: int
@@ -76,22 +79,22 @@ class Corpus:
 
     @property
     def payload_bytes(self) -> int:
-        """Of all records."""
+        """Payload of all records."""
         return self.records * self.record_bytes
 
     @property
     def name(self) -> str:
-        """Of its folders: other records, another name."""
+        """Name of the corpus's folders, different for each corpus."""
         return f"{self.kind}-{self.record_bytes}-x{self.records}"
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Description for people."""
         return f"{self.records:,} records of {format_size(self.record_bytes)}"
 
 
 def corpus_of(kind: str, payload_bytes: int) -> Corpus:
-    """About `payload_bytes` of one of CORPORA."""
+    """Return about `payload_bytes` of a kind of `CORPORA`."""
     if kind not in CORPORA:
         raise ConfigError(f"a corpus must be one of {', '.join(CORPORA)}, got {kind!r}")
     record_bytes = CORPORA[kind]
@@ -103,7 +106,7 @@ def corpus_of(kind: str, payload_bytes: int) -> Corpus:
 
 
 def make_records(corpus: Corpus, folder: Path) -> Path:
-    """Our own form, which the others are made of; its directory."""
+    """Make EMLIO's dataset, from which the other formats are made; return its directory."""
     if corpus.kind == PICTURES:
         return make_pictures(corpus.records, PICTURE_SIZE, folder / "emlio", progress=True).directory
     spec = DataSpec(kind="opaque", record_bytes=corpus.record_bytes, records=corpus.records)
@@ -111,7 +114,7 @@ def make_records(corpus: Corpus, folder: Path) -> Path:
 
 
 def read_records(corpus: Corpus, folder: Path) -> Iterator[bytes]:
-    """All opaque records in the order of their ids."""
+    """Yield all opaque records in the order of their ids."""
     if corpus.kind != "opaque":
         raise ConfigError(f"only opaque records can be taken out of their shards, not {corpus.text}")
     count = 0
@@ -128,11 +131,11 @@ def read_records(corpus: Corpus, folder: Path) -> Iterator[bytes]:
 
 
 def made_once(target: Path, make: Callable[[Path], None]) -> Path:
-    """A folder that is there with all that belongs in it; what an interrupted run left is made anew.
+    """Make a folder completely, or find it complete. An interrupted run's folder is made anew.
 
     Args:
         target: the folder.
-        make: fills the folder it is given.
+        make: fills the folder that it is given.
     """
     if target.exists():
         return target

@@ -1,6 +1,7 @@
-"""Who takes part.
+"""The entries of a race.
 
-Covers: all systems there are, making what they need, their settings, why one cannot. Does not cover: running them.
+Covers: the list of all systems, making what they need, their settings, reasons why a system cannot
+run. Does not cover: running them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,6 @@ from pathlib import Path
 from emlio.benchmarks.race.environments import installed_versions
 from emlio.benchmarks.race.making import make_missing
 from emlio.benchmarks.race.outcome import Entrant
-from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.bare_sockets import BareSockets
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
 from emlio.benchmarks.race.subjects.dali_local import DaliLocal
@@ -25,28 +25,30 @@ from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
 from emlio.benchmarks.race.subjects.spdl import Spdl
 from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
+from emlio.benchmarks.race.system import Setting, System
 
 __all__ = ["SUBJECTS", "USUAL_SUBJECTS", "Entry", "all_rivals", "entered"]
 
 _STREAMS = tuple(Remote(name=f"emlio-streams-{count}", lanes=count) for count in (1, 2))
-"""With the paper's concurrency of a daemon, for its figures 7 and 8: not among the usual ones."""
+"""EMLIO with the lanes of the paper's daemon, for the paper's figures 7 and 8; not a usual subject.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A system at one of its settings, and what is said of it."""
+    """A system at one of its settings, with its description."""
 
-    rival: Rival
+    system: System
     setting: Setting
     entrant: Entrant
 
 
-def all_rivals(cache: Path, mount: Path | None = None) -> tuple[Rival, ...]:
-    """Every system, ours first.
+def all_rivals(cache: Path, mount: Path | None = None) -> tuple[System, ...]:
+    """Return every system, EMLIO's first.
 
     Args:
-        cache: of environments and programs.
-        mount: a folder of the storage's that the user mounted here; None for sshfs.
+        cache: folder of environments and programs.
+        mount: folder of the storage that the user mounted here; None to use sshfs.
     """
     return (
         Iperf3(),
@@ -69,15 +71,15 @@ def all_rivals(cache: Path, mount: Path | None = None) -> tuple[Rival, ...]:
     )
 
 
-SUBJECTS = tuple(rival.name for rival in all_rivals(Path()))
-"""The names of all."""
+SUBJECTS = tuple(system.name for system in all_rivals(Path()))
+"""The names of all systems."""
 
-USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in {rival.name for rival in _STREAMS})
-"""Of those who take part where nobody is named."""
+USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in {system.name for system in _STREAMS})
+"""The names of the systems that run by default."""
 
 
 def entered(
-    rivals: Iterable[Rival],
+    systems: Iterable[System],
     rtts_ns: Sequence[int],
     *,
     cache: Path,
@@ -85,39 +87,39 @@ def entered(
     make: bool,
     tell: Callable[[str], None],
 ) -> tuple[tuple[Entry, ...], tuple[Entrant, ...]]:
-    """Those who can take part, each at its settings, and those who cannot.
+    """Return the entries that can run, each at its settings, and the entrants that cannot.
 
     Args:
-        rivals: asked for.
-        rtts_ns: of all links.
-        cache: of environments and programs.
-        every: whether all settings are wanted; else the usual ones.
-        make: whether environments and programs that are not there are made, which takes minutes.
-        tell: hears what is being made.
+        systems: requested systems.
+        rtts_ns: round trips of all links.
+        cache: folder of environments and programs.
+        every: whether to use all settings instead of the usual ones.
+        make: whether to make missing environments and programs, which takes minutes.
+        tell: called with progress messages.
     """
     able: list[Entry] = []
     unable: list[Entrant] = []
-    rivals = tuple(rivals)
-    failed: Mapping[str, str] = make_missing(rivals, cache, tell) if make else {}
-    for rival in rivals:
-        needed = [*rival.programs, *([rival.environment] if rival.environment is not None else [])]
-        reason = next((failed[name] for name in needed if name in failed), None) or rival.why_not()
-        settings = {one.name: one for rtt_ns in rtts_ns for one in rival.settings(rtt_ns) if every or one.usual}
-        versions = installed_versions(rival.environment, cache, rival.claim.packages)
+    systems = tuple(systems)
+    failed: Mapping[str, str] = make_missing(systems, cache, tell) if make else {}
+    for system in systems:
+        needed = [*system.programs, *([system.environment] if system.environment is not None else [])]
+        reason = next((failed[name] for name in needed if name in failed), None) or system.why_not()
+        settings = {one.name: one for rtt_ns in rtts_ns for one in system.settings(rtt_ns) if every or one.usual}
+        versions = installed_versions(system.environment, cache, system.claim.packages)
         for one in settings.values():
             entrant = Entrant(
-                subject=rival.name,
+                subject=system.name,
                 setting=one.name,
                 words=one.words,
-                family=rival.family,
-                shuffles=rival.claim.shuffles,
-                exact=rival.claim.exact,
-                leaves_on_disk=rival.claim.leaves_on_disk,
+                family=system.family,
+                shuffles=system.claim.shuffles,
+                exact=system.claim.exact,
+                leaves_on_disk=system.claim.leaves_on_disk,
                 versions=versions,
                 missing=reason,
             )
             if reason is None:
-                able.append(Entry(rival=rival, setting=one, entrant=entrant))
+                able.append(Entry(system=system, setting=one, entrant=entrant))
             else:
                 unable.append(entrant)
     return tuple(able), tuple(unable)

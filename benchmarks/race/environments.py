@@ -1,10 +1,13 @@
-"""Where other systems run: environments and programs in a cache folder, made on first use.
+"""The environments and programs of other systems, in a cache folder, made on first use.
 
-Systems whose requirements agree share a virtual environment. What it holds is pinned in requirements/rivals, all of it by
-name, and installed without looking for dependencies: an environment is what its file says. PyTorch alone is 5 GB, so it is
-taken from the environment of this process where that has it, by a .pth file; else one of the others has it and lends it.
+Systems with compatible requirements share a virtual environment. requirements/systems pins each
+package by name, and packages are installed without resolving dependencies, so the file describes
+the whole environment. PyTorch alone takes 5 GB. It is therefore borrowed by a .pth file from the
+environment of this process if possible; otherwise one of the other environments installs it and
+lends it.
 
-Covers: making and finding them, why one cannot be made. Does not cover: what runs in them (emlio.benchmarks.race.subjects).
+Covers: making and finding environments and programs, reasons why one cannot be made. Does not
+cover: the programs that run in them (emlio.benchmarks.race.subjects).
 """
 
 import hashlib
@@ -18,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError, TransportError
 
 __all__ = [
@@ -39,9 +42,9 @@ __all__ = [
     "why_no_environment",
 ]
 
-_REQUIREMENTS: Final = Path(__file__).resolve().parents[2] / "requirements" / "rivals"
+_REQUIREMENTS: Final = Path(__file__).resolve().parents[2] / "requirements" / "systems"
 INSTALL_S: Final = 3600.0
-"""How long one command may take."""
+"""The time limit of one command."""
 
 CarryOut = Callable[[str, Sequence[str]], None]
 _MADE: Final = "made"
@@ -53,8 +56,9 @@ class Environment:
     """A virtual environment.
 
     Attributes:
-        name: of its folder and of its file in requirements/rivals.
-        borrowed: large packages that this process's environment may lend; installed with all they need where it has them not.
+        name: name of its folder and of its file in requirements/systems.
+        borrowed: large packages that this process's environment may lend; otherwise they are
+            installed with their dependencies.
     """
 
     name: str
@@ -62,7 +66,7 @@ class Environment:
 
 
 LENDER: Final = "torch"
-"""The environment that lends the others what this process cannot."""
+"""The environment that lends packages if this process's environment does not have them."""
 
 ENVIRONMENTS: Final = {
     one.name: one
@@ -74,19 +78,23 @@ ENVIRONMENTS: Final = {
         Environment(name="tf"),
     )
 }
-"""By name. MosaicML Streaming wants an older NumPy and transformers than the others get along with, Hugging Face datasets a newer
-huggingface-hub than it; Grain, SPDL and TensorFlow need no PyTorch."""
+"""The environments by name.
+
+MosaicML Streaming needs an older NumPy and transformers than the others work with. Hugging Face
+datasets needs a newer huggingface-hub than MosaicML Streaming does. Grain, SPDL and TensorFlow need
+no PyTorch.
+"""
 
 GO_PROGRAMS: Final = {"versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0"}
-"""Programs that `go install` makes, with their versions."""
+"""Programs that `go install` builds, with their versions."""
 
 
 def cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = None) -> Path:
-    """Where environments and programs lie.
+    """Return the folder of environments and programs.
 
     Args:
-        chosen: by the user; None for the usual place.
-        environment: variables, in which XDG_CACHE_HOME may stand.
+        chosen: folder chosen by the user; None for the default.
+        environment: environment variables; XDG_CACHE_HOME is used if present.
     """
     if chosen is not None:
         return chosen
@@ -95,7 +103,7 @@ def cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = No
 
 
 def why_no_environment(name: str) -> str | None:
-    """Why it could not be made here, as far as that shows without trying."""
+    """Return the reason why the environment cannot be made here, without trying, or None."""
     if not (_REQUIREMENTS / f"{name}.txt").is_file():
         return f"needs {_REQUIREMENTS / name}.txt, which a checkout of the sources has and a wheel has not"
     if find_spec("venv") is None or find_spec("ensurepip") is None:
@@ -104,7 +112,10 @@ def why_no_environment(name: str) -> str | None:
 
 
 def environment_python(name: str, cache: Path) -> Path | None:
-    """Its interpreter, or None where it is not made or was made of other requirements."""
+    """Return the interpreter of an environment.
+
+    None if it is not made, or was made from other requirements.
+    """
     folder = _folder(name, cache)
     made = folder / _MADE
     if why_no_environment(name) is not None or (needs_lender(name) and environment_python(LENDER, cache) is None):
@@ -118,11 +129,11 @@ def carry_out(name: str, command: Sequence[str]) -> None:
     """Run a command to its end.
 
     Args:
-        name: how errors call it.
+        name: name of the command in errors.
         command: program and arguments.
 
     Raises:
-        ConfigError: it failed.
+        ConfigError: the command failed.
     """
     try:
         with Child(name, command) as child:
@@ -132,15 +143,15 @@ def carry_out(name: str, command: Sequence[str]) -> None:
 
 
 def make_environment(name: str, cache: Path, carry_out: CarryOut = carry_out) -> Path:
-    """Make it, or find it made; its interpreter.
+    """Make an environment, or find it made, and return its interpreter.
 
     Args:
-        name: of ENVIRONMENTS.
-        cache: where they lie.
-        carry_out: runs each of its commands.
+        name: a key of `ENVIRONMENTS`.
+        cache: folder of environments.
+        carry_out: runs each command.
 
     Raises:
-        ConfigError: it cannot be made here.
+        ConfigError: the environment cannot be made here.
     """
     python = environment_python(name, cache)
     if python is not None:
@@ -149,14 +160,14 @@ def make_environment(name: str, cache: Path, carry_out: CarryOut = carry_out) ->
     if reason is not None:
         raise ConfigError(f"the environment {name} {reason}")
     folder = _folder(name, cache)
-    shutil.rmtree(folder, ignore_errors=True)  # half made, or of other requirements
+    shutil.rmtree(folder, ignore_errors=True)  # incomplete, or made from other requirements
     borrowed = _borrowed(name)
     if needs_lender(name):
         make_environment(LENDER, cache, carry_out)
         borrowed = _site_packages(_folder(LENDER, cache))
     steps: list[Sequence[str]] = [[sys.executable, "-m", "venv", str(folder)]]
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    pip.append("--no-compile")  # most of it is never imported
+    pip.append("--no-compile")  # most modules are never imported
     if ENVIRONMENTS[name].borrowed and borrowed is None:
         steps.append([*pip, *ENVIRONMENTS[name].borrowed])
     steps.append([*pip, "--no-deps", "--requirement", str(_REQUIREMENTS / f"{name}.txt")])
@@ -169,14 +180,14 @@ def make_environment(name: str, cache: Path, carry_out: CarryOut = carry_out) ->
 
 
 def installed_versions(name: str | None, cache: Path, packages: Sequence[str]) -> str:
-    """Packages with their versions, as far as they are installed, such as "litdata 0.2.76, torch 2.15.0".
+    """Return installed packages with their versions, such as "litdata 0.2.76, torch 2.15.0".
 
     Args:
-        name: of an environment; None for this process's own.
-        cache: where environments lie.
-        packages: as they are called where they are published.
+        name: name of an environment; None for this process's own.
+        cache: folder of environments.
+        packages: names of the published packages.
     """
-    # What an environment borrows lies in this process's.
+    # Borrowed packages are in this process's environment.
     folders = [*([str(_site_packages(_folder(name, cache)))] if name is not None else []), *sys.path]
     found: list[str] = []
     for package in packages:
@@ -187,7 +198,10 @@ def installed_versions(name: str | None, cache: Path, packages: Sequence[str]) -
 
 
 def find_program(name: str, cache: Path) -> str | None:
-    """Where a program is: in the cache, or installed. System daemons are found though no user's PATH has their folder."""
+    """Return the path of a program in the cache or on PATH.
+
+    The folders of system daemons are searched too, since they are not on a user's PATH.
+    """
     made = cache / "bin" / name
     if made.is_file():
         return str(made)
@@ -195,15 +209,15 @@ def find_program(name: str, cache: Path) -> str | None:
 
 
 def make_program(name: str, cache: Path, carry_out: CarryOut = carry_out) -> str:
-    """A program of GO_PROGRAMS: found, or made by `go install`.
+    """Find a program of `GO_PROGRAMS`, or build it with `go install`.
 
     Args:
-        name: which.
-        cache: where they lie.
+        name: name of the program.
+        cache: folder of programs.
         carry_out: runs the command.
 
     Raises:
-        ConfigError: there is no Go, or it failed.
+        ConfigError: Go is missing, or the build failed.
     """
     found = find_program(name, cache)
     if found is not None:
@@ -222,7 +236,7 @@ def _folder(name: str, cache: Path) -> Path:
 
 
 def _borrowed(name: str) -> Path | None:
-    """The folder of this process's packages, where it has all that may be borrowed."""
+    """Return this process's package folder, if it has all packages that may be borrowed."""
     specs = [find_spec(package) for package in ENVIRONMENTS[name].borrowed]
     if not specs or not all(spec is not None and spec.origin is not None for spec in specs):
         return None
@@ -231,7 +245,7 @@ def _borrowed(name: str) -> Path | None:
 
 
 def needs_lender(name: str) -> bool:
-    """Whether another environment must be there before this one."""
+    """Return whether the lending environment must exist before this one."""
     return name != LENDER and bool(ENVIRONMENTS[name].borrowed) and _borrowed(name) is None
 
 

@@ -1,6 +1,7 @@
-"""What went wrong in a run, in a few words.
+"""A short description of a failed run.
 
-Covers: cutting down what a program wrote before it ended. Pure. Does not cover: noticing it (emlio.benchmarks.race.measure).
+Covers: shortening the output of a program. Pure. Does not cover: detecting the failure
+(emlio.benchmarks.race.measure).
 """
 
 import re
@@ -12,9 +13,9 @@ _NAMES_ERROR: Final = re.compile(r"[\w.]*(?:Error|Exception)\b")
 
 
 def in_short(failure: str) -> str:
-    """Its first line, and of what the program wrote the last line that names an error.
+    """Return the first line of a failure, and the last line of the program that names an error.
 
-    A traceback would fill the report, and it names folders of whoever measured, who may want to show his results.
+    A whole traceback would fill the report, and would show local paths of the machine.
     """
     first, *said = [line.strip() for line in failure.splitlines() if line.strip()] or [""]
     named = [line for line in said if _NAMES_ERROR.match(line)] or said

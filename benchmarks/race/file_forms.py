@@ -1,7 +1,7 @@
-"""The records as files for systems that read files.
+"""The records as files, for systems that read files.
 
-Covers: one file for each record in folders of a thousand, TFRecord files of Examples with DALI's index, for opaque records and
-for pictures. Does not cover: serving.
+Covers: one file for each record, in folders of a thousand; TFRecord files of Examples with DALI's
+index; both for opaque records and for pictures. Does not cover: serving.
 """
 
 import shutil
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.data import shard_paths
+from emlio.benchmarks.harness.data import shard_paths
 from emlio.benchmarks.race.consumers.consume import records_of
 from emlio.benchmarks.race.corpus import PICTURES, Corpus, made_once, make_records, read_records
 from emlio.example import encode_example, parse_example
@@ -26,12 +26,15 @@ _IMAGE: Final = "image/encoded"
 _NAME: Final = "image/filename"
 
 _PER_FOLDER: Final = 1000
-"""As ImageNet has it, about; and look-ups in one folder wait for each other in some file systems."""
+"""The number of files in a folder, about as in ImageNet.
+
+In some file systems, look-ups in one folder wait for each other.
+"""
 _SHARDS: Final = 16
 
 
 def as_files(corpus: Corpus, folder: Path) -> Path:
-    """A file for each record, in folders as torchvision's ImageFolder and DALI's file reader have them."""
+    """Make a file for each record, in folders as ImageFolder and DALI's file reader expect them."""
 
     def make(target: Path) -> None:
         pictures = corpus.kind == PICTURES
@@ -45,7 +48,10 @@ def as_files(corpus: Corpus, folder: Path) -> Path:
 
 
 def as_examples(corpus: Corpus, folder: Path) -> Path:
-    """TFRecord files of Examples with one feature; beside each its index, a line of offset and size for each record."""
+    """Make TFRecord files of Examples with one feature, each with an index file.
+
+    The index has a line with offset and size for each record.
+    """
 
     def make(target: Path) -> None:
         if corpus.kind == PICTURES:
@@ -71,7 +77,7 @@ def _write_shard(path: Path, records: Iterator[bytes], count: int) -> None:
 
 
 def _pictures(corpus: Corpus, folder: Path) -> Iterator[tuple[int, bytes]]:
-    """JPEGs by their numbers, which stand in their names."""
+    """Yield JPEGs with their numbers, which are in their names."""
     for path in shard_paths(make_records(corpus, folder)):
         for record in records_of([str(path)]):
             example = parse_example(record)

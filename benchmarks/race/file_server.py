@@ -1,9 +1,10 @@
-"""A folder over HTTP, where nginx is not installed: python -m emlio.benchmarks.race.file_server FOLDER ADDRESS PORT.
+"""A file server over HTTP: python -m emlio.benchmarks.race.file_server FOLDER ADDRESS PORT.
 
-Files go from the page cache to the socket by sendfile, one thread for each connection, which stays open between requests.
+It is used if nginx is not installed. Files go from the page cache to the socket by sendfile, with
+one thread for each connection. Connections stay open between requests.
 
-Covers: GET and HEAD of whole files and of one range. Does not cover: listings, conditions, several ranges, anything safe to
-show to a network that is not one's own.
+Covers: GET and HEAD of whole files and of one range. Does not cover: listings, conditional
+requests, several ranges, security on a public network.
 """
 
 import os
@@ -23,21 +24,21 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class FileServer(ThreadingHTTPServer):
-    """Serves one folder.
+    """A server for one folder.
 
     Attributes:
-        folder: which.
+        folder: the folder.
     """
 
     daemon_threads = True
     request_queue_size = 1024
 
     def __init__(self, folder: Path, address: tuple[str, int]) -> None:
-        """Listen.
+        """Bind and listen.
 
         Args:
-            folder: what is served.
-            address: where; port 0 for any.
+            folder: the folder to serve.
+            address: address and port; port 0 for any port.
         """
         self.folder = folder.resolve()
         super().__init__(address, _Handler)
@@ -57,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: it would cost time in every request."""
+        """Log nothing, because that would take time in every request."""
 
     def _answer(self, *, body: bool) -> None:
         assert isinstance(self.server, FileServer)
@@ -88,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _span(header: str | None, size: int) -> tuple[int, int] | None:
-    """The bytes wanted, [begin, after); None where there are none such."""
+    """Return the requested bytes as [begin, after); None if the range is invalid or empty."""
     if header is None:
         return 0, size
     match = _RANGE.fullmatch(header.strip())

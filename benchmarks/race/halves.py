@@ -1,6 +1,6 @@
-"""A dataset in two halves, for contests in which one lies on the training host (the paper's figure 10).
+"""A dataset in two halves, one of them on the training host (the paper's figure 10).
 
-Covers: both halves as folders of hard links beside the whole. Does not cover: who reads them.
+Covers: both halves as folders of hard links beside the whole. Does not cover: reading them.
 """
 
 import os
@@ -18,11 +18,11 @@ _FOLDER: Final = "halves"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halves:
-    """Where they lie.
+    """The folders of both halves.
 
     Attributes:
         storage: folder of the shards with even numbers.
-        training: of the others.
+        training: folder of the shards with odd numbers.
     """
 
     storage: Path
@@ -30,10 +30,13 @@ class Halves:
 
 
 def in_halves(whole: Path) -> Halves:
-    """Made once. What belongs to a shard has its number in its name; what has none belongs to both.
+    """Make both halves, once.
+
+    A file belongs to the shard whose number is in its name. A file without a number belongs to both
+    halves.
 
     Args:
-        whole: a folder of shards.
+        whole: folder of shards.
     """
     folder = whole.with_name(f"{whole.name}.{_FOLDER}")
     halves = Halves(storage=folder / "storage", training=folder / "training")

@@ -1,7 +1,7 @@
-"""Processor time of the processes that this one started, with that of theirs.
+"""Processor time of this process's children and their descendants.
 
-Covers: which children there are, what a tree of processes has used. Does not cover: this process itself; children that ended,
-unless their parent lives and has waited for them.
+Covers: the list of children, the time of a process tree. Does not cover: this process itself;
+children that ended, unless their parent is alive and has waited for them.
 """
 
 from collections.abc import Iterable
@@ -12,15 +12,17 @@ __all__ = ["children", "trees_cpu_ns"]
 
 
 def children() -> frozenset[int]:
-    """Process ids of this process's own, alive."""
+    """Return the ids of this process's living children."""
     return frozenset(child.pid for child in psutil.Process().children())
 
 
 def trees_cpu_ns(roots: Iterable[int]) -> int:
-    """User and system time of these processes and of all below them; of those that end meanwhile what can be known.
+    """Return the user and system time of these processes and all their descendants.
+
+    Of processes that end meanwhile, the available part is counted.
 
     Args:
-        roots: process ids, none of them below another.
+        roots: process ids, none a descendant of another.
     """
     total_s = 0.0
     for root in roots:

@@ -1,6 +1,7 @@
-"""What a subject had on its way over the link while its epochs ran.
+"""The bytes of a subject in transit over the link during its epochs.
 
-Covers: the mean and the most of the stretches that lie in epochs. Pure. Does not cover: gauging (emlio.benchmarks.link.held).
+Covers: the mean and the maximum of the stretches within epochs. Pure. Does not cover: recording
+(emlio.benchmarks.link.held).
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ __all__ = ["in_flight"]
 
 
 def in_flight(stretches: Sequence[Stretch], epochs: Sequence[Epoch]) -> InFlight | None:
-    """Of one direction; None where nothing was gauged during any epoch.
+    """Return the bytes in transit in one direction; None if nothing was recorded in any epoch.
 
     Args:
-        stretches: of all the time.
-        epochs: between which nothing counts; a stretch that lies in one in part counts for that part.
+        stretches: all stretches.
+        epochs: epochs. The time between them does not count; a stretch partly in an epoch counts in
+            proportion.
     """
     inside = [
         (stretch, span_ns)

@@ -1,10 +1,10 @@
-"""What the machine used while a consumer read.
+"""The energy of the machine while a consumer read.
 
-Both hosts share this machine, so there is one figure for both, with that of the link's process in it. A recorder of EMLIO's own
-runs beside the race, a process that takes less than a hundredth of a core.
+Both hosts share this machine, so there is one figure for both, and it includes the link's process.
+EMLIO's own recorder runs beside the race, in a process that takes less than a hundredth of a core.
 
-Covers: that recorder, the figure of a stretch of time, how it was found out, and what of it a consumer's steps had. Does not
-cover: counting, and whose a moment's energy is (emlio.energy).
+Covers: the recorder, the energy of a stretch of time, the method behind the figure, the share of a
+consumer's steps. Does not cover: reading counters and attributing energy to stages (emlio.energy).
 """
 
 import socket
@@ -15,16 +15,16 @@ from types import TracebackType
 from typing import Final, Self
 
 from emlio.benchmarks.race.outcome import Energy
-from emlio.energy.baseline import Baseline
-from emlio.energy.device import Device
-from emlio.energy.domain import Method
-from emlio.energy.job_recorder import JobRecorder
-from emlio.energy.series import Series
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stages import blocked
-from emlio.energy.store import Store
-from emlio.energy.total import DeviceEnergy, Total, total_of
-from emlio.energy.window import Window
+from emlio.energy.job.baseline import Baseline
+from emlio.energy.job.shared_recorder import JobRecorder
+from emlio.energy.job.stages import blocked
+from emlio.energy.recording.store import Store
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Method
+from emlio.energy.values.series import Series
+from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.total import DeviceEnergy, Total, total_of
+from emlio.energy.values.window import Window
 
 __all__ = ["Joules", "energy_of"]
 
@@ -32,33 +32,34 @@ _NAMES: Final = "{}.sqlite"
 
 
 class Joules:
-    """A recorder, for as long as a `with` block. Used by one thread."""
+    """A recorder, for the duration of a `with` block. Used by one thread."""
 
     def __init__(self, folder: Path, *, cpu_watts: str = "") -> None:
-        """Start it.
+        """Start the recorder.
 
         Args:
-            folder: for its file, new with each race.
-            cpu_watts: at rest and at most, such as "60:180", where processors have no counters; empty for constants.
+            folder: folder of its file, new for each race.
+            cpu_watts: idle and maximum power, such as "60:180", for processors without counters;
+                empty for constants.
         """
         self._file = folder / _NAMES.format(socket.gethostname())
         self._recorder = JobRecorder(folder, options=("--cpu-watts", cpu_watts) if cpu_watts else ())
 
     def used(self, from_ns: int, to_ns: int, *, steps: Iterable[tuple[int, int]] = ()) -> Energy | None:
-        """Between two moments of CLOCK_MONOTONIC in the past; None where nothing can be said of them.
+        """Return the energy between two past times of CLOCK_MONOTONIC; None if it is unknown.
 
         Args:
-            from_ns: after the recorder was started.
-            to_ns: later.
-            steps: of the consumer, from when to when each ran.
+            from_ns: start, after the start of the recorder.
+            to_ns: end, later than the start.
+            steps: start and end of each step of the consumer.
         """
-        self._recorder.read()  # so that there is a reading after `to_ns`
+        self._recorder.read()  # this ensures a reading after `to_ns`
         with Store(self._file) as store:
             series = store.load(from_ns=from_ns, to_ns=to_ns)
         return energy_of(series, from_ns, to_ns, steps)
 
     def close(self) -> None:
-        """End it. Again does nothing."""
+        """Stop the recorder. A second call does nothing."""
         self._recorder.close()
 
     def __enter__(self) -> Self:
@@ -71,13 +72,13 @@ class Joules:
 
 
 def energy_of(series: Series, from_ns: int, to_ns: int, steps: Iterable[tuple[int, int]]) -> Energy | None:
-    """What a recording says of a stretch of time; None where it says nothing.
+    """Return the recorded energy of a stretch of time; None if it is unknown.
 
     Args:
         series: the recording.
-        from_ns: where the stretch begins.
-        to_ns: where it ends, later.
-        steps: of the consumer, from when to when each ran.
+        from_ns: start of the stretch.
+        to_ns: end of the stretch, later than the start.
+        steps: start and end of each step of the consumer.
     """
     if to_ns <= from_ns:
         return None
@@ -93,7 +94,7 @@ def energy_of(series: Series, from_ns: int, to_ns: int, steps: Iterable[tuple[in
     )
     told = Energy(joules=total.energy_uj / 1e6, method=_words(total))
     if train.energy_uj is None or read.energy_uj is None or train.energy_uj + read.energy_uj != total.energy_uj:
-        return told  # some device could be told of the whole and not of its parts
+        return told  # the energy of some device is known for the whole but not for its parts
     return replace(told, train_joules=train.energy_uj / 1e6, read_joules=read.energy_uj / 1e6)
 
 

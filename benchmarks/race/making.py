@@ -1,7 +1,7 @@
-"""All that the systems of a race need and is not there yet, made at the same time as far as that goes.
+"""Making all missing environments and programs of a race, in parallel where possible.
 
-Covers: what is missing, in which order, telling how far it is, why something could not be made. Does not cover: making one
-(emlio.benchmarks.race.environments).
+Covers: the list of missing ones, their order, progress messages, reasons of failures. Does not
+cover: making one of them (emlio.benchmarks.race.environments).
 """
 
 import time
@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.benchmarks.race.environments import (
     INSTALL_S,
     LENDER,
@@ -22,28 +22,32 @@ from emlio.benchmarks.race.environments import (
     make_program,
     needs_lender,
 )
-from emlio.benchmarks.race.rival import Rival
+from emlio.benchmarks.race.system import System
 from emlio.errors import ConfigError, TransportError
 from emlio.units import format_duration
 
 __all__ = ["make_missing"]
 
 _AT_ONCE: Final = 3
-"""Unpacking takes one core and waits for the network in between; a program that is compiled takes what is left."""
+"""The number of parallel jobs.
+
+Unpacking takes one core and waits for the network in between; a compilation takes the remaining
+cores.
+"""
 
 
-def make_missing(rivals: Iterable[Rival], cache: Path, tell: Callable[[str], None]) -> Mapping[str, str]:
-    """Make what is missing; what could not be made, and why, by the names of environments and programs.
+def make_missing(systems: Iterable[System], cache: Path, tell: Callable[[str], None]) -> Mapping[str, str]:
+    """Make what is missing, and return the failures with their reasons, by name.
 
     Args:
-        rivals: whose environments and programs.
-        cache: where they lie.
-        tell: hears of each when it is made, and how many are left.
+        systems: systems whose environments and programs are needed.
+        cache: folder of environments and programs.
+        tell: called with progress messages.
     """
-    rivals = tuple(rivals)
+    systems = tuple(systems)
     hands = _Hands()
-    environments = {one.environment for one in rivals if one.environment is not None}
-    programs = {program for one in rivals for program in one.programs}
+    environments = {one.environment for one in systems if one.environment is not None}
+    programs = {program for one in systems for program in one.programs}
     absent = sorted(name for name in environments if environment_python(name, cache) is None)
     first = [LENDER] if any(needs_lender(name) for name in absent) else []
     wanted: dict[str, Callable[[], object]] = {
@@ -53,7 +57,7 @@ def make_missing(rivals: Iterable[Rival], cache: Path, tell: Callable[[str], Non
     }
     failed: dict[str, str] = {}
     if first and environment_python(LENDER, cache) is None:
-        # Others take from it what it alone has.
+        # Other environments borrow packages from this one.
         failed |= _make({LENDER: partial(make_environment, LENDER, cache, hands.carry_out)} | wanted, hands, tell)
         wanted = {}
     others = [name for name in absent if name not in first]
@@ -62,7 +66,7 @@ def make_missing(rivals: Iterable[Rival], cache: Path, tell: Callable[[str], Non
 
 
 class _Hands:
-    """Commands that run in several threads, and end when nobody waits for them any more."""
+    """Commands that run in several threads and can be ended together."""
 
     def __init__(self) -> None:
         self._children: set[Child] = set()
@@ -86,7 +90,7 @@ class _Hands:
             raise ConfigError(str(error)) from error
 
     def drop(self) -> None:
-        """End what runs, begin nothing more."""
+        """End all running commands, and start no more."""
         with self._lock:
             self._dropped = True
             running = tuple(self._children)
@@ -113,6 +117,6 @@ def _make(wanted: Mapping[str, Callable[[], object]], hands: _Hands, tell: Calla
                 else:
                     tell(f"{name} is made after {after}, {-left} left")
         except BaseException:
-            hands.drop()  # else the pool would wait for minutes
+            hands.drop()  # otherwise the pool would wait for minutes
             raise
     return failed

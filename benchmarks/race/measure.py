@@ -1,7 +1,8 @@
-"""One run: a server at the storage's end of a fresh link, a consumer in a fresh process at the training's, everything metered.
+"""One run: a server and a consumer at the two ends of a new link, with all meters.
 
-Covers: starting and ending both, what they say, the time limit; a run that fails is a result too. Does not cover: which runs
-there are (emlio.benchmarks.race.race), what the figures mean (emlio.benchmarks.race.standing).
+Covers: starting and ending both processes, their messages, the time limit; a failed run is a result
+too. Does not cover: the list of runs (emlio.benchmarks.race.run), the meaning of the figures
+(emlio.benchmarks.race.standing).
 """
 
 import logging
@@ -18,7 +19,7 @@ from emlio.benchmarks.link.choice import open_link
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.held import Held
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.benchmarks.race.failure import in_short
 from emlio.benchmarks.race.halves import Halves, in_halves
 from emlio.benchmarks.race.host_time import children, trees_cpu_ns
@@ -27,36 +28,36 @@ from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.mounts import unmount_below
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
 from emlio.benchmarks.race.outcome import Contest, Run
-from emlio.benchmarks.race.rival import Rival, Setting
+from emlio.benchmarks.race.system import Setting, System
 from emlio.errors import TransportError
 
 __all__ = ["Job", "run_once", "warm"]
 
 _LOG: Final = logging.getLogger("emlio.benchmarks.race")
 _START_S: Final = 120.0
-"""For imports and whatever a system does before its first epoch begins, on top of the contest's limit."""
+"""Time for imports and other work before the first epoch, in addition to the contest's limit."""
 _END_S: Final = 45.0
 _READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be run.
+    """The description of one run.
 
     Attributes:
-        contest: what has to be done.
-        rival: by whom.
-        setting: how.
-        prepared: the rival's own form of the records.
-        spec: of the link.
-        kind: of the link.
-        round: for the result.
-        place: likewise.
-        seed: draws the order of records, another one in each round.
+        contest: contest of the run.
+        system: system to measure.
+        setting: setting of the system.
+        prepared: records in the system's own format.
+        spec: specification of the link.
+        kind: implementation of the link.
+        round: round of the run, for the result.
+        place: position in the round, for the result.
+        seed: seed of the order of records, different in each round.
     """
 
     contest: Contest
-    rival: Rival
+    system: System
     setting: Setting
     prepared: Path
     spec: LinkSpec
@@ -67,12 +68,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For people."""
-        return f"{self.rival.name}, {self.setting.name}"
+        """Display name of the run."""
+        return f"{self.system.name}, {self.setting.name}"
 
 
 class _Heard:
-    """What a consumer said and what was metered meanwhile, as it comes in: a run that fails half-way keeps it."""
+    """The consumer's messages and the meters so far. A run that fails half-way keeps them."""
 
     def __init__(self) -> None:
         self.epochs: list[Epoch] = []
@@ -87,7 +88,7 @@ class _Heard:
         self.failure: str | None = None
 
     def take(self, line: bytes) -> None:
-        """A line of the consumer's."""
+        """Handle a line of the consumer's output."""
         said = msgspec.json.decode(line)
         if "epoch" in said:
             self.steps += msgspec.convert(said.get("steps", []), list[tuple[int, int]])
@@ -97,11 +98,11 @@ class _Heard:
 
 
 def run_once(job: Job, joules: Joules | None) -> Run:
-    """Carry it out. Whatever the systems do wrong is told in the result.
+    """Carry out a run. A failure of the system is a part of the result.
 
     Args:
-        job: what.
-        joules: what tells the machine's energy, if anything does.
+        job: description of the run.
+        joules: recorder of the machine's energy, or None.
     """
     warm(job.prepared)
     heard = _Heard()
@@ -122,7 +123,7 @@ def run_once(job: Job, joules: Joules | None) -> Run:
     )
     return Run(
         contest=job.contest.name,
-        subject=job.rival.name,
+        subject=job.system.name,
         setting=job.setting.name,
         round=job.round,
         place=job.place,
@@ -140,7 +141,7 @@ def run_once(job: Job, joules: Joules | None) -> Run:
 
 
 def warm(prepared: Path) -> None:
-    """Have the kernel read all files below: what is measured is the link, not the storage's disks."""
+    """Read all files below into the page cache: the link is measured, not the storage's disks."""
     files = [prepared] if prepared.is_file() else [path for path in prepared.rglob("*") if path.is_file()]
     into = bytearray(_READ_BYTES)
     for path in files:
@@ -154,16 +155,16 @@ def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:
     client = folder / "client"
     client.mkdir()
     halves = in_halves(job.prepared) if job.contest.halves else None
-    with job.rival.serve(job.prepared if halves is None else halves.storage, link) as url:
+    with job.system.serve(job.prepared if halves is None else halves.storage, link) as url:
         servers = children() - others - set(link.pids)
-        command = link.training.command(job.rival.command(_order(job, url, client, halves)))
-        link.held()  # from here on it is gauged
+        command = link.training.command(job.system.command(_order(job, url, client, halves)))
+        link.held()  # the first call starts the recording
         counts, cpu_ns, begun_ns = link.counts(), trees_cpu_ns(servers), time.monotonic_ns()
         try:
             with Child(job.name, command) as consumer:
                 _listen(job, consumer, heard)
                 heard.storage_cpu_ns = trees_cpu_ns(servers) - cpu_ns
-                with suppress(TransportError):  # all is said; some hang at their end
+                with suppress(TransportError):  # all messages have arrived; some systems hang when they end
                     consumer.rest(_END_S)
         finally:
             heard.elapsed_ns = time.monotonic_ns() - begun_ns
@@ -197,7 +198,11 @@ def _order(job: Job, url: str, client: Path, halves: Halves | None) -> RaceOrder
 
 
 def _listen(job: Job, consumer: Child, heard: _Heard) -> None:
-    """Until it has finished. Each epoch may take the contest's limit, the first its imports besides."""
+    """Read the consumer's messages until it has finished.
+
+    Each epoch may take the contest's limit plus `_START_S`, which allows for imports before the
+    first epoch.
+    """
     while heard.finished is None:
         limit_s = job.contest.limit_ns / 1e9 + _START_S
         line = consumer.line(limit_s)

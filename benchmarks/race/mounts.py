@@ -1,6 +1,7 @@
-"""Mounts that a consumer left behind: one that is cut in the midst of a read cannot undo its own.
+"""Mounts that a consumer left behind, because it was killed during a read.
 
-Covers: finding and undoing what is mounted below a folder. Does not cover: mounting (emlio.benchmarks.race.consumers.mounted).
+Covers: finding and unmounting everything mounted below a folder. Does not cover: mounting
+(emlio.benchmarks.race.consumers.mounted).
 """
 
 import re
@@ -13,15 +14,19 @@ __all__ = ["mounts_below", "unmount_below"]
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _WAYS: Final = (("fusermount3", "-u", "-z"), ("umount", "-l"))
-"""The first is for whoever mounted a FUSE file system, root or not; the second for root and everything else."""
+"""The commands to unmount.
+
+The first works for the user who mounted a FUSE file system, the second for root and any file
+system.
+"""
 
 
 def mounts_below(folder: Path, table: str | None = None) -> tuple[Path, ...]:
-    """Where something is mounted below a folder, the last one first.
+    """Return the mount points below a folder, the latest first.
 
     Args:
-        folder: absolute.
-        table: what /proc/self/mountinfo says; None to look.
+        folder: absolute path.
+        table: contents of /proc/self/mountinfo; None to read it.
     """
     lines = (_TABLE.read_text(encoding="utf-8") if table is None else table).splitlines()
     points = [Path(_plain(line.split(" ")[4])) for line in lines]
@@ -29,12 +34,12 @@ def mounts_below(folder: Path, table: str | None = None) -> tuple[Path, ...]:
 
 
 def _plain(word: str) -> str:
-    """A path as it is; a blank stands in the table as a backslash and 040."""
+    """Decode a path of the table, which writes a space as a backslash and 040."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
 
 
 def unmount_below(folder: Path) -> None:
-    """Undo them, also where nobody answers any more."""
+    """Unmount everything below a folder, even if its server does not answer any more."""
     for point in mounts_below(folder):
         for way in _WAYS:
             with suppress(OSError):

@@ -1,9 +1,10 @@
-"""A folder as a bucket of an S3 server at one end of a link: versitygw, which serves files as objects.
+"""A folder as a bucket of an S3 server: versitygw, which serves files as objects.
 
-Connections are kept open between requests: versitygw closes each by default, which no large store does, and with a long link
-that would cost every request its handshake and its slow start.
+Connections stay open between requests. By default versitygw closes each one, unlike large stores,
+and over a long link every request would then pay for a handshake and slow start.
 
-Covers: starting it, what clients must know to reach it. Does not cover: making it (emlio.benchmarks.race.environments).
+Covers: starting the server, the credentials that clients need. Does not cover: building it
+(emlio.benchmarks.race.environments).
 """
 
 from collections.abc import Generator
@@ -18,18 +19,21 @@ from emlio.benchmarks.race.served import free_port, served
 __all__ = ["BUCKET", "STORE", "serving_bucket", "why_no_store"]
 
 BUCKET: Final = "race"
-"""Name of the folder inside what is served, and so of the bucket."""
+"""The name of the folder within the served folder, and so the name of the bucket."""
 
 STORE: Final = "versitygw"
-"""The program."""
+"""The name of the server program."""
 
 _ACCESS: Final = "race"
 _SECRET: Final = "race-secret"
-"""Of a server that lives for one run in a network of its own. Consumers have the same words."""
+"""The secret key of a server that lives for one run in a network of its own.
+
+Consumers use the same credentials.
+"""
 
 
 def why_no_store(cache: Path) -> str | None:
-    """What is missing, or None; `make_program` makes it where there is Go."""
+    """Return what is missing, or None. `make_program` builds the server if Go is installed."""
     if find_program(STORE, cache) is not None:
         return None
     if find_program("go", cache) is not None:
@@ -39,12 +43,12 @@ def why_no_store(cache: Path) -> str | None:
 
 @contextmanager
 def serving_bucket(folder: Path, link: Link, cache: Path) -> Generator[str, None, None]:
-    """Serve `folder`, in which BUCKET lies, while the block lasts; gives the store's URL.
+    """Serve `folder`, which contains the bucket, while the block lasts; yield the store's URL.
 
     Args:
-        folder: whose folders are buckets.
-        link: at whose storage's end.
-        cache: where the program lies or is made.
+        folder: folder whose subfolders are buckets.
+        link: link at whose storage end the server runs.
+        cache: folder of the server program.
     """
     port = free_port(link.storage)
     command = [make_program(STORE, cache), "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]

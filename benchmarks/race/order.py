@@ -1,10 +1,12 @@
-"""What a consumer is told, and what it says.
+"""The configuration of a consumer, and its messages.
 
-Consumers run in environments without this package: they read an order as JSON and say plain objects, one a line on standard
-output, an Epoch after each epoch and one Finished at the end (emlio.benchmarks.race.consumers.consume). Beside the fields of an
-epoch it says `steps`, from when to when each ran, which the race uses up and does not keep.
+Consumers run in environments without this package. They read the configuration as JSON and write
+plain objects to standard output, one per line: an Epoch after each epoch, and one Finished at the
+end (emlio.benchmarks.race.consumers.consume). Beside the fields of an epoch they write `steps`, the
+start and end of each step, which the race evaluates and does not store.
 
-Covers: both as values, what their figures mean, checking an epoch against the plan. Does not cover: consumers.
+Covers: both as values, the meaning of their figures, checking an epoch against the plan. Does not
+cover: consumers.
 """
 
 import zlib
@@ -18,20 +20,22 @@ __all__ = ["Epoch", "Finished", "RaceOrder", "ids_crc"]
 
 
 class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a consumer.
+    """The configuration of one run of a consumer.
 
     Attributes:
-        url: what the server's side calls the data.
+        url: URL or path of the data, as the server returned it.
         corpus: the records.
         batch: records in a batch.
-        epochs: how many, one after the other, by one loader.
-        seed: draws the order of records where a system takes one.
-        step_ns: how long the consumer sleeps after each batch, as if a device computed.
-        limit_ns: an epoch that has lasted longer is cut after the batch that came, and is the last.
+        epochs: number of epochs, one after the other, with one loader.
+        seed: seed of the order of records, for systems that take one.
+        step_ns: pause of the consumer after each batch, in place of a computation.
+        limit_ns: time limit of an epoch. An epoch that exceeds it is cut after the next batch, and
+            is the last one.
         decode: whether pictures are decoded.
-        here: a folder of this host with the shards that the storage has not; empty where it has all.
-        folder: an empty folder of the client's, for caches; what is left in it is counted.
-        options: of the setting.
+        here: local folder of the shards that the storage does not have; empty if the storage has
+            all.
+        folder: empty local folder for caches; what is left in it is counted.
+        options: options of the setting.
     """
 
     url: str
@@ -48,21 +52,22 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch; times are of CLOCK_MONOTONIC.
+    """One epoch. Times are of CLOCK_MONOTONIC.
 
     Attributes:
-        epoch: its number, from 0.
-        begun_ns: the first epoch begins before the loader's constructor, with all imports done; the others before `iter`.
-        first_batch_ns: when its first batch was there.
-        ended_ns: when its last batch was there and its step was done.
-        records: how many came.
-        payload_bytes: of all of them.
-        wait_ns: how long the consumer was blocked for batches, in the first epoch with the constructor.
-        batches: how many.
-        blocks: the mean number of storage blocks of 640 records, among the records of one batch.
-        distinct: how many different ids came.
-        cut: whether it was ended at the order's limit, with records still to come.
-        ids_crc: CRC-32 of all ids that came, sorted, as 64-bit little-endian numbers.
+        epoch: number of the epoch, from 0.
+        begun_ns: start of the epoch. The first epoch starts before the loader's constructor, after
+            all imports; the others start before `iter`.
+        first_batch_ns: arrival of the first batch.
+        ended_ns: end of the last batch's step.
+        records: number of records.
+        payload_bytes: payload of all records.
+        wait_ns: time that the consumer waited for batches; in the first epoch with the constructor.
+        batches: number of batches.
+        blocks: mean number of storage blocks of 640 records that the records of a batch come from.
+        distinct: number of distinct ids.
+        cut: whether the epoch was cut at the limit, before all records had arrived.
+        ids_crc: CRC-32 of all received ids, sorted, as 64-bit little-endian numbers.
     """
 
     epoch: int
@@ -79,20 +84,22 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     ids_crc: int
 
     def is_exact(self, corpus: Corpus) -> bool:
-        """Whether each record of the corpus came, once."""
+        """Return whether each record of the corpus arrived exactly once."""
         return self.records == corpus.records and self.ids_crc == ids_crc(corpus)
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """After the loader was closed.
+    """The figures after the loader was closed.
 
     Attributes:
-        cpu_ns: processor time of the process and all its descendants since the first epoch began.
-        peak_rss_bytes: the largest sum of resident memory over the tree, sampled every 100 ms, less often where that would take
-            more than a fiftieth of a core. Pages that processes share count in each.
-        peak_pss_bytes: likewise with shared pages divided among those who share them, sampled every second at most and once
-            after the last epoch. 0 where the kernel does not say.
-        cache_bytes: what lies in the order's folder.
+        cpu_ns: processor time of the process and all its descendants since the start of the first
+            epoch.
+        peak_rss_bytes: largest sum of resident memory over the process tree. It is sampled every
+            100 ms, or less often if that would take more than a fiftieth of a core. A shared page
+            counts in each process.
+        peak_pss_bytes: the same sum with each shared page divided among its processes, sampled at
+            most every second and once after the last epoch. 0 if the kernel does not report it.
+        cache_bytes: bytes left in the folder for caches.
     """
 
     cpu_ns: int
@@ -102,6 +109,6 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ids_crc(corpus: Corpus) -> int:
-    """What `Epoch.ids_crc` is when each record of the corpus came once."""
+    """Return the `Epoch.ids_crc` of an epoch in which each record arrived exactly once."""
     numbers = array("Q", range(corpus.records))
     return zlib.crc32(numbers.tobytes())

@@ -1,44 +1,47 @@
-"""What came out of a race: raw runs with the world they come from, immutable.
+"""The outcome of a race: raw runs with their environment, immutable.
 
-Covers: the values. Does not cover: their files (emlio.benchmarks.race.race_folder), making sense of them
+Covers: the values. Does not cover: their files (emlio.benchmarks.race.folder), evaluating them
 (emlio.benchmarks.race.standing), running.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from emlio.benchmarks.environment import Environment
+from emlio.benchmarks.harness.environment import Environment
 from emlio.benchmarks.link.accuracy import LinkReport
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import Epoch, Finished
-from emlio.benchmarks.race.rival import Family
+from emlio.benchmarks.race.system import Family
 from emlio.errors import ConfigError
 
 __all__ = ["SCHEMA", "Contest", "Energy", "Entrant", "InFlight", "Race", "Run"]
 
 SCHEMA: Final = 2
-"""Raised when a field is added or changes its meaning. Since 2 runs say what was on its way, links what they take themselves."""
+"""The version of the format. It is raised when a field is added or changes its meaning.
+
+Version 2 added the bytes in flight of runs, and the time that links themselves add.
+"""
 
 _READABLE: Final = (1, SCHEMA)
-"""What a race of schema 1 does not say is not known."""
+"""Readable versions. Values that schema 1 lacks are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """What everybody has to do.
+    """A task that all entrants have to do.
 
     Attributes:
-        name: short, stable, one of a kind in a race.
-        words: for the report.
+        name: short stable name, unique in a race.
+        words: description for the report.
         corpus: the records.
-        rtt_ns: of the link.
-        rate_bytes_per_s: of the link; None for as fast as can be.
+        rtt_ns: round trip of the link.
+        rate_bytes_per_s: rate of the link; None for no limit.
         batch: records in a batch.
-        epochs: one after the other, by one loader.
-        step_ns: how long the consumer computes after each batch; 0 for a consumer that only reads.
+        epochs: number of epochs, one after the other, with one loader.
+        step_ns: length of the consumer's step after each batch; 0 for a consumer that only reads.
         decode: whether pictures are decoded.
-        limit_ns: how long a first epoch may take; one that is longer is cut there.
-        halves: whether every second shard lies on the training host, and nowhere else.
+        limit_ns: time limit of an epoch; a longer epoch is cut.
+        halves: whether every second shard is on the training host only.
     """
 
     name: str
@@ -63,15 +66,15 @@ class Entrant:
     """A system at one of its settings.
 
     Attributes:
-        subject: the system.
-        setting: which of its settings.
-        words: what that means.
-        family: beside which others it is shown.
-        shuffles: in words.
-        exact: whether it says that each record comes once; None where it does not say.
-        leaves_on_disk: in words.
-        versions: of what it consists of, for example "litdata 0.2.76".
-        missing: why it could not take part; None where it could.
+        subject: name of the system.
+        setting: name of the setting.
+        words: meaning of the setting.
+        family: group of systems that it is shown with.
+        shuffles: description of its shuffling.
+        exact: whether it claims to deliver each record once; None if it makes no claim.
+        leaves_on_disk: description of the files that it leaves.
+        versions: versions of its packages, for example "litdata 0.2.76".
+        missing: reason why it could not run; None if it could.
     """
 
     subject: str
@@ -87,14 +90,14 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """What the machine used during a run.
+    """The energy of the machine during a run.
 
     Attributes:
-        joules: of both hosts, which share this machine.
-        method: how they were found out: names of counters, or "estimate" with its error.
-        train_joules: what of it was used while the consumer's steps ran; None where nobody told it apart.
-        read_joules: the rest, while records were waited for. What decodes them works beside, where no consumer sees it, and is
-            not told apart.
+        joules: energy of both hosts, which share this machine.
+        method: source of the figure: names of counters, or "estimate" with its error.
+        train_joules: part used during the consumer's steps; None if unknown.
+        read_joules: the rest, used while the consumer waited for records. Decoding runs in
+            parallel, where the consumer does not see it, and has no figure of its own.
     """
 
     joules: float
@@ -105,13 +108,14 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """What the link held on its way to training during the epochs of a run.
+    """The bytes that the link held on the way to training, during the epochs of a run.
 
-    A packet is on its way for half of a round trip. TCP counts what it sends until it hears of it, about twice as much.
+    A packet is in transit for half of a round trip. TCP counts sent data until it is acknowledged,
+    which gives about twice as much.
 
     Attributes:
-        mean_bytes: over the time of all epochs.
-        peak_bytes: the most at any moment.
+        mean_bytes: mean over the time of all epochs.
+        peak_bytes: maximum.
     """
 
     mean_bytes: int
@@ -124,24 +128,25 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One entrant in one contest, once.
+    """One run of one entrant in one contest.
 
     Attributes:
-        contest: its name.
+        contest: name of the contest.
         subject: see `Entrant`.
-        setting: likewise.
-        round: runs of one contest and round were made one after the other and may be compared.
+        setting: see `Entrant`.
+        round: number of the round. Runs of one contest and round were made one after the other, so
+            they may be compared.
         place: position in the round.
-        epochs: what the consumer said; all but those marked as cut are whole.
-        finished: what the consumer said at its end; None where it did not come to it.
-        storage_cpu_ns: processor time of all processes at the storage's end while the consumer ran.
-        to_training_bytes: on the wire, headers counted.
-        to_storage_bytes: likewise.
-        dropped_packets: that the link dropped without having been asked to.
-        elapsed_ns: from the start of the consumer's process to its end, imports counted.
-        energy: None where there is nothing to say.
-        in_flight: None where nobody gauged it.
-        failure: what went wrong, in words; None where nothing did.
+        epochs: epochs reported by the consumer; all but those marked as cut are complete.
+        finished: final report of the consumer; None if there was none.
+        storage_cpu_ns: processor time of all processes at the storage end while the consumer ran.
+        to_training_bytes: bytes on the wire to training, with headers.
+        to_storage_bytes: bytes on the wire to storage, with headers.
+        dropped_packets: packets that the link dropped, apart from the requested loss.
+        elapsed_ns: time from the start of the consumer's process to its end, with imports.
+        energy: energy of the machine; None if unknown.
+        in_flight: bytes in flight; None if they were not recorded.
+        failure: description of a failure; None if there was none.
     """
 
     contest: str
@@ -162,23 +167,23 @@ class Run:
 
     @property
     def cut(self) -> bool:
-        """Whether an epoch was ended at the contest's limit, so that its time is a lower bound."""
+        """True if an epoch was cut at the contest's limit, so that its time is a lower bound."""
         return any(epoch.cut for epoch in self.epochs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """All of it.
+    """A whole race.
 
     Attributes:
-        environment: where it ran.
-        settings: what it was told, as text; only races that were told the same go on.
-        begun: when, as an ISO date and time in UTC.
-        contests: in the order they were run.
-        entrants: all, also those that could not take part.
-        links: as they were found before each contest, by its name.
-        runs: in the order they ended.
-        schema: of this value.
+        environment: environment of the race.
+        settings: settings as text; a race can only be continued with the same settings.
+        begun: start, as an ISO date and time in UTC.
+        contests: contests in the order of running.
+        entrants: all entrants, also those that could not run.
+        links: report of the link before each contest, with the contest's name.
+        runs: runs in the order of their ends.
+        schema: version of this format.
     """
 
     environment: Environment

@@ -1,6 +1,6 @@
-"""The colours of a race's pictures: a system has the same one in all of them.
+"""The colours of a race's plots: a system has the same colour in all of them.
 
-Covers: systems, ink, grid. Does not cover: drawing (emlio.benchmarks.race.race_plots).
+Covers: systems, text, grid. Does not cover: drawing (emlio.benchmarks.race.plots).
 """
 
 import zlib
@@ -28,5 +28,5 @@ _OTHERS: Final = ("#5aa9a0", "#a8785a", "#7a9e3f", "#c77fa5", "#6b7fa8", "#94714
 
 
 def colour(subject: str) -> str:
-    """Of a system; of one without its own, one that its name chooses."""
+    """Return the colour of a system. Its name selects one if it has none of its own."""
     return _COLOURS.get(subject) or _OTHERS[zlib.crc32(subject.encode()) % len(_OTHERS)]

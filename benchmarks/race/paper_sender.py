@@ -1,9 +1,12 @@
-"""The storage side of the paper's way: python -m emlio.benchmarks.race.paper_sender DIRECTORY LISTEN ADDRESS PORT.
+"""The storage side of the paper's method.
 
-A reader asks at PORT of LISTEN for epochs and is told where a PUSH socket of its own waits, at ADDRESS as readers see it; one
-reader is served after the other.
+Usage: python -m emlio.benchmarks.race.paper_sender DIRECTORY LISTEN ADDRESS PORT.
 
-Covers: that conversation, and what is sent. Does not cover: the receiving side (emlio.benchmarks.race.consumers.read_paper).
+A reader requests epochs at PORT of LISTEN, and receives the address of a PUSH socket of its own, at
+ADDRESS as readers see it. Readers are served one after the other.
+
+Covers: this protocol, and the data that is sent. Does not cover: the receiving side
+(emlio.benchmarks.race.consumers.read_paper).
 """
 
 import random
@@ -18,8 +21,8 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from emlio.benchmarks.bare import map_files
 from emlio.benchmarks.race.served import DATA_PORTS
+from emlio.benchmarks.subjects.bare import map_files
 from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
@@ -30,7 +33,7 @@ _LINGER_MS: Final = 600_000
 
 
 class EpochsWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader asks for."""
+    """The request of a reader."""
 
     epochs: int
     batch: int

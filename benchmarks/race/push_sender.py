@@ -1,9 +1,13 @@
-"""The storage side of bare sockets: python -m emlio.benchmarks.race.push_sender DIRECTORY LISTEN ADDRESS PORT SOCKETS BYTES.
+"""The storage side of bare sockets.
 
-A reader says BEGIN at PORT of LISTEN and is told where SOCKETS PUSH sockets wait, at ADDRESS as readers see it. They send the
-files in messages of so many BYTES, over and over, until it says something else.
+Usage: python -m emlio.benchmarks.race.push_sender DIRECTORY LISTEN ADDRESS PORT SOCKETS BYTES.
 
-Covers: that conversation, and what is sent. Does not cover: the receiving side (emlio.benchmarks.race.consumers.read_push).
+A reader sends BEGIN to PORT of LISTEN, and receives the addresses of SOCKETS PUSH sockets, at
+ADDRESS as readers see it. The sockets send the files in messages of BYTES, over and over, until the
+reader sends another message.
+
+Covers: this protocol, and the data that is sent. Does not cover: the receiving side
+(emlio.benchmarks.race.consumers.read_push).
 """
 
 import sys
@@ -15,9 +19,9 @@ from typing import Final
 
 import zmq
 
-from emlio.benchmarks.bare import map_files, slices
-from emlio.benchmarks.data import shard_paths
+from emlio.benchmarks.harness.data import shard_paths
 from emlio.benchmarks.race.served import DATA_PORTS
+from emlio.benchmarks.subjects.bare import map_files, slices
 
 __all__ = ["BEGIN", "main"]
 
@@ -52,7 +56,7 @@ def _bound(context: "zmq.Context[zmq.Socket[bytes]]", listen: str) -> "zmq.Socke
 
 
 def _send(pushed: list["zmq.Socket[bytes]"], pieces: Iterator[memoryview], asked: "zmq.Socket[bytes]") -> None:
-    """To whichever socket takes one, until something is said."""
+    """Send pieces to any socket that accepts one, until a message arrives."""
     poller = zmq.Poller()
     poller.register(asked, zmq.POLLIN)
     for socket in pushed:
@@ -61,7 +65,7 @@ def _send(pushed: list["zmq.Socket[bytes]"], pieces: Iterator[memoryview], asked
         for socket, _ in poller.poll():
             if socket is asked:
                 return
-            with suppress(zmq.Again):  # the reader is gone, which it says in a moment
+            with suppress(zmq.Again):  # the reader has gone, and its message arrives in a moment
                 socket.send(next(pieces), zmq.DONTWAIT, copy=False)
 
 

@@ -1,7 +1,7 @@
-"""What is said of a run: quantities with their units.
+"""The measured quantities of a run, with their units.
 
-Covers: reading each out of a run, cut runs as bounds, exactness in words. Pure. Does not cover: several runs
-(emlio.benchmarks.race.standing).
+Covers: computing each quantity of a run, cut runs as bounds, exactness in words. Pure. Does not
+cover: several runs (emlio.benchmarks.race.standing).
 """
 
 import statistics
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from emlio.benchmarks.race.extent import Beyond, Extent, Seen, extent
+from emlio.benchmarks.race.censored_range import Beyond, Extent, Seen, extent
 from emlio.benchmarks.race.order import Epoch
 from emlio.benchmarks.race.outcome import Contest, Run
 
@@ -20,7 +20,7 @@ _S: Final = 1e9
 
 
 class Quantity(StrEnum):
-    """Its name in results."""
+    """The name of a quantity in results."""
 
     FIRST_EPOCH = "first epoch"
     LATER_EPOCHS = "later epochs"
@@ -44,13 +44,13 @@ class Quantity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """A quantity for people.
+    """The description of a quantity.
 
     Attributes:
-        words: what it is.
-        unit: of its values; empty for a plain number.
-        less: whether less of it is better.
-        read: out of a run; None where the run does not say.
+        words: description.
+        unit: unit of the values; empty for a plain number.
+        less: whether less is better.
+        read: computes the value of a run; None if it is unknown.
     """
 
     words: str
@@ -60,23 +60,26 @@ class Meaning:
 
 
 def seen_of(quantity: Quantity, contest: Contest, run: Run) -> Seen | None:
-    """What a run says; None where it says nothing, as one that failed."""
+    """Return the value of a quantity in a run; None if it is unknown or the run failed."""
     return None if run.failure is not None else MEANINGS[quantity].read(contest, run)
 
 
 def over_runs(quantity: Quantity, contest: Contest, runs: Sequence[Run]) -> Extent | None:
-    """What several runs of one entrant say; None where none says anything."""
+    """Return the values of several runs of one entrant; None if all are unknown."""
     seen = [one for run in runs if (one := seen_of(quantity, contest, run)) is not None]
     return extent(seen) if seen else None
 
 
 def is_whole(run: Run) -> bool:
-    """Whether it did all it was told."""
+    """Return whether a run completed its whole task."""
     return run.failure is None and not run.cut and run.finished is not None and bool(run.epochs)
 
 
 def exactness(contest: Contest, runs: Sequence[Run]) -> str:
-    """Whether each record came once in each epoch, and else the worst that happened; empty where nobody could see."""
+    """Return whether each record arrived once in each epoch, in words.
+
+    If not, the result describes the worst epoch. It is empty if no complete epoch counted records.
+    """
     epochs = [epoch for run in runs if run.failure is None for epoch in run.epochs if not epoch.cut]
     if not epochs or not any(epoch.records for epoch in epochs):
         return ""
@@ -94,7 +97,7 @@ def _seconds(epoch: Epoch) -> float:
 
 
 def _first_of(run: Run) -> Epoch | None:
-    """None where nothing came in time, or where there are no records."""
+    """Return the first epoch; None if the subject has no records or nothing arrived."""
     return run.epochs[0] if run.epochs and (run.epochs[0].records or run.epochs[0].cut) else None
 
 
@@ -131,7 +134,8 @@ def _bit_rate(contest: Contest, run: Run) -> Seen | None:
 
 
 def _flow_bit_rate(contest: Contest, run: Run) -> Seen | None:
-    # Over all epochs: when a later one begins, a part of it is here already, so alone it would look faster than what brought it.
+    # This covers all epochs. When a later epoch begins, a part of it has already arrived, so an
+    # epoch alone would look faster than its flow.
     if run.cut or not run.epochs or not run.epochs[0].batches:
         return None
     first = run.epochs[0]
@@ -154,7 +158,7 @@ def _wait_share(contest: Contest, run: Run) -> Seen | None:
 
 
 def _of_cut(run: Run) -> Beyond:
-    """Less work was done than by others: what it took is a lower bound of what the whole would have."""
+    """Return the side of a bound: a cut run did less work, so its cost is a lower bound."""
     return ">" if run.cut else ""
 
 
@@ -181,7 +185,9 @@ def _left_bytes(contest: Contest, run: Run) -> Seen | None:
     if run.finished is None:
         return None
     left = run.finished.cache_bytes
-    return Seen(value=left, beyond=_of_cut(run) if left else "")  # who keeps nothing keeps nothing of the rest either
+    return Seen(
+        value=left, beyond=_of_cut(run) if left else ""
+    )  # a system that keeps nothing so far keeps nothing of the rest either
 
 
 def _energy(contest: Contest, run: Run) -> Seen | None:
@@ -237,4 +243,4 @@ MEANINGS: Final = {
     Quantity.PEAK_IN_FLIGHT: _meaning("the most bytes on their way to training", "B", _peak_in_flight, less=False),
     Quantity.BLOCKS: _meaning("storage blocks of 640 records among those of a batch", "", _blocks, less=False),
 }
-"""How each is read."""
+"""The description and computation of each quantity."""

@@ -1,7 +1,7 @@
-"""`emlio-bench report` and `emlio-bench compare`: what others left is read, nothing is measured.
+"""`emlio-bench report` and `emlio-bench compare`, which read results of earlier runs.
 
-Covers: finding out what lies at a path, carrying both out. Does not cover: their texts (emlio.benchmarks.race.report_folder,
-emlio.benchmarks.race.comparison).
+Covers: detecting the kind of results at a path, running both commands. Does not cover: their texts
+(emlio.benchmarks.race.report_folder, emlio.benchmarks.race.comparison).
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from emlio.benchmarks.parsers import path
+from emlio.benchmarks.harness.parsers import path
+from emlio.benchmarks.harness.results import Results, read_results
 from emlio.benchmarks.race.comparison import compare_races, compare_results
+from emlio.benchmarks.race.folder import RaceFolder
 from emlio.benchmarks.race.outcome import SCHEMA, Race
-from emlio.benchmarks.race.race_folder import RaceFolder
 from emlio.benchmarks.race.report_folder import write_report
 from emlio.benchmarks.race.verdict import verdict
 from emlio.benchmarks.race.verdict_words import first_paragraph
-from emlio.benchmarks.results import Results, read_results
 from emlio.errors import ConfigError
 from emlio.settings import option
 
@@ -26,7 +26,7 @@ __all__ = ["CompareSettings", "ReportSettings", "read_run", "run_compare", "run_
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """As much of a file as tells what it is."""
+    """The part of a file that tells which kind of results it holds."""
 
     contests: Any = None
 
@@ -44,7 +44,7 @@ class CompareSettings:
 
 
 def run_report(paths: Sequence[Path], settings: ReportSettings) -> str:
-    """Write the report of a race; its first paragraph and where it lies."""
+    """Write the report of a race; return its first paragraph and its location."""
     (place,) = paths
     race = read_run(place)
     if not isinstance(race, Race):
@@ -56,7 +56,7 @@ def run_report(paths: Sequence[Path], settings: ReportSettings) -> str:
 
 
 def run_compare(paths: Sequence[Path], settings: CompareSettings) -> str:
-    """The table of two runs."""
+    """Return the table of two runs."""
     first, second = map(read_run, paths)
     if isinstance(first, Race) and isinstance(second, Race):
         return compare_races(first, second)
@@ -66,10 +66,10 @@ def run_compare(paths: Sequence[Path], settings: CompareSettings) -> str:
 
 
 def read_run(place: Path) -> Race | Results:
-    """What lies at a path: a race's folder, a race's results as one file, or results of another benchmark.
+    """Read a race's folder, a race's results as one file, or results of another benchmark.
 
     Raises:
-        ConfigError: nothing of the kind.
+        ConfigError: the path holds no results.
     """
     if place.is_dir():
         race = RaceFolder(place).read()

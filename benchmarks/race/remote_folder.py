@@ -1,10 +1,12 @@
-"""A folder of the storage's end for those who want a file system: SFTP, over SSH and without.
+"""A folder at the storage end, served as a file system: SFTP, with SSH and without.
 
-Where the kernel has no NFS client, sshfs is the closest stand-in: it, too, asks for each name, each open and each block. An SSH
-server of its own listens there with keys that live as long as it does. Beside it SFTP is spoken without SSH, as NFS without
-Kerberos is: no cipher, and no window of SSH's channels, which limits one connection to about 2 MB a round trip.
+If the kernel has no NFS client, sshfs is the closest substitute: it also sends a request for each
+name, each open and each block. A private SSH server serves it, with keys that live as long as the
+server. In addition, SFTP is served without SSH, like NFS without Kerberos: without a cipher, and
+without the window of SSH's channels, which limits one connection to about 2 MB per round trip.
 
-Covers: both servers. Does not cover: mounting, which is the consumer's (emlio.benchmarks.race.consumers.mounted).
+Covers: both servers. Does not cover: mounting, which the consumer does
+(emlio.benchmarks.race.consumers.mounted).
 """
 
 import getpass
@@ -27,11 +29,14 @@ from emlio.errors import ConfigError
 __all__ = ["SFTP_SERVERS", "serving_files", "serving_mount", "why_no_mount"]
 
 SFTP_SERVERS: Final = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
-"""Where distributions put it."""
+"""The paths of sftp-server in different distributions."""
 
 _FUSE: Final = "/dev/fuse"
 _PRIVATE_RUN: Final = 'mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && exec "$@"'
-"""As root sshd wants a folder of the system's; it gets one that only it sees."""
+"""A command that gives sshd a private /run.
+
+As root, sshd needs /run/sshd, which then only sshd sees.
+"""
 
 _CONFIGURATION: Final = """
 Port {port}
@@ -50,11 +55,15 @@ Subsystem sftp internal-sftp
 ClientAliveInterval 10
 ClientAliveCountMax 3
 """
-"""The last two end a session whose client was cut and whose link is gone: it would wait for both for hours."""
+"""The configuration of sshd.
+
+The last two options end a session whose client was killed and whose link is gone. Otherwise the
+session would stay for hours.
+"""
 
 
 def why_no_mount(cache: Path) -> str | None:
-    """What is missing, or None."""
+    """Return what is missing, or None."""
     missing = [name for name in ("sshfs", "fusermount3", "sshd", "ssh-keygen") if find_program(name, cache) is None]
     if missing:
         return f"needs {', '.join(missing)}: apt-get install sshfs fuse3 openssh-server openssh-client"
@@ -67,12 +76,12 @@ def why_no_mount(cache: Path) -> str | None:
 
 @contextmanager
 def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None, None]:
-    """Serve a folder while the block lasts; gives the URL that emlio.benchmarks.race.consumers.mounted takes.
+    """Serve a folder while the block lasts; yield the URL for `consumers.mounted`.
 
     Args:
-        folder: what will be mounted.
-        link: at whose storage's end.
-        cache: where programs may lie.
+        folder: folder to mount.
+        link: link at whose storage end the servers run.
+        cache: folder of programs.
     """
     sshd, server = find_program("sshd", cache), _sftp_server()
     if sshd is None or server is None:
@@ -100,13 +109,13 @@ def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None,
 
 @contextmanager
 def serving_files(folder: Path, link: Link, cache: Path, mount: Path | None) -> Generator[str, None, None]:
-    """As `serving_mount`, unless `folder` lies on a mount the user made: then nothing needs to be served.
+    """Serve a folder as `serving_mount` does, unless the user has mounted it.
 
     Args:
-        folder: what is served.
-        link: at whose storage's end.
-        cache: where programs may lie.
-        mount: the user's, if any.
+        folder: folder to serve.
+        link: link at whose storage end the servers run.
+        cache: folder of programs.
+        mount: the user's mount, if any; then nothing is served.
     """
     if mount is not None:
         yield f"file://{folder.resolve()}"

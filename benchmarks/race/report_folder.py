@@ -1,7 +1,7 @@
-"""A race's report on disk: Markdown, a page, pictures, and all results as one file.
+"""The report of a race on disk: Markdown, a page, plots, and all results as one file.
 
-Covers: which files there are. Does not cover: what stands in them (emlio.benchmarks.race.race_report,
-emlio.benchmarks.race.race_page), the raw runs (emlio.benchmarks.race.race_folder).
+Covers: the list of files. Does not cover: their contents (emlio.benchmarks.race.report,
+emlio.benchmarks.race.page), the raw runs (emlio.benchmarks.race.folder).
 """
 
 from pathlib import Path
@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from emlio.benchmarks.plot import check_plotting
+from emlio.benchmarks.harness.plot import check_plotting
+from emlio.benchmarks.race.document import Picture
 from emlio.benchmarks.race.outcome import Race
-from emlio.benchmarks.race.race_document import Picture
-from emlio.benchmarks.race.race_page import race_page
-from emlio.benchmarks.race.race_plots import draw_race
-from emlio.benchmarks.race.race_report import render_race
+from emlio.benchmarks.race.page import race_page
+from emlio.benchmarks.race.plots import draw_race
+from emlio.benchmarks.race.report import render_race
 from emlio.errors import ConfigError
 
 __all__ = ["PAGE", "REPORT", "RESULTS", "write_report"]
@@ -25,10 +25,10 @@ RESULTS: Final = "results.json"
 
 
 def write_report(race: Race, folder: Path) -> tuple[Path, ...]:
-    """Write all files; their paths, the page first. Where there is nothing to draw with there are no pictures.
+    """Write all files and return their paths, the page first. Without matplotlib, omit plots.
 
     Raises:
-        ConfigError: they cannot be written.
+        ConfigError: the files cannot be written.
     """
     pictures, without = _pictures(race)
     texts = [

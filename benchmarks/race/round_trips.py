@@ -1,6 +1,7 @@
-"""The law of a loader that waits for each of its requests: a number of round trips that nothing overlaps, times their length.
+"""The law of a loader that waits for each request: sequential round trips times their length.
 
-Covers: the law as a value, that number out of runs at several round trips, the paper's. Pure. Does not cover: drawing it.
+Covers: the law as a value, fitting the number of round trips to runs, the paper's numbers. Pure.
+Does not cover: drawing it.
 """
 
 from collections.abc import Sequence
@@ -16,14 +17,14 @@ __all__ = ["Law", "fitted_laws", "published_laws"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """An epoch is a constant and so many round trips.
+    """An epoch that takes a constant time plus a number of sequential round trips.
 
     Attributes:
-        subject: whose.
-        setting: of the subject's; empty for a published one.
-        round_trips: that nothing overlaps.
-        base_s: what an epoch would take without any distance.
-        source: where the number is from, in words.
+        subject: name of the system.
+        setting: setting of the system; empty for a published law.
+        round_trips: number of sequential round trips.
+        base_s: duration of an epoch without a round trip.
+        source: source of the number, in words.
     """
 
     subject: str
@@ -33,16 +34,16 @@ class Law:
     source: str
 
     def seconds(self, rtt_ns: float) -> float:
-        """Of an epoch."""
+        """Return the duration of an epoch."""
         return self.base_s + self.round_trips * rtt_ns / 1e9
 
 
 def fitted_laws(rows: Sequence[Standing], contests: Sequence[Contest]) -> tuple[Law, ...]:
-    """Of those that read over a mount, as far as they came to an end at two round trips or more.
+    """Fit the laws of systems that read over a mount, if they finished at two round trips or more.
 
     Args:
-        rows: of the race.
-        contests: that differ in their round trip alone.
+        rows: standings of the race.
+        contests: contests that differ only in their round trip.
     """
     laws: list[Law] = []
     for who in dict.fromkeys(
@@ -60,7 +61,10 @@ def fitted_laws(rows: Sequence[Standing], contests: Sequence[Contest]) -> tuple[
 
 
 def _fit(subject: str, setting: str, points: Sequence[tuple[float, float]]) -> Law:
-    """Through the shortest round trip, where the constant is seen best; the slope is that of least squares from there."""
+    """Fit a line through the point of the shortest round trip, by least squares of the others.
+
+    The constant shows best at the shortest round trip.
+    """
     (nearest_s, least_s), *others = points
     steps = [(rtt_s - nearest_s, seconds - least_s) for rtt_s, seconds in others]
     slope = sum(step * rise for step, rise in steps) / sum(step * step for step, _ in steps)
@@ -74,7 +78,7 @@ def _fit(subject: str, setting: str, points: Sequence[tuple[float, float]]) -> L
 
 
 def published_laws(tables: Sequence[PublishedEpochs] = PAPERS_TABLES) -> tuple[Law, ...]:
-    """What the paper's tables say of its baseline, with the paper's data and machines."""
+    """Return the laws of the paper's baseline, measured with the paper's data and machines."""
     laws: list[Law] = []
     for table in tables:
         nearest_ns, least_s = min(table.seconds)

@@ -1,6 +1,7 @@
-"""What systems are made to do, by name, after the paper's experiments.
+"""The scenarios of the race by name, after the paper's experiments.
 
-Covers: each scenario's records, batch and step. Does not cover: whether a system takes part (emlio.benchmarks.race.entries).
+Covers: records, batch and step of each scenario. Does not cover: whether a system can run it
+(emlio.benchmarks.race.entries).
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ class Scenario:
     """A contest without its link and its size.
 
     Attributes:
-        words: for the report.
-        corpus: one of CORPORA.
+        words: description for the report.
+        corpus: a key of `CORPORA`.
         batch: records in a batch.
-        step_ns: how long the consumer computes after each batch.
+        step_ns: length of the consumer's step after each batch.
         decode: whether pictures are decoded.
-        halves: whether every second shard lies on the training host.
+        halves: whether every second shard is on the training host.
     """
 
     words: str
@@ -79,16 +80,16 @@ def contests_of(
     step_ns: int = 0,
     rate_bytes_per_s: int | None = None,
 ) -> tuple[Contest, ...]:
-    """Every scenario at every round trip.
+    """Return the contests of every scenario at every round trip.
 
     Args:
-        names: of SCENARIOS.
-        rtts_ns: of links.
-        payload_bytes: about as much in an epoch.
-        epochs: of each run.
-        limit_ns: for an epoch.
-        step_ns: how long the consumer computes after each batch, for scenarios without a step of their own; 0 for no step.
-        rate_bytes_per_s: of the links; None for as fast as can be.
+        names: keys of `SCENARIOS`.
+        rtts_ns: round trips of the links.
+        payload_bytes: approximate payload of an epoch.
+        epochs: epochs of each run.
+        limit_ns: time limit of an epoch.
+        step_ns: length of the step in scenarios without a step of their own; 0 for no step.
+        rate_bytes_per_s: rate of the links; None for no limit.
     """
     unknown = sorted(set(names) - set(SCENARIOS))
     if unknown:
@@ -121,5 +122,5 @@ def contests_of(
 
 
 def _joined(words: str) -> str:
-    """As a part of a name."""
+    """Return the words as a part of a name."""
     return words.replace(" ", "")

@@ -1,7 +1,7 @@
 """Servers at one end of a link.
 
-Covers: free ports there, starting a program there until it can be reached, and that it ends with whoever started it, also with
-one who was killed. Does not cover: which programs.
+Covers: free ports there, starting a program and waiting until it accepts connections, ending it
+with its parent even if the parent is killed. Does not cover: the programs.
 """
 
 import shutil
@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from emlio.benchmarks.link.contract import Link, LinkEnd
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import TransportError
 
 __all__ = ["DATA_PORTS", "free_port", "offer_data_ports", "served", "until_orphaned"]
 
 DATA_PORTS: Final = (20_000, 20_063)
-"""For servers that open ports as readers come: from where to where, so that a relay can be told before."""
+"""The range of ports for servers that open ports on demand.
+
+A fixed range lets a relay know them in advance.
+"""
 
 _START_S: Final = 60.0
 _LOOK_S: Final = 0.02
@@ -25,34 +28,38 @@ _CONNECT_S: Final = 5.0
 
 
 def free_port(end: LinkEnd) -> int:
-    """A port nobody listens on at this end."""
+    """Return a port at this end that is not in use."""
     with end.make_socket() as probe:
         probe.bind((end.listen, 0))
         return int(probe.getsockname()[1])
 
 
 def offer_data_ports(link: Link) -> None:
-    """Let DATA_PORTS be reached."""
+    """Make `DATA_PORTS` reachable from the training end."""
     first, last = DATA_PORTS
     link.offer(range(first, last + 1))
 
 
 @contextmanager
 def served(name: str, command: Sequence[str], link: Link, port: int) -> Generator[Child, None, None]:
-    """A program that runs at this end while the block lasts; it begins when the program takes connections.
+    """Run a program at the storage end while the block lasts.
+
+    The block starts once the program accepts connections.
 
     Args:
-        name: how errors call it.
+        name: name of the program in errors.
         command: the program and its arguments.
-        link: at whose storage's end.
-        port: on which it listens there.
+        link: link at whose storage end it runs.
+        port: port on which it listens there.
 
-    The calling thread must outlive the block: for the kernel it is whose death the program hears of.
+    The calling thread must outlive the block, because the kernel ends the program when that thread
+    ends.
     """
     end = link.storage
     with Child(name, end.command(until_orphaned(command))) as child:
         deadline = time.monotonic() + _START_S
-        # Nobody tells when a server of others listens; nothing is measured meanwhile. One that ends raises in `line`.
+        # Other systems' servers do not report that they listen, so this polls; nothing is measured
+        # meanwhile. If the program ends, `line` raises.
         while not _listens(end, port):
             child.line(_LOOK_S)
             if time.monotonic() > deadline:
@@ -62,7 +69,10 @@ def served(name: str, command: Sequence[str], link: Link, port: int) -> Generato
 
 
 def until_orphaned(command: Sequence[str]) -> list[str]:
-    """The command, told to end when its parent does. Where util-linux lacks setpriv, nobody would end it after a `kill -9`."""
+    """Return the command, wrapped so that it ends with its parent.
+
+    Without util-linux's setpriv, it would survive a `kill -9` of its parent.
+    """
     return ["setpriv", "--pdeathsig", "TERM", *command] if shutil.which("setpriv") is not None else list(command)
 
 

@@ -1,7 +1,7 @@
 """SFTP without SSH: python -m emlio.benchmarks.race.sftp_listener ADDRESS PORT PROGRAM.
 
-Covers: a read-only sftp-server for each connection, ended with this process. Does not cover: any protection: it is for a network
-of its own.
+Covers: a read-only sftp-server for each connection, ended with this process. Does not cover:
+security. It is meant for a private network.
 """
 
 import signal

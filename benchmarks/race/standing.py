@@ -1,8 +1,8 @@
-"""Where everybody stands: a row for each contest and entrant.
+"""The standings of a race: a row for each contest and entrant.
 
-Covers: medians over rounds, the best of a system's settings, how well a batch is mixed beside a full shuffle, limits by number of
-streams, contests that differ in their round trip alone. Pure. Does not cover: what of it is good enough
-(emlio.benchmarks.race.verdict), words and pictures.
+Covers: medians over rounds, the best of a system's settings, the mixing of a batch compared with a
+full shuffle, limits by number of streams, contests that differ only in their round trip. Pure. Does
+not cover: whether figures are good enough (emlio.benchmarks.race.verdict), words and plots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import Final
 
+from emlio.benchmarks.race.censored_range import Extent
 from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.extent import Extent
 from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
 from emlio.benchmarks.race.quantity import MEANINGS, Quantity, exactness, over_runs
 
@@ -34,17 +34,17 @@ __all__ = [
 OURS: Final = "emlio"
 """The subject that the others are compared with, at its defaults."""
 BARE: Final = "zeromq"
-"""The limit of what is built on such sockets."""
+"""The limit of a system built on ZeroMQ sockets."""
 DEFAULT: Final = "default"
 RIVAL_FAMILIES: Final = ("files", "objects", "http", "service")
-"""Those that do the same work in another way."""
+"""The families of other systems that do the same work."""
 MIXED: Final = 0.95
-"""A batch that comes from this part of the blocks a full shuffle takes it from is mixed as well."""
+"""The share of a full shuffle's blocks above which a batch counts as equally well mixed."""
 
 _IPERF: Final = "iperf3"
 _BLOCK_RECORDS: Final = 640
 _LEAST_FULL_BLOCKS: Final = 1.5
-"""Where all records are about one block, every order has it."""
+"""With fewer blocks, almost all records are in one block, and every order looks well mixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,14 @@ class Standing:
     """One entrant in one contest.
 
     Attributes:
-        contest: what was to be done.
-        entrant: who did it.
-        runs: all of them, also those that failed.
-        extents: what could be told, by quantity.
+        contest: the contest.
+        entrant: the entrant.
+        runs: all runs, also those that failed.
+        extents: known values, by quantity.
         exact: see `exactness`.
-        memory: "PSS", or "RSS", which counts what processes share in each of them.
-        methods: how its energy was found out.
-        full_blocks: what `Quantity.BLOCKS` is for a full shuffle.
+        memory: "PSS", or "RSS", which counts shared pages in each process.
+        methods: sources of its energy figures.
+        full_blocks: value of `Quantity.BLOCKS` for a full shuffle.
     """
 
     contest: Contest
@@ -72,27 +72,27 @@ class Standing:
     full_blocks: float
 
     def of(self, quantity: Quantity) -> Extent | None:
-        """What is known of it."""
+        """Return the values of a quantity; None if they are unknown."""
         return next((extent for name, extent in self.extents if name is quantity), None)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What went wrong, each once."""
+        """Distinct failures."""
         return tuple(dict.fromkeys(run.failure for run in self.runs if run.failure is not None))
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is what the others are compared with."""
+        """True if this is the row that the others are compared with."""
         return self.entrant.subject == OURS and self.entrant.setting == DEFAULT
 
     @property
     def is_rival(self) -> bool:
-        """Whether it is somebody else's system."""
+        """True if this is a system other than EMLIO."""
         return self.entrant.family in RIVAL_FAMILIES
 
     @property
     def mixes_as_well(self) -> bool | None:
-        """As a full shuffle; None where nothing is known."""
+        """True if it mixes as well as a full shuffle; None if unknown."""
         blocks = self.of(Quantity.BLOCKS)
         if blocks is None or self.full_blocks < _LEAST_FULL_BLOCKS:
             return None
@@ -100,13 +100,13 @@ class Standing:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Of first epochs: whether it was cut, and how long it took."""
+        """Sort key by first epoch: whether it was cut, and how long it took."""
         first = self.of(Quantity.FIRST_EPOCH)
         return (True, float("inf")) if first is None else (first.bound, first.median)
 
 
 def standings(race: Race) -> tuple[Standing, ...]:
-    """A row for each contest and entrant that has a run in it, in the order of both."""
+    """Return a row for each contest and entrant with a run, in the order of both."""
     rows: list[Standing] = []
     for contest in race.contests:
         of_contest = [run for run in race.runs if run.contest == contest.name]
@@ -135,14 +135,17 @@ def _standing(contest: Contest, entrant: Entrant, runs: Sequence[Run], blocks: f
 
 
 def full_shuffle_blocks(corpus: Corpus, batch: int) -> float:
-    """The mean number of blocks of 640 records that a batch has when all orders of the corpus are alike likely."""
+    """Return the mean number of blocks of 640 records in a batch of a uniform random order."""
     sizes = [batch] * (corpus.records // batch) + [corpus.records % batch] * bool(corpus.records % batch)
     by_size = {size: _distinct_blocks(corpus.records, size) for size in set(sizes)}
     return sum(by_size[size] for size in sizes) / len(sizes)
 
 
 def _distinct_blocks(records: int, drawn: int) -> float:
-    """Of `drawn` records that are drawn without putting them back: the sum over blocks of how likely each is among them."""
+    """Return the expected number of distinct blocks among `drawn` records.
+
+    It is the sum over blocks of the probability that a draw without replacement hits the block.
+    """
     ways, blocks = comb(records, drawn), [_BLOCK_RECORDS] * (records // _BLOCK_RECORDS)
     blocks += [records % _BLOCK_RECORDS] * bool(records % _BLOCK_RECORDS)
     absent = {size: comb(records - size, drawn) / ways for size in set(blocks)}
@@ -150,13 +153,16 @@ def _distinct_blocks(records: int, drawn: int) -> float:
 
 
 def best_of(rows: Iterable[Standing]) -> Standing | None:
-    """The one with the shortest first epoch; one that came to its end before one that was cut."""
+    """Return the row with the shortest first epoch; complete rows come before cut ones."""
     ran = [row for row in rows if row.of(Quantity.FIRST_EPOCH) is not None]
     return min(ran, key=lambda row: row.order, default=None)
 
 
 def shown(rows: Sequence[Standing]) -> tuple[Standing, ...]:
-    """Of one contest: each system at its best setting and at its defaults, the fastest first; ours before all, no limits."""
+    """Return each system of one contest at its best setting and at its defaults.
+
+    EMLIO's default comes first, then the fastest. Limits are left out.
+    """
     chosen: list[Standing] = []
     for subject in dict.fromkeys(row.entrant.subject for row in rows if row.entrant.family != "limit"):
         own = [row for row in rows if row.entrant.subject == subject]
@@ -166,7 +172,7 @@ def shown(rows: Sequence[Standing]) -> tuple[Standing, ...]:
 
 
 def limits(rows: Iterable[Standing], contest: Contest) -> dict[int, Standing]:
-    """What iperf3 carried in a contest, by the number of streams."""
+    """Return iperf3's rows in a contest, by the number of streams."""
     return {
         streams_of(row.entrant.setting): row
         for row in rows
@@ -175,13 +181,13 @@ def limits(rows: Iterable[Standing], contest: Contest) -> dict[int, Standing]:
 
 
 def streams_of(setting: str) -> int:
-    """The number that the name of a limit's setting begins with; 0 where it does not."""
+    """Return the number at the start of a limit's setting; 0 if there is none."""
     word = setting.partition(" ")[0]
     return int(word) if word.isascii() and word.isdigit() else 0
 
 
 def by_distance(contests: Iterable[Contest]) -> tuple[tuple[Contest, ...], ...]:
-    """Contests that differ in nothing but their round trip, the shortest first, and what they are called and cut at."""
+    """Group contests that differ only in round trip, name, words and limit; sort by round trip."""
     groups: dict[Contest, list[Contest]] = {}
     for contest in contests:
         groups.setdefault(replace(contest, name="all", words="", rtt_ns=0, limit_ns=1), []).append(contest)

@@ -1,6 +1,6 @@
-"""How far a race is and how long it will still take.
+"""The progress of a race and its remaining time.
 
-Covers: an estimate from the runs that ended, the line about a run for people. Does not cover: printing.
+Covers: an estimate from completed runs, the progress line of a run. Does not cover: printing.
 """
 
 import statistics
@@ -13,14 +13,14 @@ __all__ = ["Timetable"]
 
 
 class Timetable:
-    """Of one race. Used by one thread."""
+    """The timetable of one race. Used by one thread."""
 
     def __init__(self, runs: int, *, clock_ns: Callable[[], int]) -> None:
-        """Nothing has run.
+        """Start the timetable; nothing has run.
 
         Args:
-            runs: that are waiting.
-            clock_ns: tells the time.
+            runs: number of planned runs.
+            clock_ns: returns the time.
         """
         self._left = runs
         self._total = runs
@@ -29,22 +29,26 @@ class Timetable:
         self._taken: dict[tuple[str, str], list[int]] = {}
 
     def add(self, who: tuple[str, str], elapsed_ns: int) -> None:
-        """A run ended.
+        """Record a completed run.
 
         Args:
-            who: ran.
-            elapsed_ns: of its consumer.
+            who: system and setting of the run.
+            elapsed_ns: duration of its consumer.
         """
         self._left -= 1
         self._taken.setdefault(who, []).append(elapsed_ns)
 
     def leave_out(self) -> None:
-        """A run will not be made."""
+        """Record that a planned run is left out."""
         self._left -= 1
 
     @property
     def left_ns(self) -> int:
-        """About how long the others will take: as long as those that ended, with what lay between them."""
+        """Estimate of the remaining time.
+
+        It assumes that the remaining runs take as long as the completed ones, with the time between
+        them.
+        """
         ended = sum(map(len, self._taken.values()))
         if not ended:
             return 0
@@ -53,7 +57,7 @@ class Timetable:
         return round(self._left * min(passed_ns / ended, 4 * typical_ns + 1e9))
 
     def line(self, contest: Contest, run: Run) -> str:
-        """What is told of a run that ended."""
+        """Return the progress line of a completed run."""
         place = f"[{self._total - self._left}/{self._total}"
         place += f", about {format_duration(self.left_ns)} left]" if self._left else "]"
         return f"{place} {contest.name}: {run.subject}, {run.setting}: {_words(run)}"

@@ -1,10 +1,11 @@
-"""Who runs when.
+"""The order of runs in a race.
 
-These machines are shared and their speed wanders: systems take turns, all once in each contest, then all again, beginning with
-another one each time. Ratios are taken within a round.
+The machines are shared and their speed varies, so systems take turns: each runs once in a contest,
+then all run again, and each round begins with another system. Ratios are taken within a round.
 
-Covers: the rounds of a race, the link measured before them, everybody's form of the data, going on after an interruption, what
-is not run again. Does not cover: one run (emlio.benchmarks.race.measure), who takes part (emlio.benchmarks.race.entries).
+Covers: the rounds of a race, measuring the link before them, preparing each system's data,
+continuing after an interruption, runs that are not repeated. Does not cover: one run
+(emlio.benchmarks.race.measure), the entries (emlio.benchmarks.race.entries).
 """
 
 import time
@@ -14,30 +15,30 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.iperf import find_iperf
 from emlio.benchmarks.link.accuracy import LinkReport
 from emlio.benchmarks.link.choice import open_link
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.measuring import measure_link
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.race.entries import Entry
+from emlio.benchmarks.race.folder import RaceFolder
 from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.measure import Job, run_once
 from emlio.benchmarks.race.outcome import Contest, Race, Run
-from emlio.benchmarks.race.race_folder import RaceFolder
-from emlio.benchmarks.race.rival import Claim
+from emlio.benchmarks.race.system import Claim
 from emlio.benchmarks.race.timetable import Timetable
+from emlio.benchmarks.subjects.iperf import find_iperf
 from emlio.errors import EmlioError
 
 __all__ = ["Turns"]
 
 _STREAMS: Final = (1, 8, 16)
 _BETWEEN_NS: Final = 2_000_000_000
-"""For a fresh link and a server that starts."""
+"""The estimated time to set up a link and start a server."""
 
 
 class Turns:
-    """Of one race. Used by one thread."""
+    """The turns of one race. Used by one thread."""
 
     def __init__(
         self,
@@ -51,17 +52,17 @@ class Turns:
         tell: Callable[[str], None],
         look_at: Callable[[Link], LinkReport] | None = None,
     ) -> None:
-        """Nothing is run yet.
+        """Create the turns; nothing runs yet.
 
         Args:
-            folder: where each run is added.
-            race: what is in it.
-            entries: who takes part.
-            kind: of links.
+            folder: folder that receives each run.
+            race: state of the race.
+            entries: entries that can run.
+            kind: implementation of the links.
             tuned: whether TCP's buffers are raised.
-            joules: what tells the machine's energy, if anything does.
-            tell: hears what goes on, a line at a time.
-            look_at: measures a link before anything else is measured over it; the usual way by default.
+            joules: recorder of the machine's energy, or None.
+            tell: called with each line of progress.
+            look_at: measures a link before anything else runs over it; None for `measure_link`.
         """
         self._folder = folder
         self._entries = entries
@@ -74,20 +75,21 @@ class Turns:
         self._measured = {name for name, _ in race.links}
 
     def hold(self, contests: Sequence[Contest], forms: Path, rounds: int, within_ns: int | None = None) -> None:
-        """All rounds of these contests, but for runs that were made before.
+        """Run all rounds of these contests, except for runs that were made before.
 
         Args:
-            contests: which; distances that are compared with one another take turns, too.
-            forms: where everybody's data lie.
-            rounds: at most.
-            within_ns: a round after the first is begun only if it will probably be over by then; None for all of them.
+            contests: the contests. Contests that are compared with one another take turns too.
+            forms: folder of all systems' data.
+            rounds: most rounds.
+            within_ns: time within which every round after the first must probably end, or it is not
+                started; None for no limit.
         """
         begun_ns = time.monotonic_ns()
         grounds = [
             _Ground(
                 contest=contest,
                 spec=LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned),
-                able=tuple(entry for entry in self._entries if _can(entry.rival.claim, contest)),
+                able=tuple(entry for entry in self._entries if _can(entry.system.claim, contest)),
             )
             for contest in contests
         ]
@@ -110,14 +112,14 @@ class Turns:
     def _hold_round(self, ground: "_Ground", number: int, timetable: Timetable) -> None:
         contest = ground.contest
         for place, entry in self._places(ground, number):
-            if entry.rival.name not in ground.prepared or not self._is_worth_while(contest, entry):
+            if entry.system.name not in ground.prepared or not self._is_worth_while(contest, entry):
                 timetable.leave_out()
                 continue
             job = Job(
                 contest=contest,
-                rival=entry.rival,
+                system=entry.system,
                 setting=entry.setting,
-                prepared=ground.prepared[entry.rival.name],
+                prepared=ground.prepared[entry.system.name],
                 spec=ground.spec,
                 kind=self._kind,
                 round=number,
@@ -131,7 +133,7 @@ class Turns:
             self._tell(timetable.line(contest, run))
 
     def _places(self, ground: "_Ground", number: int) -> list[tuple[int, Entry]]:
-        """Who has yet to run in a round, and where in it."""
+        """Return the entries that still have to run in a round, with their positions."""
         return [
             (place, entry)
             for place, entry in enumerate(_rotated(ground.able, number))
@@ -139,7 +141,7 @@ class Turns:
         ]
 
     def _round_ns(self, ground: "_Ground", number: int) -> int:
-        """About how long a round will take: as long as before."""
+        """Estimate the duration of a round from earlier runs."""
         total_ns = 0
         for _, entry in self._places(ground, number):
             taken = [run.elapsed_ns for run in self._runs_of(ground.contest, entry)]
@@ -158,15 +160,15 @@ class Turns:
             self._tell(f"{name}: the link is not what was asked for: {reason}")
 
     def _prepare(self, ground: "_Ground", forms: Path) -> None:
-        """Everybody's own form of the records, made once and kept."""
+        """Convert the records to each system's own format, once."""
         contest = ground.contest
-        for rival in {entry.rival.name: entry.rival for entry in ground.able}.values():
+        for system in {entry.system.name: entry.system for entry in ground.able}.values():
             try:
-                ground.prepared[rival.name] = rival.prepare(contest.corpus, forms)
+                ground.prepared[system.name] = system.prepare(contest.corpus, forms)
             except EmlioError as error:
-                self._tell(f"{contest.name}: {rival.name} cannot run: {error}")
+                self._tell(f"{contest.name}: {system.name} cannot run: {error}")
                 for entry in ground.able:
-                    if entry.rival.name == rival.name and not self._runs_of(contest, entry):
+                    if entry.system.name == system.name and not self._runs_of(contest, entry):
                         failed = _failed(contest, entry, str(error))
                         self._runs.append(failed)
                         self._folder.add_run(failed)
@@ -180,14 +182,18 @@ class Turns:
         )
 
     def _is_worth_while(self, contest: Contest, entry: Entry) -> bool:
-        """A bound is one however often it is found; what failed twice fails."""
+        """Return whether another run is useful.
+
+        Another run after a cut one would give the same bound, and a system that failed twice will
+        fail again.
+        """
         runs = self._runs_of(contest, entry)
         return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ground:
-    """A contest with those who can take part, and where each has its form of the data, once it is made."""
+    """A contest with the entries that can run it, and the prepared data of each system."""
 
     contest: Contest
     spec: LinkSpec
@@ -200,11 +206,11 @@ def _can(claim: Claim, contest: Contest) -> bool:
 
 
 def _key(entry: Entry) -> tuple[str, str]:
-    return entry.rival.name, entry.setting.name
+    return entry.system.name, entry.setting.name
 
 
 def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
-    """None always comes first, or always after the same other."""
+    """Return the entries in the order of a round, so that no entry always comes first."""
     turn = number % max(len(entries), 1)
     return [*entries[turn:], *entries[:turn]]
 

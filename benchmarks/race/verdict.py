@@ -1,13 +1,15 @@
-"""What must hold in a race, looked at one by one.
+"""The requirements of a race, checked one by one.
 
-Covers: the link's share, flat epochs, how much faster than whom, reading on one host, the first batch, processor time and memory.
-Pure. Does not cover: a check by itself (emlio.benchmarks.race.check), the paragraph made of them
+Covers: the share of the link's throughput, epochs independent of the round trip, speed compared
+with other systems, reading on one host, the first batch, processor time and memory. Pure. Does not
+cover: a single check (emlio.benchmarks.race.check), the paragraph about them
 (emlio.benchmarks.race.verdict_words).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from emlio.benchmarks.race.censored_range import Extent, Seen, extent, number, text
 from emlio.benchmarks.race.check import (
     Check,
     at_least,
@@ -16,7 +18,6 @@ from emlio.benchmarks.race.check import (
     not_measured,
     same_round_ratio,
 )
-from emlio.benchmarks.race.extent import Extent, Seen, extent, number, text
 from emlio.benchmarks.race.outcome import Contest, Race
 from emlio.benchmarks.race.quantity import Quantity
 from emlio.benchmarks.race.standing import BARE, DEFAULT, OURS, Standing, best_of, by_distance, limits, standings
@@ -30,7 +31,7 @@ OUR_LOCAL: Final = "emlio-local"
 _DALI_LOCAL: Final = ("dali-local", "dali-file-local", "dali-tfrecord-local")
 _MS: Final = 1_000_000
 _SHARES: Final = ((30 * _MS, 16, 0.90), (100 * _MS, 32, 0.85))
-"""Round trip, streams of iperf3, the least part of what these carry."""
+"""Round trip, streams of iperf3, and the least share of the throughput of these streams."""
 _NEAR: Final = 0.02
 _RTT_NS: Final = 30 * _MS
 _RECORD_BYTES: Final = 100_000
@@ -44,7 +45,7 @@ _MOUNTED: Final = ("pytorch", "dali")
 
 
 def verdict(race: Race) -> tuple[Check, ...]:
-    """All checks, those that this race cannot make too."""
+    """Return all checks, also those that this race cannot make."""
     rows = standings(race)
     checks: list[Check] = []
     for group in (_link_shares, _flat, _faster, _local, _first_batch, _frugal):
@@ -53,13 +54,16 @@ def verdict(race: Race) -> tuple[Check, ...]:
 
 
 def is_plain(contest: Contest) -> bool:
-    """Whether nothing but reading is measured, of records of about a photograph's size, over a link without a rate."""
+    """Return whether a contest measures only reading.
+
+    Its records have about the size of a photograph, and its link has no rate limit.
+    """
     only_reads = not (contest.decode or contest.step_ns or contest.halves) and contest.rate_bytes_per_s is None
     return only_reads and contest.corpus.record_bytes == _RECORD_BYTES
 
 
 def our_row(rows: Sequence[Standing], contest: Contest) -> Standing | None:
-    """Ours at its defaults."""
+    """Return EMLIO's row at its defaults, or None."""
     return next((row for row in rows if row.is_ours and row.contest == contest), None)
 
 
@@ -72,7 +76,7 @@ def _plain_at(race: Race, rtt_ns: int) -> list[Contest]:
 
 
 def _large_at(race: Race, rtt_ns: int) -> list[Contest]:
-    """Without those so short that the start is most of them."""
+    """Return the plain contests at a round trip, without those that the start dominates."""
     return [one for one in _plain_at(race, rtt_ns) if one.corpus.payload_bytes >= _LEAST_PAYLOAD_BYTES]
 
 
@@ -100,7 +104,7 @@ def _link_share(rows: Sequence[Standing], contest: Contest, streams: int, least:
         return not_measured(
             name, words, f">= {100 * least:g} %", f"in {contest.name} there is no run of one of the two"
         )
-    # iperf3 leaves slow start out: beside it stands what came after the first batch.
+    # iperf3 leaves slow start out, so it is compared with the flow after the first batch.
     share = same_round_ratio(ours, limit, Quantity.FLOW_BIT_RATE, Quantity.BIT_RATE)
     whole = same_round_ratio(ours, limit, Quantity.BIT_RATE)
     note = "all epochs, from the first batch on"
@@ -159,7 +163,7 @@ def _flat(race: Race, rows: Sequence[Standing]) -> list[Check]:
 
 
 def _steady(row: Standing | None) -> Extent | None:
-    """Epochs without the start, where there are any."""
+    """Return the later epochs of a row, or the first one if there are no others."""
     if row is None:
         return None
     later = row.of(Quantity.LATER_EPOCHS)
@@ -187,17 +191,17 @@ def _faster(race: Race, rows: Sequence[Standing]) -> list[Check]:
 
 def _faster_in(rows: Sequence[Standing], contest: Contest) -> list[Check]:
     own = [row for row in rows if row.contest == contest]
-    ours, rivals = our_row(own, contest), [row for row in own if row.is_rival]
+    ours, systems = our_row(own, contest), [row for row in own if row.is_rival]
     mounted = [
         row
-        for row in rivals
+        for row in systems
         if row.entrant.family == "files" and row.entrant.setting == DEFAULT and row.entrant.subject.startswith(_MOUNTED)
     ]
-    mixing = [row for row in rivals if row.mixes_as_well]
+    mixing = [row for row in systems if row.mixes_as_well]
     checks = [
         _times_faster(own, contest, ours, best_of(chosen), bound, name, words)
         for chosen, bound, name, words in (
-            (rivals, _OVER_BEST, "faster than the best rival", "than the best rival at its best settings"),
+            (systems, _OVER_BEST, "faster than the best rival", "than the best rival at its best settings"),
             (mixing, _OVER_MIXING, "faster than who mixes as well", "than the best rival that mixes as well"),
         )
     ]
@@ -243,7 +247,7 @@ def _times_faster(
 
 
 def _why_not_faster(rows: Sequence[Standing], contest: Contest, ours: Standing, other: Standing) -> str:
-    """What the link would have allowed, and how much of ours is its start."""
+    """Return what the link would allow, and the share of the start in our epoch."""
     epoch, batch = ours.of(Quantity.FIRST_EPOCH), ours.of(Quantity.FIRST_BATCH)
     parts: list[str] = []
     if epoch is not None and batch is not None:
@@ -337,9 +341,9 @@ def _lowest(
     words: str,
     form: Callable[[float], str],
 ) -> Check:
-    """Whether nobody else needs less; says who does."""
+    """Check that no other system needs less of a quantity; the reason names those that do."""
     ours = our_row(rows, contest)
-    # Settings of our own and what needs no link do other work.
+    # EMLIO's other settings and systems without the link do different work.
     others = [
         row
         for row in rows

@@ -1,13 +1,13 @@
-"""A race in one paragraph.
+"""A summary of a race in one paragraph.
 
-Covers: the headline, what holds, where a cell falls short and by how much, what could not be told. Pure. Does not cover: the
-checks (emlio.benchmarks.race.verdict).
+Covers: the headline, the number of kept bounds, each missed bound and its reason, what was not
+measured. Pure. Does not cover: the checks (emlio.benchmarks.race.verdict).
 """
 
 from collections.abc import Sequence
 
+from emlio.benchmarks.race.censored_range import number, text
 from emlio.benchmarks.race.check import Check, Outcome
-from emlio.benchmarks.race.extent import number, text
 from emlio.benchmarks.race.outcome import Contest, Race
 from emlio.benchmarks.race.quantity import Quantity
 from emlio.benchmarks.race.standing import DEFAULT, Standing, best_of, standings
@@ -20,7 +20,7 @@ _MAIN_RTT_NS = 30_000_000
 
 
 def first_paragraph(race: Race, checks: Sequence[Check]) -> str:
-    """What a reader who reads no further should know."""
+    """Return the summary for readers who read no further."""
     contest = main_contest(race)
     if contest is None:
         return "Nobody has come to an end yet."
@@ -40,7 +40,10 @@ def first_paragraph(race: Race, checks: Sequence[Check]) -> str:
 
 
 def main_contest(race: Race) -> Contest | None:
-    """The one to speak of first: plain reading nearest to 30 ms, the most data; else whatever was run first."""
+    """Return the most important contest that has runs.
+
+    It is the plain contest nearest to 30 ms with the most data, or else the first contest that ran.
+    """
     ran = [contest for contest in race.contests if any(run.contest == contest.name for run in race.runs)]
     plain = [contest for contest in ran if is_plain(contest)]
     return min(
@@ -51,7 +54,7 @@ def main_contest(race: Race) -> Contest | None:
 
 
 def figure_of(check: Check) -> str:
-    """With its unit, for a table."""
+    """Return the figure of a check with its unit, for a table."""
     return f"{text(check.figure)} {check.unit}".rstrip() if check.figure is not None else "-"
 
 
@@ -85,7 +88,7 @@ def _seconds(value: float) -> str:
 
 
 def _shortfalls(missed: Sequence[Check]) -> str:
-    """What a reason says once is not said again."""
+    """Return the missed checks with their reasons, each reason once."""
     told: set[str] = set()
     shortfalls: list[str] = []
     for check in missed:

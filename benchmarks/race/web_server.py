@@ -1,6 +1,9 @@
-"""A folder served over HTTP at one end of a link: by nginx, or by a small server of our own where nginx is not installed.
+"""A folder served over HTTP at one end of a link.
 
-Covers: finding and starting either, nginx's configuration. Does not cover: the small server (emlio.benchmarks.race.file_server).
+nginx serves it, or a small server of this package if nginx is not installed.
+
+Covers: finding and starting either server, nginx's configuration. Does not cover: the small server
+(emlio.benchmarks.race.file_server).
 """
 
 import os
@@ -46,23 +49,23 @@ http {{
 
 
 def web_server_name(cache: Path) -> str:
-    """Which one it will be, for the report."""
+    """Return the name of the server that will be used, for the report."""
     return "nginx" if find_program("nginx", cache) is not None else "a server of our own in Python"
 
 
 def server_lists(cache: Path) -> bool:
-    """Whether it says which files a folder has."""
+    """Return whether the server lists the files of a folder."""
     return find_program("nginx", cache) is not None
 
 
 @contextmanager
 def serving_folder(folder: Path, link: Link, cache: Path) -> Generator[str, None, None]:
-    """Serve a folder while the block lasts; gives its URL.
+    """Serve a folder while the block lasts; yield its URL.
 
     Args:
-        folder: what is served.
-        link: at whose storage's end.
-        cache: where programs may lie.
+        folder: folder to serve.
+        link: link at whose storage end the server runs.
+        cache: folder of programs.
     """
     address, port = link.storage.listen, free_port(link.storage)
     nginx = find_program("nginx", cache)
@@ -73,7 +76,9 @@ def serving_folder(folder: Path, link: Link, cache: Path) -> Generator[str, None
             configuration = Path(state) / "nginx.conf"
             configuration.write_text(
                 _CONFIGURATION.format(
-                    user="user root;" if os.geteuid() == 0 else "",  # else its workers may not read the user's folders
+                    user="user root;"
+                    if os.geteuid() == 0
+                    else "",  # otherwise its workers may not read the user's folders
                     workers=_WORKERS,
                     connections=_CONNECTIONS,
                     state=state,

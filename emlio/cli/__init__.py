@@ -1,7 +1,8 @@
 """The command `emlio`: one sub-command per file of this package.
 
-Covers: finding the sub-command, errors as one line, exit codes. Does not cover: what a sub-command does. A sub-command's module
-is imported only when it is asked for, so that `emlio --help` is quick and a storage node needs no more than it uses.
+Covers: finding the sub-command, errors as one line, exit codes. A sub-command's module is imported
+only when it is used, so that `emlio --help` is fast and a storage node needs only the modules that
+it uses.
 """
 
 import argparse
@@ -43,9 +44,10 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command. 0: done; 1: it found what it was asked to look for amiss; 2: it could not be done; 130: interrupted.
+    """Run a sub-command and return its exit code.
 
-    Where a sub-command knows other ends, it says so.
+    0: success; 1: the check that was requested found problems; 2: error; 130: interrupted; 141:
+    broken pipe. A sub-command that returns other codes documents them.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)

@@ -1,7 +1,4 @@
-"""`emlio allow`: let a client read from this host.
-
-Covers: the command's arguments and what it prints. Does not cover: rules and their files (emlio.keys).
-"""
+"""`emlio allow`: let a client read from this host."""
 
 import argparse
 
@@ -35,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the client's file and say what it may read."""
+    """Write the client's file and print its permissions."""
     folder = chosen_folder(arguments)
     key = PublicKey.parse(arguments.key.strip())
     datasets = ALL_DATASETS if arguments.datasets is None else parse_patterns(arguments.datasets)

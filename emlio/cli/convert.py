@@ -1,6 +1,6 @@
-"""`emlio convert`: make a dataset from data of another form.
+"""`emlio convert`: make a dataset from data in another format.
 
-Covers: the command's arguments and what it prints. Does not cover: converting (emlio.daemon.prepare.convert).
+Covers: the command's arguments and output. Does not cover: converting (emlio.prepare.convert).
 """
 
 import argparse
@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from emlio.daemon.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
-from emlio.daemon.prepare.sources import SOURCE_KINDS, guess_kind
 from emlio.errors import ConfigError
+from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
+from emlio.prepare.sources import SOURCE_KINDS, guess_kind
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert and say what came of it."""
+    """Convert and print a summary."""
     options = _options(arguments)
     begun = time.monotonic_ns()
     try:

@@ -1,6 +1,6 @@
-"""`emlio index`: find where the records of a dataset's shards begin, before a daemon has to.
+"""`emlio index`: index a dataset's shards ahead of time, so that a daemon need not.
 
-Covers: the command's arguments and what it prints. Does not cover: scanning (emlio.shards).
+Covers: the command's arguments and output. Does not cover: scanning (emlio.shards).
 """
 
 import argparse
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Index every directory; one that fails does not stop the others. Returns 1 where any failed."""
+    """Index every directory, and return 1 if any failed. A failure does not stop the others."""
     failed = False
     for directory in arguments.directories:
         try:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _index(directory: Path, arguments: argparse.Namespace) -> bool:
-    """Index one directory; returns whether all is well."""
+    """Index one directory, and return whether no problem was found."""
     begun = time.monotonic_ns()
     rebuild: bool = arguments.force
     described = 0
@@ -89,7 +89,7 @@ def _write_dali(dataset: Dataset) -> int:
 
 
 def _dali_agrees(dataset: Dataset) -> bool:
-    """Whether DALI indexes that are there describe the shards; those that do not are named."""
+    """Return whether existing DALI indexes match the shards, and report those that do not."""
     agrees = True
     for shard in dataset.shards:
         path = find_dali_index(shard.path)

@@ -1,6 +1,6 @@
-"""`emlio inspect`: what a dataset holds, and whether it is sound.
+"""`emlio inspect`: show a dataset's content and verify it.
 
-Covers: the command's arguments and what it prints. Does not cover: finding it out (emlio.shards).
+Covers: the command's arguments and output. Does not cover: the checks (emlio.shards).
 """
 
 import argparse
@@ -38,11 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show one dataset. Returns 1 where a record is not what was written."""
+    """Show one dataset. Return 1 if a record is corrupt."""
     directory: Path = arguments.directory
     with open_dataset(directory.name, directory, arguments.cache_dir, progress=True) as dataset:
         bad = _verify(dataset) if arguments.verify else None
-        # Records are looked at for their features only once they are known to be sound, or nobody asked.
+        # Features are read from records only if verification found no bad record, or was not
+        # requested.
         summary = summarise(dataset, look_inside=not bad)
         drawn = draw_preview(dataset, arguments.preview) if arguments.preview is not None and not bad else 0
     if arguments.json:
@@ -123,5 +124,5 @@ def _list(items: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text from a file as a terminal may be shown it: no escape sequences."""
+    """Return text from a file in a form that is safe for a terminal, without escape sequences."""
     return text if text.isprintable() else repr(text)

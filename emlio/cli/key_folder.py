@@ -1,8 +1,4 @@
-"""Which key folder a command means, and how it shows its help.
-
-Covers: the flag `--folder`, shared by the commands about keys, and examples below their help. Does not cover: what is done with
-the folder.
-"""
+"""The flag `--folder` of the commands about keys, and examples in help texts."""
 
 import argparse
 import os
@@ -24,12 +20,12 @@ def add_folder_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_example(parser: argparse.ArgumentParser, text: str) -> None:
-    """Show `text` below the help as it is written."""
+    """Show `text` below the help without re-wrapping it."""
     parser.epilog = text
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def chosen_folder(arguments: argparse.Namespace) -> KeyFolder:
-    """The folder that the flag or the environment names."""
+    """Return the folder given by the flag or the environment."""
     named: Path | None = arguments.folder
     return KeyFolder(default_key_folder(os.environ) if named is None else named.absolute())

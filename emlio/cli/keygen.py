@@ -1,7 +1,4 @@
-"""`emlio keygen`: make this host's keys.
-
-Covers: the command's arguments and what it prints. Does not cover: keys and their files (emlio.keys).
-"""
+"""`emlio keygen`: make this host's keys."""
 
 import argparse
 import socket
@@ -32,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the pair if there is none; the public key is all that goes to standard output."""
+    """Make the key pair if there is none. Only the public key goes to standard output."""
     folder = chosen_folder(arguments)
     made = folder.make(arguments.name if arguments.name is not None else _host())
     pair = folder.pair()
@@ -48,4 +45,4 @@ def _host() -> str:
     try:
         return check_client_name(socket.gethostname())
     except ConfigError:
-        return "this_host"  # the name is for people only, and nobody shall need one that we like
+        return "this_host"  # the name is only for people, so an unusual host name must not be an error

@@ -1,7 +1,4 @@
-"""`emlio keys`: list this host's key, the clients it lets in and the daemons it knows.
-
-Covers: the command's arguments and what it prints. Does not cover: keys and their files (emlio.keys).
-"""
+"""`emlio keys`: list this host's key, the clients it lets in and the daemons it knows."""
 
 import argparse
 import os
@@ -34,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is well to standard output, what is not to standard error."""
+    """Print usable entries to standard output, and problems to standard error."""
     folder = chosen_folder(arguments)
     problems: list[str] = []
     print(f"folder    {folder.path}")

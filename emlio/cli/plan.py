@@ -1,6 +1,6 @@
-"""`emlio plan`: what a job would read, in which order, without reading it.
+"""`emlio plan`: show what a job would read, and in which order, without reading it.
 
-Covers: the command's arguments and what it prints. Does not cover: the plan (emlio.planner).
+Covers: the command's arguments and output. Does not cover: the plan (emlio.planner).
 """
 
 import argparse
@@ -29,7 +29,7 @@ HELP = "Show the order of a dataset's records, and which of them a step holds, w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
-    """What one daemon sends in an epoch."""
+    """One daemon's part of an epoch."""
 
     daemon: str
     shards: int
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for. Impossible arguments and datasets raise."""
+    """Print the requested view. Impossible arguments and datasets raise an error."""
     holdings = _holdings(arguments)
     spec = PlanSpec(
         seed=arguments.seed,
@@ -158,7 +158,7 @@ def _print_rows(rows: list[dict[str, int | str]]) -> None:
 
 
 def _last_batches(epoch: EpochPlan, ranks: Sequence[int]) -> dict[int, int]:
-    """The sizes of the last step's batches, and how many ranks have each."""
+    """Return the sizes of the last step's batches, and how many ranks have each."""
     if not epoch.steps:
         return {}
     ranges = (epoch.batch_slots(rank, epoch.steps - 1) for rank in ranks)
@@ -166,7 +166,7 @@ def _last_batches(epoch: EpochPlan, ranks: Sequence[int]) -> dict[int, int]:
 
 
 def _balance(holdings: Holdings) -> list[_Share]:
-    """What each daemon would send."""
+    """Return each daemon's part."""
     owners = assign_owners(holdings)
     shards = holdings.catalog.shards
     owned = [

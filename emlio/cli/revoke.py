@@ -1,7 +1,4 @@
-"""`emlio revoke`: let a client in no more.
-
-Covers: the command's arguments and what it prints. Does not cover: rules and their files (emlio.keys).
-"""
+"""`emlio revoke`: withdraw a client's permission."""
 
 import argparse
 

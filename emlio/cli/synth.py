@@ -1,6 +1,6 @@
 """`emlio synth`: make a synthetic dataset.
 
-Covers: the command's arguments and what it prints. Does not cover: making it (emlio.daemon.prepare.synth).
+Covers: the command's arguments and output. Does not cover: making it (emlio.prepare.synth).
 """
 
 import argparse
@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from emlio.daemon.prepare.synth import SYNTH_KINDS, SynthOptions, synthesise
 from emlio.errors import ConfigError
+from emlio.prepare.synth import SYNTH_KINDS, SynthOptions, synthesise
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the dataset and say where it is."""
+    """Make the dataset and print a summary."""
     options = _options(arguments)
     out: Path = arguments.out
     begun = time.monotonic_ns()

@@ -1,7 +1,4 @@
-"""`emlio trust`: know a daemon by its key.
-
-Covers: the command's arguments and what it prints. Does not cover: the list of daemons and its file (emlio.keys).
-"""
+"""`emlio trust`: store a daemon's public key."""
 
 import argparse
 

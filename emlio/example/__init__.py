@@ -1,7 +1,8 @@
-"""tf.train.Example: the message most TFRecord files hold.
+"""tf.train.Example: the message that most TFRecord files hold.
 
-Covers: writing one, reading one, reading a batch of them into columns. Needs neither TensorFlow nor protobuf.
-Does not cover: the frame around a record (emlio.tfrecord), SequenceExample, what an image's bytes mean.
+Covers: writing one, reading one, reading a batch of them into columns, without TensorFlow or
+protobuf. Does not cover: the frame around a record (emlio.tfrecord), SequenceExample, the meaning
+of an image's bytes.
 """
 
 from emlio.example.columns import Column, ColumnDecoder, Piece

@@ -1,7 +1,8 @@
-"""The records of a batch to one column per feature.
+"""Conversion of a batch's records to one column per feature.
 
-Covers: received buffers in, stacked numbers and views of bytes out; the place in the batch is the caller's choice.
-Payload bytes are never copied, only numbers are. Does not cover: what a column's bytes mean, checksums.
+Covers: received buffers in, stacked numbers and views of bytes out; the caller chooses each
+record's place in the batch. Payload bytes are never copied, only numbers are. Does not cover: the
+meaning of a column's bytes, checksums.
 """
 
 from collections.abc import Sequence
@@ -18,16 +19,18 @@ from emlio.example.scan import scan
 __all__ = ["TOGETHER_FROM", "Column", "ColumnDecoder", "Piece"]
 
 TOGETHER_FROM = 24
-"""Records in a piece from which on walking them together is faster than one by one, as measured with two features."""
+"""The number of records in a piece from which vectorised parsing is faster, as measured with two
+features.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Piece:
-    """Some records of a batch, as they lie in one received buffer.
+    """Some records of a batch in one received buffer.
 
     Attributes:
         buffer: bytes, one-dimensional and contiguous.
-        starts: begin of each record's data in the buffer (the data, not the frame around it).
+        starts: start of each record's data in the buffer (the data, not the frame around it).
         ends: one past its last byte.
         slots: each record's place in the batch.
     """
@@ -54,7 +57,7 @@ class Piece:
 
 
 class ColumnDecoder:
-    """Turns pieces into columns.
+    """A converter of pieces to columns.
 
     It holds no state between batches, so any number of threads may share one.
     """
@@ -62,14 +65,15 @@ class ColumnDecoder:
     __slots__ = ("_fields", "_together_from")
 
     def __init__(self, fields: Sequence[str] | None = None, *, together_from: int = TOGETHER_FROM) -> None:
-        """Make a decoder.
+        """Create a decoder.
 
         Args:
-            fields: the features wanted, in the order of the columns; others are skipped unread, and a record that
-                lacks one is an error. None: the features of the record at place 0, sorted; a record with other ones is
-                an error, since a column that comes and goes with the shuffle is a defect nobody finds. A feature
+            fields: the requested features, in the order of the columns. Others are skipped unread,
+                and a record that lacks a requested one is an error. With None, the features of the
+                record at place 0, sorted; a record with other features is then an error, since a
+                column that depends on the shuffle would be a defect that is hard to find. A feature
                 without a kind counts as absent.
-            together_from: records in a piece from which on they are walked together.
+            together_from: the number of records in a piece from which they are parsed together.
         """
         if isinstance(fields, str) or (fields is not None and (not fields or len(set(fields)) != len(fields))):
             raise ConfigError(
@@ -82,12 +86,12 @@ class ColumnDecoder:
         self._together_from = together_from
 
     def decode(self, pieces: Sequence[Piece], count: int) -> dict[str, Column]:
-        """The columns of a batch of `count` records.
+        """Return the columns of a batch of `count` records.
 
         Raises:
-            ConfigError: the pieces' slots are not each place in [0, count) once.
-            DatasetError: a record is malformed, lacks a feature, or has one of another kind; the message names its
-                place.
+            ConfigError: the pieces' slots are not exactly the places in [0, count).
+            DatasetError: a record is malformed, lacks a feature, or has one of another kind; the
+                message names its place.
         """
         self._check_slots(pieces, count)
         names = self._names(pieces)
@@ -112,7 +116,7 @@ class ColumnDecoder:
 
     def _check_slots(self, pieces: Sequence[Piece], count: int) -> None:
         slots = np.concatenate([piece.slots for piece in pieces]) if pieces else np.empty(0, np.int64)
-        # Not np.array_equal: it takes whatever a signal's handler raises for a difference.
+        # Not np.array_equal, which treats any exception of a signal's handler as a difference.
         if count < 1 or len(slots) != count or bool((np.sort(slots) != np.arange(count)).any()):
             raise ConfigError(f"the pieces' slots must be each place in [0, {count}) once, got {len(slots)} slots")
 
@@ -139,7 +143,7 @@ def _decode_together(piece: Piece, columns: dict[bytes, Gathered], *, closed: bo
         for run in [columns[name].unpack(piece.buffer, spans.kind, spans.lows[rows], spans.highs[rows])]
     }
     if any(run is None for run in numbers.values()):
-        return list(range(len(odd)))  # a malformed number: the scalar parser says where
+        return list(range(len(odd)))  # a malformed number: the scalar parser reports its position
     for name, spans in found.items():
         run = numbers.get(name)
         if run is None:

@@ -1,15 +1,15 @@
-"""One serialised tf.train.Example to its features, careful of every length.
+"""Parser of one serialised tf.train.Example that checks every length.
 
-The message, three levels deep and no deeper (number = field, all length-delimited unless said):
+The message has exactly three levels (number = field, all length-delimited unless stated):
 
     Example  1: Features
-    Features 1: entry, repeated                          one per feature; of two with one name the last counts
+    Features 1: entry, repeated                          one per feature; the last of a name counts
     entry    1: name   2: Feature
-    Feature  1: BytesList | 2: FloatList | 3: Int64List  of two kinds the last counts, two of one kind are joined
-    lists    1: value, repeated                          numbers packed (one run) or each with its own tag
+    Feature  1: BytesList | 2: FloatList | 3: Int64List  the last kind counts; equal kinds are joined
+    lists    1: value, repeated                          numbers packed (one run) or tagged one by one
 
-Covers: what protobuf accepts, but for groups, which no writer of Examples makes. Fields not named above are skipped.
-Does not cover: many records at once (emlio.example.columns).
+Covers: what protobuf accepts, except groups, which no writer of Examples produces. Other fields are
+skipped. Does not cover: many records at once (emlio.example.columns).
 """
 
 import struct
@@ -27,12 +27,14 @@ NO_KIND: Final = 0
 BYTES: Final = 0x0A
 FLOATS: Final = 0x12
 INTS: Final = 0x1A
-"""A feature's kind is the tag under which its list stands."""
+"""The kind of a feature is the tag of its list."""
 
 KIND_NAMES: Final = {NO_KIND: "nothing", BYTES: "bytes", FLOATS: "floats", INTS: "int64"}
 
 Feature: TypeAlias = tuple[int, list[memoryview], list[int]]
-"""Kind; the values of a bytes feature or the raw runs of a float feature; the values of an int64 feature."""
+"""The kind; the values of a bytes feature or the raw runs of a float feature; the values of an
+int64 feature.
+"""
 
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIRST_DELIMITED = 0x0A
@@ -40,16 +42,18 @@ _SECOND_DELIMITED = 0x12
 _FIRST_VARINT = 0x08
 _FIRST_FIXED32 = 0x0D
 _LONG_RUN_BYTES = 48
-"""From here on numpy takes a packed run of int64 apart faster than a loop does."""
+"""From this size on, numpy parses a packed run of int64 faster than a loop."""
 
 
 def parse_example(record: bytes | memoryview) -> dict[str, list[memoryview] | list[int] | list[float]]:
-    """The features of one record.
+    """Return the features of one record.
 
-    Values of bytes features are views of `record`, not copies. A feature without a kind is an empty list.
+    Values of bytes features are views of `record`, not copies. A feature without a kind is an empty
+    list.
 
     Raises:
-        DatasetError: the record is not an Example; the message says at which byte and what was expected there.
+        DatasetError: the record is not an Example; the message names the byte and what was expected
+            there.
     """
     view = memoryview(record).cast("B")
     result: dict[str, list[memoryview] | list[int] | list[float]] = {}
@@ -66,14 +70,14 @@ def parse_example(record: bytes | memoryview) -> dict[str, list[memoryview] | li
 
 
 def read_features(buffer: memoryview, start: int, end: int, wanted: Set[bytes] | None) -> dict[bytes, Feature]:
-    """The features of the Example in buffer[start:end], by the UTF-8 bytes of their names.
+    """Return the features of the Example in buffer[start:end], by the UTF-8 bytes of their names.
 
     Args:
         buffer: bytes; nothing outside the range is read.
-        start: where the record begins; offsets in messages count from here.
+        start: where the record begins; offsets in messages are relative to it.
         end: one past its last byte.
-        wanted: the names to read, None for all. An entry that begins with another name is skipped by its length, its
-            content unseen.
+        wanted: the names to read, None for all. An entry that begins with another name is skipped
+            by its length, without reading its content.
 
     Raises:
         DatasetError: the range does not hold an Example.
@@ -159,7 +163,10 @@ def _read_ints(buffer: memoryview, at: int, end: int, origin: int, ints: list[in
 
 
 def _field(buffer: memoryview, at: int, end: int, origin: int) -> tuple[int, int, int]:
-    """The field at `at`, which is before `end`: its tag, and where its content begins and ends (inside `end`)."""
+    """Return the tag of the field at `at`, and where its content begins and ends.
+
+    `at` must be before `end`; the content ends at or before `end`.
+    """
     tag = buffer[at]
     low = at + 1
     if tag >= 0x80:

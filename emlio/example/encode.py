@@ -1,7 +1,8 @@
-"""A mapping of features to the bytes of a tf.train.Example.
+"""Encoder of tf.train.Example.
 
-Covers: the kinds bytes, float32 and int64, in the form protobuf's deterministic serialisation gives: keys sorted,
-numbers packed. Does not cover: SequenceExample, arrays of more than one dimension (an Example has no shape).
+Covers: the kinds bytes, float32 and int64, in the form of protobuf's deterministic serialisation:
+keys sorted, numbers packed. Does not cover: SequenceExample, arrays of more than one dimension (an
+Example has no shape).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,36 +30,44 @@ FeatureValue: TypeAlias = (
     | Sequence[float]
     | npt.NDArray[Any]
 )
-"""One value or several of one kind. Text is stored as UTF-8; whole numbers among floats are stored as floats."""
+"""One or several values of one kind.
+
+Text is stored as UTF-8. Whole numbers among floats are stored as floats.
+"""
 
 _BYTES = b"\x0a"
 _FLOATS = b"\x12"
 _INTS = b"\x1a"
 _UINT64 = (1 << 64) - 1
 _LONG_RUN = 24
-"""From this many numbers on numpy packs them faster than a loop does."""
+"""From this many numbers on, numpy packs them faster than a loop."""
 _SINGLES = (bytes, bytearray, memoryview, str)
 
 
 def encode_example(features: Mapping[str, FeatureValue]) -> bytes:
-    """The serialised Example that holds `features`.
+    """Return the serialised Example that holds `features`.
 
     Args:
-        features: name to value. An empty list has no kind and is refused; an empty array has one, its dtype's.
+        features: name to value. An empty list has no kind and is refused; an empty array has the
+            kind of its dtype.
 
     Raises:
         ConfigError: a value cannot be stored; the message names the feature.
     """
     parts: list[bytes | memoryview] = []
     size = 0
-    # Code point order is UTF-8's byte order, by which protobuf sorts; only its C core puts "ab" before "a".
+    # Protobuf sorts by UTF-8 bytes, which is code point order. Only its C core puts "ab" before
+    # "a".
     for name in sorted(features):
         size += _append_entry(parts, name, features[name])
     return b"".join((b"\x0a", _varint(size), *parts))
 
 
 def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValue) -> int:
-    """Append one map entry and return its size: the lengths around a large value are written without joining it."""
+    """Append one map entry and return its size.
+
+    The lengths before a large value are written without joining the value to them.
+    """
     try:
         key = name.encode()
         kind, body = _body(name, value)
@@ -76,7 +85,7 @@ def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValu
 
 
 def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryview]]:
-    """The kind's tag and the content of the list message."""
+    """Return the kind's tag and the content of the list message."""
     if isinstance(value, _SINGLES):
         return _BYTES, _bytes_list(cast("list[bytes]", [value]))
     if isinstance(value, np.ndarray):
@@ -119,7 +128,7 @@ def _array_body(name: str, value: npt.NDArray[Any]) -> tuple[bytes, list[bytes |
 
 
 def _floats(values: npt.NDArray[np.floating[Any]]) -> bytes:
-    # What float32 cannot reach becomes infinity, as in protobuf.
+    # Values outside float32's range become infinity, as in protobuf.
     with np.errstate(over="ignore"):
         return values.astype("<f4").tobytes()
 

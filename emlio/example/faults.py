@@ -1,10 +1,11 @@
-"""Which records keep a batch from being read into columns.
+"""Detection of the records that prevent a batch from being decoded.
 
-`ColumnDecoder.decode` raises at the first it meets, in whatever order it reads. Here each record is read alone and all
-are compared, so that those to blame are the few and not the ones that happened to come second.
+`ColumnDecoder.decode` raises an error for the first bad record in its own reading order. Here each
+record is read separately and all are compared, so that the few exceptions are blamed, whatever
+their order.
 
-Covers: finding them and why; taking places out of pieces. Does not cover: what becomes of a batch with faults, or the
-fast path, which needs none of this.
+Covers: the faulty records and the reasons; removing records from pieces. Does not cover: the
+handling of a batch with faults; the fast path, which does not use this module.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ __all__ = ["Absent", "find_absent", "find_faults", "without"]
 
 _Choice = TypeVar("_Choice", bound=Hashable)
 _Kinds = dict[bytes, int]
+_OTHER_KIND = "; nor are most others of its batch: records of another kind are read with raw=True"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,9 @@ class Absent:
 
     Attributes:
         name: of the feature.
-        place: the lowest place of a record that can be read.
+        place: the lowest place of a readable record.
         there: the features of that record.
-        records: how many can be read.
+        records: the number of readable records.
     """
 
     name: str
@@ -42,7 +44,10 @@ class Absent:
 
 
 def find_absent(pieces: Sequence[Piece], fields: Sequence[str]) -> Absent | None:
-    """The first of the features wanted that no record has, as where its name is misspelled; None where all are somewhere."""
+    """Return the first requested feature that no record has, as with a misspelled name.
+
+    None if each feature is in some record.
+    """
     kinds_by_place, _ = _read_each(pieces, None)
     if not kinds_by_place:
         return None
@@ -55,18 +60,18 @@ def find_absent(pieces: Sequence[Piece], fields: Sequence[str]) -> Absent | None
 
 
 def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[int, str]:
-    """The places whose records must go before the others can be decoded, with the reasons.
+    """Return the places of the records that must be removed before decoding, with the reasons.
 
-    What most records hold is what all should: of each feature the kind, and with no fields given the names. Where two
-    are even, the one of the lowest place counts.
+    The most frequent choice decides: for each feature its kind and, if no fields are given, the set
+    of names. In a tie, the record with the lowest place counts.
 
     Args:
         pieces: the batch, as `ColumnDecoder.decode` takes it.
-        fields: the features wanted, as given to the `ColumnDecoder`; None for all.
+        fields: the requested features, as given to the `ColumnDecoder`; None for all.
 
     Returns:
-        The reasons by place, lowest place first; none where `decode` does not raise. It does not raise for the records
-        that are left, if any are.
+        The reasons by place, lowest place first; empty where `decode` raises no error. It raises
+        no error for the remaining records, if there are any.
     """
     kinds_by_place, faults = _read_each(pieces, None if fields is None else tuple(name.encode() for name in fields))
     if fields is None:
@@ -75,7 +80,8 @@ def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[i
             if kinds.keys() != usual:
                 faults[place] = _other_names(kinds, usual)
     left = {place: kinds for place, kinds in kinds_by_place.items() if place not in faults}
-    # All names are known before any record goes: a record that differs in one feature still has a say about the others.
+    # All names are known before any record is removed: a record that differs in one feature still
+    # counts for the others.
     for name in sorted({name for kinds in left.values() for name in kinds}):
         usual_kind = _most_usual(kinds[name] for kinds in left.values())
         for place, kinds in left.items():
@@ -89,10 +95,10 @@ def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[i
 
 
 def without(pieces: Sequence[Piece], places: Collection[int]) -> list[Piece]:
-    """What is left of `pieces` when the records at `places` are taken out.
+    """Return `pieces` without the records at `places`.
 
-    The others keep their order and are numbered from 0 on without gaps, also where the pieces had gaps before. Pieces
-    that have no records left are dropped; the records' bytes are not touched.
+    The others keep their order and are numbered from 0 without gaps, even if the pieces had gaps
+    before. Pieces without records are dropped; the records' bytes are not touched.
     """
     gone = np.fromiter(places, np.int64, len(places))
     kept = [~np.isin(piece.slots, gone) for piece in pieces]
@@ -111,10 +117,11 @@ def without(pieces: Sequence[Piece], places: Collection[int]) -> list[Piece]:
 
 
 def _read_each(pieces: Sequence[Piece], fields: tuple[bytes, ...] | None) -> tuple[dict[int, _Kinds], dict[int, str]]:
-    """Of each place the kinds of its features, or why there are none; lowest place first."""
+    """Return the kinds of each place's features, or why they cannot be read; lowest place first."""
     wanted = None if fields is None else frozenset(fields)
     kinds_by_place: dict[int, _Kinds] = {}
     faults: dict[int, str] = {}
+    malformed: dict[int, str] = {}
     for piece in pieces:
         bounds = zip(piece.slots.tolist(), piece.starts.tolist(), piece.ends.tolist(), strict=True)
         for place, start, end in bounds:
@@ -127,7 +134,10 @@ def _read_each(pieces: Sequence[Piece], fields: tuple[bytes, ...] | None) -> tup
                     there = _named(_kinds(piece.buffer, start, end, None))
                     faults[place] = f"has no feature {missing.decode()!r}; it has {there}"
             except DatasetError as error:
-                faults[place] = str(error)
+                malformed[place] = str(error)
+    if len(malformed) > len(kinds_by_place) + len(faults):
+        malformed = {place: reason + _OTHER_KIND for place, reason in malformed.items()}
+    faults |= malformed
     return dict(sorted(kinds_by_place.items())), faults
 
 
@@ -137,7 +147,7 @@ def _kinds(buffer: memoryview, start: int, end: int, wanted: frozenset[bytes] | 
 
 
 def _most_usual(choices: Iterable[_Choice]) -> _Choice | None:
-    # Counter keeps the order of arrival among equals, and places come lowest first.
+    # Counter keeps insertion order among equals, and places come lowest first.
     usual = Counter(choices).most_common(1)
     return usual[0][0] if usual else None
 

@@ -1,6 +1,7 @@
-"""One column while its values come in, from records read one by one and from records read together.
+"""One column under construction, from records parsed one by one and records parsed together.
 
-Covers: placing values by their record's place in the batch, stacking, one kind per column. Does not cover: parsing.
+Covers: placing values by their record's place in the batch, stacking, one kind per column. Does not
+cover: parsing.
 """
 
 from typing import TypeAlias, cast
@@ -22,16 +23,19 @@ Column: TypeAlias = (
     | list[memoryview]
     | list[list[memoryview]]
 )
-"""Numbers: one array, (count,) where every record has one value, (count, k) where every record has k; a list of arrays,
-in batch order, where they differ. Bytes: a list of views in batch order, or of lists of views where a record has not
-exactly one."""
+"""The values of one feature of a batch.
+
+Numbers: one array, (count,) if every record has one value, (count, k) if every record has k;
+otherwise a list of arrays in batch order. Bytes: a list of views in batch order, or of lists of
+views if any record does not have exactly one.
+"""
 
 _Ints = npt.NDArray[np.int64]
 _Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
 class Gathered:
-    """Values of one feature, in whatever order they come."""
+    """The values of one feature, added in any order."""
 
     __slots__ = (
         "_count",
@@ -54,12 +58,12 @@ class Gathered:
         self._kind_slot = 0
         self._views: list[memoryview] = []
         self._lists: dict[int, list[memoryview]] = {}
-        # Numbers of records read one by one, record after record ...
+        # Numbers of records parsed one by one, record after record ...
         self._slots: list[int] = []
         self._sizes: list[int] = []
         self._ints: list[int] = []
         self._raw: list[memoryview] = []
-        # ... and of those read together: slots, values per record, values.
+        # ... and of those parsed together: slots, values per record, values.
         self._runs: list[tuple[_Ints, _Ints, _Numbers]] = []
 
     def add_record(self, slot: int, feature: Feature) -> None:
@@ -88,7 +92,7 @@ class Gathered:
             views[slot] = buffer[low:high]
 
     def unpack(self, buffer: memoryview, kind: int, lows: _Ints, highs: _Ints) -> tuple[_Ints, _Numbers] | None:
-        """Values per record and all values of many packed runs; None when one of them is malformed."""
+        """Return values per record and all values of many packed runs; None if one is malformed."""
         sizes = highs - lows
         raw = [buffer[low:high] for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
         if kind == FLOATS:
@@ -99,16 +103,16 @@ class Gathered:
             return None
         values, lasts = run
         if len(values) == len(octets):
-            return sizes, values  # a byte each
+            return sizes, values  # one byte each
         return np.diff(np.searchsorted(lasts, np.cumsum(sizes)), prepend=0), values
 
     def add_numbers(self, kind: int, slots: _Ints, sizes: _Ints, values: _Numbers) -> None:
-        """Add what `unpack` gave."""
+        """Add the result of `unpack`."""
         self._settle(kind, int(slots[0]))
         self._runs.append((slots, sizes, values))
 
     def column(self) -> Column:
-        """The column; every place must have been filled."""
+        """Return the column; every place must have been filled."""
         if self._kind == BYTES:
             if not self._lists:
                 return self._views
@@ -147,5 +151,5 @@ class Gathered:
 
 
 def _floats(raw: list[memoryview]) -> npt.NDArray[np.float32]:
-    # A bytearray, not bytes: torch warns of arrays that cannot be written to.
+    # A bytearray, not bytes: torch warns about read-only arrays.
     return np.frombuffer(bytearray().join(raw), "<f4")

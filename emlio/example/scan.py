@@ -1,11 +1,14 @@
-"""All records of one buffer walked together: each step reads the next feature of every record at once.
+"""Vectorised parsing of all records of one buffer.
 
-Records of one writer look alike, so a step costs a dozen numpy calls whatever the number of records. The walk takes
-only the form every serialiser writes (name before value, one list, numbers packed, nothing unknown); a record in any
-other form is handed back as odd, for the scalar parser to read or to refuse. So no error is raised here, and what is
-accepted here is what the scalar parser would have read.
+Each step reads the next feature of every record at once.
 
-Covers: where the values of the wanted features lie. Does not cover: turning them into columns.
+Records of one writer look alike, so a step costs a dozen numpy calls regardless of the number of
+records. The walk accepts only the form that every serialiser writes (name before value, one list,
+numbers packed, nothing unknown). A record in any other form is returned as odd, for the scalar
+parser to read or refuse. So no error is raised here, and an accepted record is read exactly as by
+the scalar parser.
+
+Covers: the positions of the requested features' values. Does not cover: converting them to columns.
 """
 
 from collections.abc import Sequence
@@ -24,19 +27,23 @@ _Mask = npt.NDArray[np.bool_]
 
 _DELIMITED_1 = 0x0A
 _NAMES_PER_STEP = 16
-"""More different names at one place than this are read record by record: each costs a pass."""
+"""The limit of different names in one step. Records with further names are left to the scalar
+parser, since each name costs a pass.
+"""
 _FEWEST_TOGETHER = 8
-"""Fewer records than this that still go on are left to the scalar parser, or one record of endless tiny entries would
-cost a whole pass for each."""
+"""With fewer unfinished records than this, they are left to the scalar parser.
+
+Otherwise one record of endless tiny entries would cost a whole pass for each entry.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Where one feature's values lie.
+    """The positions of one feature's values.
 
     Attributes:
         kind: BYTES, FLOATS or INTS, the same in every record that is not odd.
-        lows: begin of the value (bytes) or of the packed run (numbers), per record.
+        lows: start of the value (bytes) or of the packed run (numbers), per record.
         highs: one past its end.
     """
 
@@ -52,13 +59,13 @@ def scan(
 
     Args:
         buffer: bytes.
-        starts: begin of each record; inside the buffer, as are the ends.
+        starts: start of each record; inside the buffer, as are the ends.
         ends: one past each record's last byte.
-        names: the features wanted.
-        closed: whether a record with other features than these is odd.
+        names: the requested features.
+        closed: whether a record with other features is odd.
 
     Returns:
-        The spans by name, and which records are odd: their places in the spans mean nothing.
+        The spans by name, and which records are odd. Spans of odd records have no meaning.
     """
     octets = np.frombuffer(buffer, np.uint8)
     odd = np.zeros(len(starts), np.bool_)
@@ -90,9 +97,10 @@ def scan(
 
 
 def _length(octets: _Octets, at: _Ints, wrong: _Mask) -> tuple[_Ints, _Ints]:
-    """The varint at each place, and where it ends; marks as wrong those of more than five bytes, which no length needs.
+    """Return the varint at each place, and where it ends.
 
-    What lies past the buffer reads as its last byte: every caller compares the outcome with the bounds it knows.
+    Varints of more than five bytes, which no length needs, are marked as wrong. Positions past the
+    buffer read as its last byte; every caller compares the result with known bounds.
     """
     octet = octets.take(at, mode="clip")
     value = octet.astype(np.int64)
@@ -122,10 +130,11 @@ def _name_values(
     *,
     closed: bool,
 ) -> None:
-    """Read the name of each entry; note where the value begins if it is wanted, mark as wrong what has another form.
+    """Read the name of each entry, and note where the value of a requested name begins.
 
-    The name of the first entry not yet named is read, then all entries are compared with it, until none is left: one
-    pass where all records have the same order, a few where they have not.
+    Entries in another form are marked as wrong. The name of the first entry not yet named is read,
+    then all entries are compared with it, until none is left. That takes one pass if all records
+    have the same order, and a few otherwise.
     """
     lows, highs = entries
     left = np.flatnonzero(~wrong)
@@ -146,12 +155,13 @@ def _name_values(
             wrong[left[0]] = True
             left = left[1:]
             continue
-        # A wanted name is compared together with its neighbours, the length before and the value's tag after it.
+        # A requested name is compared together with its length before it and the value's tag after
+        # it.
         head = head[: len(name) + (3 if known else 2)]
         same = _begins_with(buffer, lows[left], highs[left], head)
         if known:
             hit = left[same]
-            wrong[hit[values[name][rows[hit]] >= 0]] = True  # a second entry of one name
+            wrong[hit[values[name][rows[hit]] >= 0]] = True  # a second entry with the same name
             values[name][rows[hit]] = lows[hit] + len(head)
             value_ends[name][rows[hit]] = highs[hit]
         left = left[~same]
@@ -159,7 +169,8 @@ def _name_values(
 
 
 def _begins_with(buffer: memoryview, lows: _Ints, highs: _Ints, head: bytes) -> _Mask:
-    # Overlapping windows over the buffer, one at each byte. Strings of one width are equal only if all their bytes are.
+    # Overlapping windows over the buffer, one at each byte. Strings of one width are equal only if
+    # all their bytes are.
     windows: npt.NDArray[np.bytes_] = np.ndarray(
         (len(buffer) - len(head) + 1,), dtype=f"S{len(head)}", buffer=buffer, strides=(1,)
     )
@@ -169,7 +180,10 @@ def _begins_with(buffer: memoryview, lows: _Ints, highs: _Ints, head: bytes) -> 
 
 
 def _value_spans(octets: _Octets, values: _Ints, value_ends: _Ints, odd: _Mask) -> Spans:
-    """The content of the list in each value; records that lack the value, or have another form, turn odd."""
+    """Return the content of the list in each value.
+
+    Records that lack the value, or have another form, become odd.
+    """
     odd |= values < 0
     size, at = _length(octets, values, odd)
     odd |= at + size != value_ends
@@ -191,7 +205,7 @@ def _value_spans(octets: _Octets, values: _Ints, value_ends: _Ints, odd: _Mask) 
     elif kind == INTS:
         wrong |= (size > 0) & (octets.take(value_ends - 1, mode="clip") >= 0x80)
     if kind != BYTES and empty.any():
-        # An empty list: what was read behind it belongs to somebody else.
+        # An empty list: the bytes read after it belong to the next field.
         wrong &= ~empty
         low = np.where(empty, value_ends, low)
     odd |= wrong

@@ -1,9 +1,10 @@
-"""Runs of varints, many at a time.
+"""Encoding and decoding of many varints at once.
 
-A varint holds 7 bits a byte, lowest first; every byte but the last has its top bit set. A negative int64 takes ten.
+A varint holds 7 bits per byte, lowest first; every byte but the last has its top bit set. A
+negative int64 takes ten bytes.
 
-Covers: a run of int64 to bytes and back, with numpy. Does not cover: single tags and lengths, which their readers take
-apart where they stand.
+Covers: converting runs of int64 to bytes and back, with numpy. Does not cover: single tags and
+lengths, which are parsed where they occur.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ _PLACES = np.arange(MAX_VARINT_BYTES)
 
 
 def pack_varints(values: npt.NDArray[np.int64]) -> bytes:
-    """The packed form of `values`."""
+    """Return the packed form of `values`."""
     rest = values.astype(np.int64).view(np.uint64)[:, np.newaxis] >> _SHIFTS
     sizes = np.maximum((rest != 0).sum(axis=1, keepdims=True), 1)
     octets = (rest & np.uint64(0x7F)).astype(np.uint8)
@@ -27,7 +28,10 @@ def pack_varints(values: npt.NDArray[np.int64]) -> bytes:
 
 
 def unpack_varints(octets: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """The values of a run, and the position of each one's last byte; None when it is not a run of 64-bit varints."""
+    """Return the values of a run, and the position of each value's last byte.
+
+    None if the bytes are not a run of 64-bit varints.
+    """
     if not octets.size or int(octets.max()) < 0x80:
         return octets.astype(np.int64), np.arange(octets.size)
     lasts = np.flatnonzero(octets < 0x80)

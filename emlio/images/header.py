@@ -1,7 +1,7 @@
-"""What an image's first bytes say: its format, size and channels.
+"""Format, size and channels of an image, from its header.
 
-Covers: JPEG and PNG by their headers, whatever else Pillow can open where it is installed. Does not cover: decoding; an
-image whose header is sound may still be broken further on.
+Covers: JPEG and PNG by their headers, other formats with Pillow if it is installed. Does not cover:
+decoding; an image with a valid header may still be broken further on.
 """
 
 import io
@@ -17,7 +17,7 @@ IMAGE_EXTENSIONS = frozenset({"bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", 
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-# Start-of-frame markers; DHT (C4), JPG (C8) and DAC (CC) share the range and are none.
+# Start-of-frame markers. DHT (C4), JPG (C8) and DAC (CC) lie in the same range but are not frames.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE_MARKERS = frozenset({0x01, *range(0xD0, 0xD8)})
 _START_OF_SCAN = 0xDA
@@ -28,13 +28,13 @@ _PNG_COLORSPACES = {0: "Grayscale", 2: "RGB", 3: "RGB", 4: "Grayscale", 6: "RGB"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageHeader:
-    """What is known of an image before it is decoded.
+    """The properties of an image that are known before decoding.
 
     Attributes:
-        format: "JPEG", "PNG", or Pillow's word for it.
+        format: "JPEG", "PNG", or Pillow's name for it.
         width: in pixels.
         height: in pixels.
-        channels: how many a decoder finds; a palette counts as the three it stands for.
+        channels: as a decoder returns them; a palette counts as three.
         colorspace: "RGB", "Grayscale", "CMYK", or Pillow's mode.
     """
 
@@ -50,7 +50,7 @@ class ImageHeader:
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of this name should be an image."""
+    """Return whether a file of this name should be an image."""
     return PurePath(name).suffix[1:].lower() in IMAGE_EXTENSIONS
 
 
@@ -58,7 +58,8 @@ def read_image_header(encoded: bytes) -> ImageHeader:
     """Read the header of an encoded image.
 
     Raises:
-        DatasetError: it is no image, its header is broken, or only Pillow could tell and is not installed.
+        DatasetError: it is not an image, its header is broken, or its format needs Pillow, which is
+            not installed.
     """
     if encoded.startswith(_JPEG_MAGIC):
         return _jpeg(encoded)
@@ -73,7 +74,7 @@ def _jpeg(encoded: bytes) -> ImageHeader:
         if encoded[at] != 0xFF:
             raise DatasetError(f"a JPEG's header must have a marker at byte {at}, has {encoded[at]:#04x}")
         marker = encoded[at + 1]
-        if marker == 0xFF:  # fill bytes may stand before any marker
+        if marker == 0xFF:  # fill bytes may precede any marker
             at += 1
         elif marker in _BARE_MARKERS:
             at += 2
@@ -116,7 +117,7 @@ def _by_pillow(encoded: bytes) -> ImageHeader:
                 channels=3 if image.mode == "P" else len(bands),
                 colorspace="Grayscale" if grey else "RGB" if image.mode in ("P", "RGB", "RGBA") else image.mode,
             )
-    # Pillow's plug-ins let many kinds of error out on broken bytes; these are the ones its documentation and sources
-    # name.
+    # Pillow's plug-ins raise many kinds of errors on broken bytes; these are the ones that its
+    # documentation and sources name.
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
         raise DatasetError(f"is no image that Pillow can open: {error}") from error

@@ -1,9 +1,10 @@
-"""Whether a JPEG has everything from its header to its end.
+"""Check that a JPEG is complete from its header to its end.
 
-Decoders fill what is missing with grey and may say nothing about it, so a cut file has to be found before.
+Decoders may fill missing parts with grey without an error, so a truncated file must be found before
+decoding.
 
-Covers: the header's segments, the size, the end after the last scan. Does not cover: damage inside the compressed
-pixels that leaves the end in place; only decoding finds that.
+Covers: the header's segments, the size, the end after the last scan. Does not cover: damage inside
+the compressed pixels that leaves the end in place; only decoding finds that.
 """
 
 import re
@@ -17,17 +18,18 @@ _FRAME = struct.Struct(">HHB")
 _LENGTH = struct.Struct(">H")
 _END_OF_IMAGE: Final = 0xD9
 _START_OF_SCAN: Final = 0xDA
-# Start-of-frame markers; DHT (C4), JPG (C8) and DAC (CC) share the range and are none.
+# Start-of-frame markers. DHT (C4), JPG (C8) and DAC (CC) lie in the same range but are not frames.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _WITH_LENGTH = frozenset({*range(0xC0, 0xD0), *range(0xDA, 0xFF)})
-# Among compressed pixels FF 00 stands for FF, FF D0 to FF D7 are places to begin again, and FF FF is a fill byte.
+# Among compressed pixels FF 00 stands for FF, FF D0 to FF D7 are restart markers, and FF FF is a
+# fill byte.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 def jpeg_fault(encoded: bytes | memoryview) -> str | None:
-    """Why the bytes, which begin as a JPEG does, are not all of one; None if they are.
+    """Return why the bytes of a JPEG are not a complete one; None if they are.
 
-    Bytes after the end are nobody's business: cameras and editors put things there.
+    Bytes after the end are ignored: cameras and editors append data there.
     """
     size = len(encoded)
     at = 2
@@ -64,9 +66,9 @@ def jpeg_fault(encoded: bytes | memoryview) -> str | None:
 
 
 def _scans_fault(encoded: bytes | memoryview, at: int) -> str | None:
-    """Look for the end from the first scan on.
+    """Search for the end marker from the first scan on.
 
-    Segments between scans are stepped over, for their content may look like a marker.
+    Segments between scans are skipped, since their content may look like a marker.
     """
     size = len(encoded)
     while (found := _NEXT_MARKER.search(encoded, at)) is not None:

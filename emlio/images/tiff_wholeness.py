@@ -1,7 +1,8 @@
-"""Whether a TIFF has every part that its first directory names.
+"""Check that a TIFF contains every part that its first directory names.
 
-Covers: the first image of classic TIFF and BigTIFF in both byte orders: its directory, the values of its tags, its
-strips or tiles. Does not cover: further images of the file, what is inside a strip.
+Covers: the first image of classic TIFF and BigTIFF in both byte orders: its directory, the values
+of its tags, its strips or tiles. Does not cover: further images of the file, the content of a
+strip.
 """
 
 import struct
@@ -15,13 +16,13 @@ _VALUE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11:
 _WHOLE_NUMBERS = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 _WIDTH, _HEIGHT = 256, 257
 _PARTS = ((273, 279), (324, 325))
-"""Tags of where strips and tiles begin, and of how long they are."""
+"""Tags of the positions of strips and tiles, and of their sizes."""
 _TAGS_READ = frozenset({_WIDTH, _HEIGHT, *(tag for pair in _PARTS for tag in pair)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """How the fields of a file are laid out; the words are those of the module struct."""
+    """The layout of a file's fields, in format characters of the module struct."""
 
     order: str
     directory_at: int
@@ -32,7 +33,7 @@ class _Form:
 
 
 def tiff_fault(encoded: bytes | memoryview) -> str | None:
-    """Why the bytes, which begin as a TIFF does, are not all of its first image; None if they are."""
+    """Return why the bytes of a TIFF do not hold its complete first image; None if they do."""
     size = len(encoded)
     order = "<" if encoded[0] == ord("I") else ">"
     if ord("+") in (encoded[2], encoded[3]):
@@ -71,7 +72,7 @@ def _parts_fault(tags: dict[int, list[int]], size: int) -> str | None:
     for starts_tag, sizes_tag in _PARTS:
         starts = tags.get(starts_tag)
         if starts:
-            sizes = tags.get(sizes_tag, [1] * len(starts))  # very old writers leave the sizes out
+            sizes = tags.get(sizes_tag, [1] * len(starts))  # very old writers omit the sizes
             if len(sizes) != len(starts):
                 return f"a TIFF must give each strip or tile a size, this one has {len(starts)} and {len(sizes)} sizes"
             end = max(map(sum, zip(starts, sizes, strict=True)))

@@ -1,10 +1,12 @@
-"""Whether the bytes of a record are a whole image, told before they are decoded.
+"""Check that the bytes of a record are a complete image, before they are decoded.
 
-A decoder that meets a cut file may return grey pixels without a word, or end the whole pipeline. So what can be told
-from the outside is told here, in a few microseconds: it runs once for each record on the training host.
+A decoder may return grey pixels for a truncated file without an error, or end the whole pipeline.
+So whatever can be checked without decoding is checked here, in a few microseconds, since the check
+runs once for each record on the training host.
 
-Covers: the formats that DALI decodes, JPEG, PNG, WebP, BMP, TIFF, PNM and JPEG 2000; whether they are all there, not
-cut off. Does not cover: damage inside compressed pixels, which only decoding finds; GIF, which DALI does not decode.
+Covers: the formats that DALI decodes: JPEG, PNG, WebP, BMP, TIFF, PNM and JPEG 2000; whether they
+are complete. Does not cover: damage inside compressed pixels, which only decoding finds; GIF, which
+DALI does not decode.
 """
 
 import re
@@ -24,7 +26,7 @@ _PNM_GAP = rb"(?:\s|#[^\n]*\n)+"
 _PNM_HEADER = re.compile(rb"P[1-6]" + _PNM_GAP + rb"(\d{1,9})" + _PNM_GAP + rb"(\d{1,9})")
 _PNM_LARGEST = re.compile(_PNM_GAP + rb"(\d{1,5})\s")
 _PNM_SAMPLES = {ord("5"): 1, ord("6"): 3}
-# The first bytes of packed pixels, and the end, which cannot occur among them.
+# The start of the packed pixels, and the end marker, which cannot occur among them.
 _JPEG2000_PIXELS = re.compile(rb"\xff\x93")
 _JPEG2000_END = re.compile(rb"\xff\xd9")
 _BMP_OLD_HEADER_BYTES = 12
@@ -32,7 +34,7 @@ _BMP_UNCOMPRESSED = frozenset({0, 3, 6})
 
 
 def image_fault(encoded: bytes | memoryview) -> str | None:
-    """Why these bytes are not a whole image; None if nothing speaks against them.
+    """Return why these bytes are not a complete image; None if no check fails.
 
     Args:
         encoded: one record's image; a view must be of contiguous bytes. It is not copied.
@@ -100,7 +102,7 @@ def _bmp_fault(encoded: bytes | memoryview) -> str | None:
         return f"a BMP's header must have 12 bytes or 40 to 124, this one's has {header_bytes} of {size}"
     if width < 1 or not height or not bits:
         return f"a BMP must have pixels, its header says {width}x{height} of {bits} bits"
-    # A negative height means that the rows come from above. A row fills whole words of four bytes.
+    # A negative height means that rows are stored from the top. A row is padded to four bytes.
     pixels_bytes = abs(height) * ((width * bits + 31) // 32 * 4) if compression in _BMP_UNCOMPRESSED else stored
     if pixels_at + pixels_bytes > size:
         return f"a BMP must have {pixels_at + pixels_bytes} bytes by its header, this one is cut off after {size}"
@@ -125,7 +127,7 @@ def _pnm_fault(encoded: bytes | memoryview) -> str | None:
         return f"a PNM must have pixels, its header says {width}x{height}"
     kind = encoded[1]
     if kind < ord("4"):
-        return None  # numbers in words: where they end is known when they are read
+        return None  # numbers as text: where they end is known only after parsing
     pixels_at = header.end() + 1
     pixels_bytes = (width + 7) // 8 * height
     if kind in _PNM_SAMPLES:

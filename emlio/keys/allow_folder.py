@@ -1,18 +1,21 @@
-"""The folder of client keys, read now and whenever it changes.
+"""The folder of client keys, re-read whenever it changes.
 
-Covers: files into rules, noticing every change at the price of a stat for each file, what happens to files that turn bad.
-Does not cover: asking in turns (the daemon), and what a rule says (emlio.keys.allow_list).
+Covers: parsing files into rules, detecting changes at the cost of one stat per file, handling files
+that become invalid. Does not cover: regular polling (the daemon), the meaning of a rule
+(emlio.keys.allow_list).
 
-A file that is bad lets nobody in, and neither do two files with the same key; the others stay as they are. A folder that is gone,
-that others can write to, or that holds too many files lets nobody in at all.
+An invalid file admits no client, and neither do two files with the same key; other files are not
+affected. If the folder is missing, writable by others, or holds too many files, no client is
+admitted.
 
-A look that fails for want of descriptors or memory, or because the disk did not answer, says nothing about the folder: what was
-read before counts on. Else whoever can use up the daemon's descriptors could have all clients revoked. What needs no descriptor
-is looked at all the same: a file that was removed meanwhile lets nobody in, and neither does one that was changed until it can be
-read.
+A look that fails for lack of descriptors or memory, or because the disk did not answer, says
+nothing about the folder: the rules read before stay in effect. Otherwise an attacker who exhausts
+the daemon's descriptors could have all clients revoked. Checks that need no descriptor are made all
+the same: a removed file admits no client, and neither does a changed one until it can be read.
 
-Times of files tick slowly: an edit in place that follows another at once may leave size and times as they are. So a file that
-changed is read once more after the longest tick of any file system has passed. Clocks of file servers play no part in that.
+Time stamps of files are coarse: two edits in place in quick succession may leave size and times
+unchanged. So a changed file is read once more after the longest time-stamp granularity of any file
+system has passed. This does not depend on the clocks of file servers.
 """
 
 import os
@@ -31,17 +34,22 @@ from emlio.keys.guarded_files import check_folder, failed, is_passing, read_file
 __all__ = ["MAX_CLIENTS", "AllowFolder", "FoundRules"]
 
 MAX_CLIENTS = 10_000
-"""Looking at as many takes a few hundredths of a second, as the control thread can spare each second."""
+"""Looking at this many takes a few hundredths of a second, which the control thread can spare each
+second.
+"""
 
 _MOST_FILES = 2 * MAX_CLIENTS
-"""Of any kind: an endless folder of others is not walked either."""
+"""Files of any kind: a folder with any number of other files is not walked either."""
 
 _SUFFIX = ".key"
 _LONGEST_TICK_NS = 2_000_000_000
-"""Of FAT; others tick every 4 ms to 1 s."""
+"""The time-stamp granularity of FAT; other file systems have 4 ms to 1 s."""
 
 _READ_AGAIN_AT_ONCE = 250
-"""Files that only may have changed, in one look: reading them takes as long as looking at all of the most there may be."""
+"""The limit, in one look, of files that are re-read only because they may have changed.
+
+Reading them takes as long as a look at the largest permitted folder.
+"""
 
 _NEVER_NS = 1 << 63
 
@@ -50,11 +58,11 @@ _TOLD_AT_ONCE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRules:
-    """What lies in the folder.
+    """The content of the folder.
 
     Attributes:
-        rules: of the files that are good, by name.
-        problems: what is wrong with the others, a sentence for each.
+        rules: of the valid files, by name.
+        problems: of the other files, a sentence for each.
     """
 
     rules: tuple[ClientRule, ...] = ()
@@ -62,8 +70,11 @@ class FoundRules:
 
 
 _Mark: TypeAlias = tuple[int, int, int, int, int]
-"""Device, inode, size, and the times of the last change of content and of anything: another one when a file changes, except
-within one tick. A bare tuple, for ten thousand of them are made each second."""
+"""Device, inode, size, and the times of the last change of content and of metadata.
+
+A change of the file changes it, except within the granularity of time stamps. It is a bare tuple,
+since ten thousand of them are made each second.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +82,10 @@ class _Seen:
     """A file as it was read; either a rule or a problem.
 
     Attributes:
-        mark: of before it was read; None where that could not be had.
-        rule: what it says.
-        problem: why it says nothing.
-        read_again_ns: when to read it once more, though it looks the same.
+        mark: taken before the file was read; None if that failed.
+        rule: the rule in the file.
+        problem: why the file holds no rule.
+        read_again_ns: when to read it once more, even if its mark is unchanged.
     """
 
     mark: _Mark | None
@@ -84,11 +95,11 @@ class _Seen:
 
 
 class AllowFolder:
-    """Turns a folder of NAME.key files into allow-lists. For one thread.
+    """A reader of allow-lists from a folder of NAME.key files. For one thread.
 
     Attributes:
         path: of the folder.
-        obstacle: why the last look had to go by what was read before; None where it had not.
+        obstacle: why the last look had to rely on earlier results; None if it did not.
     """
 
     def __init__(
@@ -98,12 +109,12 @@ class AllowFolder:
         clock: Clock | None = None,
         scan: "Callable[[Path], AbstractContextManager[Iterator[os.DirEntry[str]]]]" = os.scandir,
     ) -> None:
-        """See the class.
+        """Create it without reading the folder.
 
         Args:
             path: of the folder.
-            clock: for files that changed just now.
-            scan: the system's list of a folder.
+            clock: for re-reading recently changed files.
+            scan: lists a folder.
         """
         self.path = path
         self.obstacle: str | None = None
@@ -120,21 +131,24 @@ class AllowFolder:
         self._taken: frozenset[str] = frozenset()
 
     def load(self) -> AllowList:
-        """The list as it is now, for a start, which wants all of it to be well.
+        """Return the current list at start-up, when every file must be valid.
 
         Raises:
-            ConfigError: a file is bad, two have the same key, or the folder cannot be used.
+            ConfigError: a file is invalid, two have the same key, or the folder cannot be used.
         """
         self.changed()
         if self._problems:
             more = len(self._problems) - _TOLD_AT_ONCE
             rest = f"; and {more} more, see: emlio keys" if more > 0 else ""
             raise ConfigError("; ".join(self._problems[:_TOLD_AT_ONCE]) + rest)
-        assert self._current is not None  # the first look always finds something new
+        assert self._current is not None  # the first look always yields a new result
         return self._current
 
     def changed(self) -> AllowList | None:
-        """The list, if it is another than the last one given; never raises on account of what lies there."""
+        """Return the list if it differs from the last one returned, else None.
+
+        It never raises because of the folder's content.
+        """
         found = self.look()
         if found is self._given:
             return None
@@ -148,13 +162,19 @@ class AllowFolder:
         return fresh
 
     def take_problems(self) -> tuple[str, ...]:
-        """What is wrong since the last look and was not taken before; a problem that comes back is told again."""
+        """Return the current problems that were not returned before.
+
+        A problem that recurs is returned again.
+        """
         fresh = tuple(problem for problem in self._problems if problem not in self._taken)
         self._taken = frozenset(self._problems)
         return fresh
 
     def look(self) -> FoundRules:
-        """What lies in the folder, well or not; files that look as before are not read."""
+        """Return the folder's content, including problems.
+
+        Files that look unchanged are not read.
+        """
         self.obstacle = None
         try:
             marks = self._marks()
@@ -178,7 +198,7 @@ class AllowFolder:
         return self._found
 
     def _see(self, marks: "dict[str, _Mark | None]", due: frozenset[str]) -> None:
-        """Read what is new, looks other than before, or is due."""
+        """Read the files that are new, changed or due."""
         before, self._seen = self._seen, {}
         for name, mark in sorted(marks.items()):
             old = before.get(name)
@@ -200,7 +220,10 @@ class AllowFolder:
         return FoundRules(rules=tuple(rule for rule in rules if rule.key not in refused), problems=tuple(problems))
 
     def _marks(self) -> dict[str, _Mark | None]:
-        """Of all clients by name; nothing is read if there are too many."""
+        """Return the marks of all clients by name.
+
+        Fail before reading any file if there are too many.
+        """
         marks: dict[str, _Mark | None] = {}
         try:
             check_folder(self.path)
@@ -225,7 +248,10 @@ class AllowFolder:
         return marks
 
     def _marks_of_known(self) -> dict[str, _Mark | None]:
-        """Of those that were read before and are there, where the folder cannot be listed: that takes no descriptor."""
+        """Return the marks of known files that may still exist.
+
+        This is used when the folder cannot be listed; it needs no descriptor.
+        """
         paths = {name: self._path(name) for name in self._seen}
         return {name: self._mark_of(name, path.stat) for name, path in paths.items() if _may_be_there(path)}
 
@@ -235,7 +261,7 @@ class AllowFolder:
         except OSError as error:
             seen = self._seen.get(name)
             if seen is None or not is_passing(error):
-                return None  # reading it will say why
+                return None  # reading it will report the reason
             self.obstacle = self.obstacle or str(failed(self._path(name), "looked at", error))
             return seen.mark
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -244,7 +270,10 @@ class AllowFolder:
         return self.path / f"{name}{_SUFFIX}"
 
     def _read(self, name: str, mark: _Mark | None, *, before: _Seen | None = None) -> _Seen | None:
-        """The file as it is now, None if it is gone; or as `before`, which looked the same, if it cannot be read just now."""
+        """Read the file; return None if it no longer exists.
+
+        If the file looked unchanged and cannot be read for the moment, the result follows `before`.
+        """
         path = self._path(name)
         rule: ClientRule | None = None
         problem: str | None = None
@@ -260,7 +289,7 @@ class AllowFolder:
             if before is not None and is_passing(error):
                 self.obstacle = self.obstacle or problem
                 return replace(before, read_again_ns=self._clock.monotonic_ns() + _LONGEST_TICK_NS)
-        # What the system did not let us read may be had later though the file stays as it is.
+        # If the system prevented reading, it may succeed later without a change of the file.
         once_more = before is None or problem is not None
         again_ns = self._clock.monotonic_ns() + _LONGEST_TICK_NS if once_more else _NEVER_NS
         return _Seen(mark=mark, rule=rule, problem=problem, read_again_ns=again_ns)

@@ -1,7 +1,7 @@
-"""Which keys may come in, and what each may read.
+"""The keys that may connect, and the datasets that each may read.
 
-Covers: a client's rule and its text, names of clients, the list of rules. Does not cover: the files (emlio.keys.allow_folder),
-and asking (the daemon).
+Covers: a client's rule and its text, names of clients, the list of rules. Does not cover: the files
+(emlio.keys.allow_folder), and enforcing the list (the daemon).
 """
 
 import re
@@ -21,14 +21,14 @@ ALL_DATASETS = ("*",)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _PATTERN = re.compile(r"[A-Za-z0-9._*?!\[\]-]{1,255}")
-"""What datasets are called, and what fnmatch adds."""
+"""Characters of dataset names, and those of fnmatch patterns."""
 
 
 def check_client_name(name: str) -> str:
-    """The name, which can be a file's.
+    """Return the name if it is valid; a valid name can also be a file name.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it is not valid.
     """
     if not _NAME.fullmatch(name) or holds_secret(name, surely=True):
         shown = "a secret key" if holds_secret(name) else repr(name[:80])
@@ -40,7 +40,7 @@ def check_client_name(name: str) -> str:
 
 
 def parse_patterns(text: str) -> tuple[str, ...]:
-    """The patterns in "imagenet, coco-*".
+    """Parse patterns such as "imagenet, coco-*".
 
     Raises:
         ConfigError: there is none, or one that no dataset's name could match.
@@ -65,12 +65,12 @@ def _check_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRule:
-    """A key that may come in.
+    """A key that may connect.
 
     Attributes:
-        name: what people call it.
+        name: for people.
         key: its public key.
-        datasets: patterns as `fnmatch` has them, upper and lower case differ.
+        datasets: case-sensitive `fnmatch` patterns.
     """
 
     name: str
@@ -82,15 +82,15 @@ class ClientRule:
         _check_patterns(self.datasets)
 
     def may_read(self, dataset: str) -> bool:
-        """Whether a pattern matches the dataset's name."""
+        """Return whether a pattern matches the dataset's name."""
         return any(fnmatchcase(dataset, pattern) for pattern in self.datasets)
 
     @classmethod
     def parse(cls, name: str, data: bytes, where: str) -> Self:
-        """The rule in a file's bytes.
+        """Parse the content of a file.
 
         Raises:
-            ConfigError: they hold none; names file and line.
+            ConfigError: it holds no valid rule; the message names file and line.
         """
         key: PublicKey | None = None
         datasets: tuple[str, ...] | None = None
@@ -104,7 +104,7 @@ class ClientRule:
                 except ConfigError as error:
                     raise line.error(error) from error
             elif separator:
-                # The word is not repeated: it may be a piece of a secret.
+                # The word is not repeated in the error: it may be part of a secret.
                 raise line.error("must be a public key or 'datasets = PATTERN, ...'; there is no other setting")
             elif key is not None:
                 raise line.error("must not be a second key; each client has a file of its own")
@@ -118,14 +118,14 @@ class ClientRule:
         return cls(name=name, key=key, datasets=ALL_DATASETS if datasets is None else datasets)
 
     def text(self) -> bytes:
-        """The file's bytes, which `parse` reads."""
+        """Return the file's content, which `parse` reads."""
         datasets = "" if self.datasets == ALL_DATASETS else f"datasets = {', '.join(self.datasets)}\n"
         return f"# {self.name} may read from this host.\n{self.key}\n{datasets}".encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowList:
-    """The keys that may come in at one moment; it never changes."""
+    """The keys that may connect at one moment. It is immutable."""
 
     rules: tuple[ClientRule, ...] = ()
     _by_key: MappingProxyType[PublicKey, ClientRule] = field(init=False, repr=False, compare=False)
@@ -134,14 +134,14 @@ class AllowList:
         for first, second in same_keys(self.rules):
             raise ConfigError(f"each client must have a key of its own: {first.name} and {second.name} have the same")
         by_key = MappingProxyType({rule.key: rule for rule in self.rules})
-        object.__setattr__(self, "_by_key", by_key)  # a frozen value is completed at birth
+        object.__setattr__(self, "_by_key", by_key)  # a frozen value is completed during its construction
 
     def find(self, key: PublicKey) -> ClientRule | None:
-        """The rule of a key; without one it may not come in."""
+        """Return the rule of a key; None if the key may not connect."""
         return self._by_key.get(key)
 
 
 def same_keys(rules: Iterable[ClientRule]) -> list[tuple[ClientRule, ClientRule]]:
-    """Each rule whose key an earlier one has, behind the first that has it."""
+    """Return each rule whose key an earlier rule has, preceded by the first rule with that key."""
     first: dict[PublicKey, ClientRule] = {}
     return [(first[rule.key], rule) for rule in rules if first.setdefault(rule.key, rule) is not rule]

@@ -1,7 +1,7 @@
 """Key pairs for ZeroMQ's CURVE.
 
-Covers: making a pair, and which public key belongs to a secret one. The only file of the keys that imports zmq. Does not cover:
-how keys are written and kept.
+Covers: making a pair, deriving the public key of a secret one. This is the only file of the package
+that imports zmq. Does not cover: how keys are written and stored.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = ["KeyPair"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """A host's two keys, which belong together."""
+    """A host's secret key and the public key that belongs to it."""
 
     secret: SecretKey
     public: PublicKey
@@ -29,14 +29,14 @@ class KeyPair:
 
     @classmethod
     def make(cls) -> Self:
-        """A new pair, drawn from the system's source of randomness."""
+        """Make a new pair from the system's source of randomness."""
         _check_curve()
         public, secret = zmq.curve_keypair()
         return cls(secret=SecretKey(raw=z85.decode(secret)), public=PublicKey(raw=z85.decode(public)))
 
     @classmethod
     def of(cls, secret: SecretKey) -> Self:
-        """The pair of a secret key."""
+        """Return the pair of a secret key."""
         return cls(secret=secret, public=_public_of(secret))
 
 

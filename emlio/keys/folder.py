@@ -1,11 +1,11 @@
-"""The key folder: this host's pair, the clients it lets in, the daemons it knows.
+"""The key folder: this host's key pair, the clients it lets in, the daemons it knows.
 
-Covers: where the folder is, reading and changing what is in it. Does not cover: noticing changes while a daemon runs
-(emlio.keys.allow_folder).
+Covers: where the folder is, reading and changing its content. Does not cover: detecting changes
+while a daemon runs (emlio.keys.allow_folder).
 
-    secret.key        this host's secret key; nobody else may read it
+    secret.key        this host's secret key; only its owner may read it
     public.key        its public part, which is given to others
-    clients/NAME.key  a public key that may come in, and what it may read
+    clients/NAME.key  a public key that may connect, and the datasets it may read
     daemons           HOST[:PORT] KEY on each line
 """
 
@@ -38,11 +38,11 @@ _Key = TypeVar("_Key")
 
 
 def default_key_folder(environment: Mapping[str, str]) -> Path:
-    """EMLIO_HOME, else emlio in XDG_CONFIG_HOME, else ~/.config/emlio."""
+    """Return EMLIO_HOME, else emlio in XDG_CONFIG_HOME, else ~/.config/emlio."""
     if environment.get("EMLIO_HOME"):
         return Path(environment["EMLIO_HOME"]).absolute()
     settings = environment.get("XDG_CONFIG_HOME", "")
-    if settings.startswith("/"):  # a relative one does not count, says its specification
+    if settings.startswith("/"):  # the specification says to ignore a relative path
         return Path(settings) / "emlio"
     try:
         home = Path(environment["HOME"]) if environment.get("HOME") else Path.home()
@@ -54,7 +54,7 @@ def default_key_folder(environment: Mapping[str, str]) -> Path:
 
 
 class KeyFolder:
-    """A folder with keys. Nothing is kept in memory; each call looks at the files."""
+    """A folder with keys. Nothing is cached; each call reads the files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,19 +64,19 @@ class KeyFolder:
         self.daemons_path = path / "daemons"
 
     def make(self, name: str) -> bool:
-        """Write a new pair and return True; False where there is one, which is kept.
+        """Write a new pair and return True; return False and keep the pair if there is one.
 
         Args:
             name: of this host, for people who read the files.
 
         Raises:
-            ConfigError: the folder cannot be used, or holds a pair that is not whole.
+            ConfigError: the folder cannot be used, or holds an incomplete pair.
         """
         check_client_name(name)
         make_folder(self.path)
         with sole_writer(self.path):
             if os.path.lexists(self.secret_path):
-                # A crash may have come between the two files.
+                # A crash may have left the secret key without its public key.
                 if not os.path.lexists(self.public_path):
                     self._put_public(self.pair().public, name)
                 return False
@@ -101,10 +101,10 @@ class KeyFolder:
         return f"emlio keygen --folder {shlex.quote(str(self.path))}"
 
     def pair(self) -> KeyPair:
-        """This host's pair.
+        """Return this host's pair.
 
         Raises:
-            ConfigError: there is none, or its files cannot be believed.
+            ConfigError: there is none, or its files are unsafe or invalid.
         """
         pair = self.find_pair()
         if pair is None:
@@ -114,10 +114,10 @@ class KeyFolder:
         return pair
 
     def find_pair(self) -> KeyPair | None:
-        """This host's pair; None where it has none.
+        """Return this host's pair; None if it has none.
 
         Raises:
-            ConfigError: its files cannot be believed.
+            ConfigError: its files are unsafe or invalid.
         """
         try:
             check_folder(self.path)
@@ -128,7 +128,7 @@ class KeyFolder:
         try:
             written = _only_key(read_file(self.public_path), str(self.public_path), PublicKey.parse)
         except FileNotFoundError:
-            return pair  # the secret key is all that is needed
+            return pair  # the secret key is sufficient
         if written != pair.public:
             raise ConfigError(
                 f"{self.public_path}: must hold the public part of secret.key, {pair.public.fingerprint}, holds "
@@ -137,10 +137,11 @@ class KeyFolder:
         return pair
 
     def allow(self, name: str, key: PublicKey, datasets: tuple[str, ...] = ALL_DATASETS) -> None:
-        """Let a client in, or change what it may read.
+        """Let a client in, or change the datasets it may read.
 
         Raises:
-            ConfigError: the name is another key's, the key has another name, or the folder cannot be written.
+            ConfigError: the name belongs to another key, the key has another name, or the folder
+                cannot be written.
         """
         rule = ClientRule(name=name, key=key, datasets=datasets)
         make_folder(self.path)
@@ -168,10 +169,10 @@ class KeyFolder:
             put_file(path, rule.text(), 0o644)
 
     def revoke(self, name: str) -> None:
-        """Let a client in no more.
+        """Withdraw a client's permission.
 
         Raises:
-            ConfigError: there is none of that name, or it cannot be removed.
+            ConfigError: there is no client of that name, or its file cannot be removed.
         """
         path = self._client_path(check_client_name(name))
         try:
@@ -183,20 +184,20 @@ class KeyFolder:
         return self.clients_path / f"{name}.key"
 
     def known_daemons(self) -> KnownDaemons:
-        """The daemons this host knows; none where there is no file.
+        """Return the daemons this host knows; none if there is no file.
 
         Raises:
-            ConfigError: the file cannot be read or believed, or a line of it is wrong.
+            ConfigError: the file is unreadable or unsafe, or a line is invalid.
         """
         return KnownDaemons.parse(self._daemons(), str(self.daemons_path))
 
     def trust(self, place: DaemonPlace, key: PublicKey, *, replace: bool = False) -> bool:
-        """Know a daemon by its key; returns whether that is new.
+        """Store a daemon's key; return whether that changed the file.
 
         Args:
-            place: a daemon, or all of a host.
-            key: what must answer there.
-            replace: put it in the place of another key.
+            place: a daemon, or all daemons of a host.
+            key: the key that the daemon must have.
+            replace: whether to replace another key.
 
         Raises:
             ConfigError: the daemon is known with another key, or the file cannot be used.
@@ -207,7 +208,7 @@ class KeyFolder:
             after = add_daemon(before, KnownDaemon(place=place, key=key), where=where, replace=replace)
             if after == before:
                 return False
-            KnownDaemons.parse(after, where)  # what could not be read again is not written
+            KnownDaemons.parse(after, where)  # never write what could not be read again
             put_file(self.daemons_path, after, 0o644)
             return True
 

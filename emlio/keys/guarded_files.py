@@ -1,9 +1,13 @@
-"""Files that decide who may come in: read only if nobody else can have written them, written whole or not at all.
+"""Safe access to files that control who may connect.
 
-Covers: links, size limits, new files that replace nothing, one writer at a time. Does not cover: who owns what and may write
-to it (emlio.keys.owners), what the files say (emlio.keys.key, allow_list, known_daemons).
+A file is read only if no other user can have written it, and it is written atomically.
 
-Every error says what to type. What is secret nobody else must be able to read either.
+Covers: links, size limits, new files that replace nothing, one writer at a time. Does not cover:
+ownership and write permissions (emlio.keys.owners), the files' content (emlio.keys.key, allow_list,
+known_daemons).
+
+Errors say which command to type where one helps. A secret file must also be unreadable for other
+users.
 """
 
 import errno
@@ -38,31 +42,31 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 _PASSING = frozenset(
     {
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS),  # used up, maybe by strangers who only connect
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS),  # exhausted, perhaps by strangers' connections
         *(errno.EIO, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
         *(errno.EAGAIN, errno.EINTR),
     }
 )
-"""These say nothing about what lies there: neither that it is gone nor that it must not be believed."""
+"""Errors that say nothing about the file: neither that it is gone nor that it is unsafe."""
 
 
 def failed(path: Path, what: str, error: OSError) -> ConfigError:
-    """The error for a file or folder that the system did not let us `what`."""
+    """Return the error for a file or folder that could not be `what` (such as "read")."""
     return ConfigError(f"{path}: cannot be {what}: {error.strerror or error}")
 
 
 def is_passing(error: ConfigError | OSError) -> bool:
-    """Whether the system only could not look just now: what was known before may still be so."""
+    """Return whether the error is temporary, so that what was known before may still be true."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in _PASSING
 
 
 def check_folder(path: Path) -> None:
-    """Make sure that nobody else can add files to the folder, or put another one in its place.
+    """Check that no other user can add files to the folder, or replace the folder.
 
     Raises:
-        ConfigError: somebody can, or it is no folder.
-        FileNotFoundError: there is none.
+        ConfigError: another user can, or it is not a folder.
+        FileNotFoundError: it does not exist.
     """
     asker = this_process()
     try:
@@ -79,14 +83,15 @@ def check_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for this user alone, or check the one that is there.
+    """Create a folder for this user alone, or check an existing one.
 
     Raises:
-        ConfigError: it cannot be made, or others can write to it.
+        ConfigError: it cannot be created, or others can write to it.
     """
     try:
         for above in reversed([above for above in path.parents if not above.is_dir()]):
-            # Not as the umask says: with the usual one of some systems the group could write there, and so nothing there counts.
+            # The umask must not decide: with some systems' default the group could write there, and
+            # then nothing in it would be trusted.
             above.mkdir(mode=0o755, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         check_folder(path)
@@ -95,18 +100,20 @@ def make_folder(path: Path) -> None:
 
 
 def read_file(path: Path, *, secret: bool = False) -> bytes:
-    """The file's bytes; one byte more than files may have where it is too long.
+    """Return the file's bytes. A file that is too long is cut at one byte more than the limit.
 
     Args:
-        path: the file, in a folder that was checked. A link to what is not secret is followed, if nobody else can exchange that.
-        secret: others must not be able to read it, and it must not be a link.
+        path: the file, in a folder that was checked. A link to a file that is not secret is
+            followed, if no other user can replace the link.
+        secret: others must not be able to read the file, and it must not be a link.
 
     Raises:
-        ConfigError: it cannot be read, or must not be believed.
-        FileNotFoundError: there is none.
+        ConfigError: it cannot be read, or is unsafe.
+        FileNotFoundError: it does not exist.
     """
     asker = this_process()
-    # Without O_NONBLOCK a pipe in the file's place would hold us up until somebody writes to it.
+    # Without O_NONBLOCK, opening a pipe in the file's place would block until another process
+    # writes to it.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if secret else 0)
     try:
         if not secret and path.is_symlink():
@@ -148,10 +155,10 @@ def _read_all(fd: int) -> bytes:
 
 
 def put_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace the file. Readers see the old bytes or the new ones, even after a crash.
+    """Replace the file atomically. Readers see the old bytes or the new ones, even after a crash.
 
     Raises:
-        ConfigError: it cannot be written; no trace is left.
+        ConfigError: it cannot be written; no temporary file is left.
     """
     try:
         with _written(path, data, mode) as temporary:
@@ -161,14 +168,15 @@ def put_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def put_new_file(path: Path, data: bytes, mode: int) -> bool:
-    """Make the file, whole from the moment it can be seen, and return True; False where there is one, which is left as it is.
+    """Create the file atomically and return True; return False and keep the file if it exists.
 
     Raises:
-        ConfigError: it cannot be written; no trace is left.
+        ConfigError: it cannot be written; no temporary file is left.
     """
     try:
         with _written(path, data, mode) as temporary:
-            # A link refuses an existing name as O_EXCL does, and does not leave half a file behind when the machine stops.
+            # Like O_EXCL, a link fails if the name exists, but it leaves no partial file if the
+            # machine stops.
             os.link(temporary, path)
     except FileExistsError:
         return False
@@ -179,12 +187,12 @@ def put_new_file(path: Path, data: bytes, mode: int) -> bool:
 
 @contextmanager
 def _written(path: Path, data: bytes, mode: int) -> Generator[Path, None, None]:
-    """A temporary file beside `path` that holds the bytes on the disk; gone afterwards."""
+    """Write the bytes to disk in a temporary file beside `path`, and remove it afterwards."""
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)  # the umask may have taken away what others need
+            os.fchmod(fd, mode)  # the umask may have removed permissions that other users need
             file.write(data)
             file.flush()
             os.fsync(fd)
@@ -199,7 +207,7 @@ def remove_file(path: Path) -> None:
 
     Raises:
         ConfigError: it cannot be removed.
-        FileNotFoundError: there is none.
+        FileNotFoundError: it does not exist.
     """
     try:
         path.unlink()
@@ -211,7 +219,7 @@ def remove_file(path: Path) -> None:
 
 
 def _keep_names(folder: Path) -> None:
-    """Make sure that the names in a folder outlive a crash."""
+    """Sync the folder, so that its entries survive a crash."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -221,12 +229,13 @@ def _keep_names(folder: Path) -> None:
 
 @contextmanager
 def sole_writer(folder: Path) -> Generator[None, None, None]:
-    """Keep other commands from writing to the folder meanwhile.
+    """Hold an exclusive lock on the folder against other commands.
 
-    They hold the lock for milliseconds, and the system lets go of it when a process ends; so there is no deadline.
+    Commands hold the lock for milliseconds, and the system releases it when a process ends. So
+    there is no deadline.
 
     Raises:
-        ConfigError: the lock cannot be had.
+        ConfigError: the lock cannot be taken.
     """
     path = folder / _LOCK
     try:
@@ -237,7 +246,8 @@ def sole_writer(folder: Path) -> Generator[None, None, None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError as error:
-            # Some network file systems know no locks. Files are still whole there; of two changes at once one may be lost.
+            # Some network file systems have no locks. Files are still written atomically there, but
+            # one of two concurrent changes may be lost.
             if error.errno not in _NO_LOCKS:
                 raise failed(path, "locked", error) from error
         yield

@@ -1,24 +1,28 @@
-"""A public and a secret key as values, and how they are written.
+"""Public and secret keys as values, and their text form.
 
-Covers: the text of a key, its checksum, what libzmq takes, what may be shown. Does not cover: making keys and which public key
-belongs to a secret one (emlio.keys.curve), files.
+Covers: the text of a key, its checksum, libzmq's form, what may be shown. Does not cover: making
+keys and deriving public ones (emlio.keys.curve), files.
 
-A key is 32 bytes. libzmq writes them in Z85, whose characters mean something to shells, URLs and grep: `$ & # * ? { } < >`.
-Here they are
+A key is 32 bytes. libzmq writes them in Z85, which uses characters that are special in shells, URLs
+and grep: `$ & # * ? { } < >`. EMLIO writes them as
 
     emlio1 + 58 characters          a public key, 64 characters in all
     emliosecret1 + 58 characters    a secret key, 70 characters in all
 
-The 58 are lower-case base32 (RFC 4648, a-z and 2-7, without padding) of the key and four bytes of checksum. Why so:
+The 58 characters are lower-case base32 (RFC 4648, a-z and 2-7, without padding) of the key and four
+bytes of checksum. The reasons:
 
-* Letters and digits alone need no quotes in a shell and no escapes in a URL, so a key can stand in
-  `emlio://KEY@host:5555/name`. A double click selects all of it. There is one way to write a key, so that grep finds it.
-* The word before the `1` says which kind it is, and base32 has no `1`: a prefix ends where it seems to end.
-  `grep -r emliosecret1` finds secret keys and nothing else, `grep -r emlio1` public ones and nothing else.
-* The checksum is CRC32C of prefix and key. Up to four neighbouring characters that were changed or swapped are always
-  found, other slips but for one in four billion. A secret key that was given the prefix of a public one is found too. It
-  guards against slips, not against people; whoever can change a public key can also write another one.
-* A text that is no key is never repeated in the error: it may be a secret key in the wrong place.
+* Letters and digits need no quotes in a shell and no escapes in a URL, so a key can be part of
+  `emlio://KEY@host:5555/name`. A double click selects all of it. There is only one way to write a
+  key, so grep finds it.
+* The word before the `1` names the kind. Base32 has no `1`, so the end of the prefix is
+  unambiguous. `grep -r emliosecret1` finds secret keys and nothing else, `grep -r emlio1` public
+  ones and nothing else.
+* The checksum is CRC32C of prefix and key. It always detects up to four adjacent characters that
+  were changed or swapped, and all but one in four billion other mistakes. It also detects a secret
+  key with a public prefix. It protects against mistakes, not against attackers: an attacker who can
+  change a public key can also write another one.
+* A text that is not a key is never repeated in an error: it may be a secret key in the wrong place.
 """
 
 import base64
@@ -38,31 +42,31 @@ _SECRET_WORD = "emliosecret"
 """Without the `1`: a secret key of a later version is secret too."""
 
 _SECRET_PIECE = re.compile(r"secret[0-9]", re.IGNORECASE)
-"""What is left of the word and the `1` where the first characters were lost, as they are when a selection began too late."""
+"""The rest of the prefix if its first characters were lost, as when a selection began too late."""
 
 _KEY_BYTES = 32
 _SUM_BYTES = 4
 _TAIL = 58
-"""Characters of base32 for 36 bytes; the last two bits are zero."""
+"""Base32 characters of 36 bytes; the last two bits are zero."""
 
 _PADDING = "======"
 _ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 _FINGERPRINT = 16
-"""80 bits: nobody makes another key with the same ones."""
+"""80 bits. Finding another key with the same fingerprint is infeasible."""
 
 _TO_Z85 = bytes.maketrans(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
 )
-"""From the digits of `base64.b85encode` to those of ZeroMQ's RFC 32; the arithmetic is the same."""
+"""Translation from the digits of `base64.b85encode` to those of ZeroMQ's RFC 32; the arithmetic is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicKey:
-    """What others may know of a host.
+    """A host's public key.
 
     Attributes:
-        raw: the 32 bytes, as libzmq hands them to whoever decides about a connection.
+        raw: the 32 bytes, as libzmq passes them to the authentication handler.
     """
 
     raw: bytes
@@ -72,10 +76,10 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The key that `str` wrote.
+        """Parse the text that `str` returns.
 
         Raises:
-            ConfigError: it is no public key; the text is not repeated.
+            ConfigError: it is not a public key; the text is not repeated.
         """
         if holds_secret(text):
             raise ConfigError(
@@ -91,7 +95,7 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The key's beginning, for logs: short, and grep finds it in the files."""
+        """The beginning of the key, for logs. It is short, and grep finds it in the files."""
         return str(self)[: len(_PUBLIC) + _FINGERPRINT]
 
     def __str__(self) -> str:
@@ -103,7 +107,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretKey:
-    """What only its own host knows. Neither `repr` nor `str` shows it.
+    """A host's secret key. Neither `repr` nor `str` shows it.
 
     Attributes:
         raw: the 32 bytes.
@@ -116,10 +120,10 @@ class SecretKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The key that `reveal` wrote.
+        """Parse the text that `reveal` returns.
 
         Raises:
-            ConfigError: it is no secret key; the text is not repeated.
+            ConfigError: it is not a secret key; the text is not repeated.
         """
         return cls(raw=_decode(text, _SECRET, "secret"))
 
@@ -129,7 +133,7 @@ class SecretKey:
         return _z85(self.raw)
 
     def reveal(self) -> str:
-        """The text for the one file that holds it."""
+        """Return the text for the file that holds the key."""
         return _encode(self.raw, _SECRET)
 
     def __repr__(self) -> str:
@@ -137,11 +141,13 @@ class SecretKey:
 
 
 def holds_secret(text: str, *, surely: bool = False) -> bool:
-    """Whether the text holds a secret key, or what may be a piece of one, and must not be shown.
+    """Return whether the text contains a secret key, or possibly a part of one.
+
+    Such a text must not be shown.
 
     Args:
-        text: what somebody wrote where something else belongs.
-        surely: leave out what may be a piece and may be a name, such as that of a host secret1.
+        text: a text given in place of something else.
+        surely: ignore what may be either a part of a key or a name, such as the host name secret1.
     """
     return _SECRET_WORD in text.lower() or (not surely and _SECRET_PIECE.search(text) is not None)
 
@@ -174,7 +180,7 @@ def _decode(text: str, prefix: str, kind: str) -> bytes:
     except binascii.Error as error:
         raise ConfigError(f"{form}; what came is no base32") from error
     raw = data[:_KEY_BYTES]
-    # Compared as text, so that the two bits at the end count too: a key is written in one way only.
+    # Compared as text, so that the two bits at the end count too: a key has only one text form.
     if _encode(raw, prefix) != text:
         raise ConfigError(f"{form} whose checksum holds; in what came a character is wrong: copy the {kind} key again")
     return raw

@@ -1,9 +1,10 @@
 """The daemons this host knows, and the keys they must have.
 
-Covers: a daemon's place as people write it, the list, its text, adding to the text. Does not cover: the file (emlio.keys.folder),
-and connecting (the loader).
+Covers: the text form of a daemon's address, the list, its text, adding to the text. Does not cover:
+the file (emlio.keys.folder), and connecting (the loader).
 
-A line is `HOST KEY` for every daemon of a host, or `HOST:PORT KEY` for one; the one with the port goes before.
+A line is `HOST KEY` for every daemon of a host, or `HOST:PORT KEY` for one; a line with the port
+takes precedence.
 """
 
 import ipaddress
@@ -22,7 +23,7 @@ _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[0-9A-Za-z._-]+)?\]|[^:/\[\],\s#*?@=]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonPlace:
-    """Where a daemon, or all daemons of a host, are.
+    """The address of a daemon, or of all daemons of a host.
 
     Attributes:
         host: a name in lower case, or an address in its shortest form, without brackets.
@@ -40,10 +41,10 @@ class DaemonPlace:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT.
+        """Parse HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT.
 
         Raises:
-            ConfigError: it is none of them.
+            ConfigError: the text is none of them.
         """
         match = _PLACE.fullmatch(text) if text.isprintable() and not holds_secret(text, surely=True) else None
         if match is None:
@@ -57,7 +58,7 @@ class DaemonPlace:
 
 
 def _normal(host: str) -> str:
-    """One form for all that mean the same without asking anybody."""
+    """Return the canonical form of a host, without a name look-up."""
     try:
         return ipaddress.ip_address(host).compressed
     except ValueError:
@@ -66,7 +67,7 @@ def _normal(host: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDaemon:
-    """A place and the key that must answer there."""
+    """An address, and the key that its daemon must have."""
 
     place: DaemonPlace
     key: PublicKey
@@ -74,7 +75,7 @@ class KnownDaemon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDaemons:
-    """All that are known at one moment."""
+    """The daemons known at one moment."""
 
     daemons: tuple[KnownDaemon, ...] = ()
 
@@ -86,17 +87,21 @@ class KnownDaemons:
             seen.add(daemon.place)
 
     def find(self, host: str, port: int) -> PublicKey | None:
-        """The key that must answer at this host, given as a name or an address without brackets, and port."""
+        """Return the key that the daemon must have; None if it is unknown.
+
+        The host is a name, or an address without brackets.
+        """
         keys = {daemon.place: daemon.key for daemon in self.daemons}
         host = _normal(host)
         return keys.get(DaemonPlace(host=host, port=port)) or keys.get(DaemonPlace(host=host))
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Self:
-        """The list in a file's bytes.
+        """Parse the content of a file.
 
         Raises:
-            ConfigError: a line is something else, or names a daemon a second time; says file and line.
+            ConfigError: a line is invalid, or names a daemon a second time; the message names file
+                and line.
         """
         return cls(daemons=tuple(_parse(data, where).values()))
 
@@ -120,16 +125,16 @@ def _parse(data: bytes, where: str) -> dict[Line, KnownDaemon]:
 
 
 def add_daemon(data: bytes, daemon: KnownDaemon, *, where: str, replace: bool = False) -> bytes:
-    """The file's bytes with this daemon in them; everything else stays as people wrote it.
+    """Return the file's content with this daemon added; everything else stays as users wrote it.
 
     Args:
-        data: what the file holds.
-        daemon: the one to know.
+        data: the file's content.
+        daemon: the one to add.
         where: the file's name, for errors.
-        replace: put this key in the place of another.
+        replace: whether to replace another key.
 
     Raises:
-        ConfigError: the file is no list of daemons, or the daemon is known with another key.
+        ConfigError: the file is not a list of daemons, or the daemon is known with another key.
     """
     entry = f"{daemon.place} {daemon.key}"
     for line, known in _parse(data, where).items():

@@ -1,7 +1,7 @@
-"""Short text files that people write.
+"""Lines of short text files that users edit.
 
-Covers: bytes into the lines that say something, with their numbers; errors that name file and line. Does not cover: what a line
-means; reading files.
+Covers: splitting bytes into non-empty, numbered lines; errors that name file and line. Does not
+cover: the meaning of a line; reading files.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,18 @@ from emlio.errors import ConfigError
 __all__ = ["MAX_TEXT_BYTES", "Line", "parse_lines"]
 
 MAX_TEXT_BYTES = 64 << 10
-"""Of every file here: eight hundred daemons with their keys, and a rule with more datasets than anybody names."""
+"""The size limit of every file here. It is enough for eight hundred daemons with their keys, and
+for any realistic rule.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line without its comment, which is not empty.
+    """A non-empty line without its comment.
 
     Attributes:
         number: counted from 1.
-        text: what it says, without blanks around it.
+        text: the content, without surrounding white space.
         where: the file's name, for errors.
     """
 
@@ -29,15 +31,18 @@ class Line:
     where: str
 
     def error(self, reason: object) -> ConfigError:
-        """An error that names this line. `reason` must not repeat the line unless it cannot be a secret."""
+        """Return an error that names this line.
+
+        `reason` must not repeat the line unless it cannot be a secret.
+        """
         return ConfigError(f"{self.where}, line {self.number}: {reason}")
 
 
 def parse_lines(data: bytes, where: str) -> tuple[Line, ...]:
-    """The lines of a file; `#` begins a comment.
+    """Split a file into lines; `#` begins a comment.
 
     Raises:
-        ConfigError: too many bytes, or no UTF-8.
+        ConfigError: the file is too long, or not UTF-8.
     """
     if len(data) > MAX_TEXT_BYTES:
         raise ConfigError(f"{where}: must have at most {MAX_TEXT_BYTES} bytes, has more")

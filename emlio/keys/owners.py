@@ -1,16 +1,22 @@
-"""Whether anybody else could have put a file or a folder where it is: its owner and mode, and those of all folders above it.
+"""Checks that no other user could have put a file or folder in its place.
 
-Covers: the rules, on facts that are asked for one path at a time. Does not cover: reading and writing (emlio.keys.guarded_files).
+The checks look at the owner and mode of the file and of all folders above it.
 
-The rules are those of sshd's StrictModes: what is believed, and each folder on the way to it, belongs to the user or to root and
-can be written to by its owner alone. Who may write to a folder may put another one in the place of what lies in it. Above the
-user's own home nothing is looked at: who can exchange that has everything of the user's anyway.
+Covers: the rules, applied to metadata that is read path by path. Does not cover: reading and
+writing (emlio.keys.guarded_files).
 
-They are looser in two points. A folder above may be one like /tmp, which all may write to and which is sticky: there nobody but
-the owners of the folder and of what lies in it can rename that, and both are looked at. And in a container that does not know the
-host's root, a folder above may belong to an owner whom the kernel does not name.
+The rules are those of sshd's StrictModes: a trusted file, and each folder on the way to it, belongs
+to the user or to root, and only its owner can write to it. A user who can write to a folder can
+replace its entries. Folders above the user's own home are not checked: a user who can replace
+them controls everything of this user anyway.
 
-They are stricter in one. A link on the way is not taken for what it leads to: the folders that it lies in are looked at too.
+The rules are looser in two points. A folder above may be writable by all if it is sticky, like
+/tmp: only the owners of the folder and of an entry can rename the entry, and both are checked. And
+in a container that does not know the host's root, a folder above may belong to an owner that the
+kernel does not name.
+
+They are stricter in one point. A link on the way is not simply followed: the folders that contain
+the link are checked too.
 """
 
 import os
@@ -27,19 +33,20 @@ from emlio.errors import ConfigError
 __all__ = ["Asker", "check_above", "check_owner", "check_writers", "this_process", "unnamed_owner"]
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_MOST_LINKS = 40  # as many as the kernel follows
+_MOST_LINKS = 40  # the kernel's limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Who asks, and how to learn what lies where.
+    """The user for whom files are checked, and access to the file system.
 
     Attributes:
-        user: whose own files are believed.
-        home: the user's; None where there is none.
-        unnamed: under which number the kernel shows owners that it does not name, if root outside may be among them; else None.
-        look: what lies at a path; does not follow links.
-        target: of a link.
+        user: the user whose own files are trusted.
+        home: the user's home; None where there is none.
+        unnamed: the number under which the kernel shows owners it does not name, if root outside
+            the user namespace may be among them; else None.
+        look: returns the metadata of a path; does not follow links.
+        target: returns the target of a link.
     """
 
     user: int
@@ -49,16 +56,16 @@ class Asker:
     target: Callable[[str], str] = os.readlink
 
     def believes(self, owner: int) -> bool:
-        """Whether what belongs to this owner can be nobody else's doing."""
+        """Return whether files of this owner are trusted."""
         return owner in (self.user, 0)
 
 
 def this_process() -> Asker:
-    """The process's own user, on the real file system."""
+    """Return the process's own user on the real file system."""
     return _process_of(os.geteuid())
 
 
-@cache  # a user's home is looked up over the network on some systems
+@cache  # on some systems a user's home is looked up over the network
 def _process_of(user: int) -> Asker:
     try:
         home = pwd.getpwuid(user).pw_dir
@@ -76,10 +83,13 @@ def _unnamed() -> int | None:
 
 
 def unnamed_owner(uid_map: str, shown_as: str) -> int | None:
-    """The number that stands for owners outside of a user namespace, where root is one of them; None where root is known inside.
+    """Return the number that stands for owners outside of a user namespace.
+
+    It is None if root is known inside the namespace.
 
     Args:
-        uid_map: /proc/self/uid_map: on each line the first user inside, who that is outside, and for how many that goes on.
+        uid_map: /proc/self/uid_map. Each line holds the first user inside, the corresponding user
+            outside, and the number of users.
         shown_as: /proc/sys/kernel/overflowuid.
     """
     outside = [int(line.split()[1]) for line in uid_map.splitlines()]
@@ -87,7 +97,7 @@ def unnamed_owner(uid_map: str, shown_as: str) -> int | None:
 
 
 def check_owner(path: Path, found: os.stat_result, asker: Asker) -> None:
-    """Make sure that it belongs to the user or to root.
+    """Check that the path belongs to the user or to root.
 
     Raises:
         ConfigError: it does not.
@@ -100,10 +110,10 @@ def check_owner(path: Path, found: os.stat_result, asker: Asker) -> None:
 
 
 def check_writers(path: Path, found: os.stat_result) -> None:
-    """Make sure that only its owner may write to it.
+    """Check that only the owner may write to the path.
 
     Raises:
-        ConfigError: group or others may.
+        ConfigError: its group or others may.
     """
     if found.st_mode & _OTHERS_WRITE:
         raise ConfigError(
@@ -113,15 +123,15 @@ def check_writers(path: Path, found: os.stat_result) -> None:
 
 
 def check_above(path: Path, asker: Asker) -> None:
-    """Make sure that nobody else could have put what is at `path` there, or a link on the way to it.
+    """Check that no other user could have put the entry at `path`, or a link on the way to it.
 
     Raises:
-        ConfigError: somebody could, or the links lead nowhere.
-        OSError: the system does not say, or there is nothing at `path`.
+        ConfigError: another user could, or the links lead nowhere.
+        OSError: the system reports an error, or nothing exists at `path`.
     """
     passed, end = _way(path, asker)
     unchecked = _above_home(end, asker)
-    anybodys = False  # whether all may make entries in the last folder that was passed
+    anybodys = False  # whether all users may create entries in the last folder on the way
     for folder, found in passed:
         if folder not in unchecked:
             if not asker.believes(found.st_uid) and (anybodys or found.st_uid != asker.unnamed):
@@ -132,20 +142,23 @@ def check_above(path: Path, asker: Asker) -> None:
 
 
 def _above_home(end: str, asker: Asker) -> set[str]:
-    """The folders above the user's home, where that holds what is asked about."""
+    """Return the folders above the user's home, if the home contains the path."""
     if asker.home is None:
         return set()
     try:
         _, home = _way(Path(asker.home), asker)
     except (OSError, ConfigError):
-        return set()  # many services have none
+        return set()  # many services have no home
     if end != home and not end.startswith(home + os.sep):
         return set()
     return {str(folder) for name in (home, asker.home) for folder in Path(name).parents}
 
 
 def _way(wanted: Path, asker: Asker) -> tuple[list[tuple[str, os.stat_result]], str]:
-    """All that is passed on the way to a path, folders and links; and where that leads in the end, which is not among them."""
+    """Return all folders and links on the way to a path, and the final path.
+
+    The final path is not among the entries.
+    """
     passed: list[tuple[str, os.stat_result]] = []
     at, links = os.sep, 0
     ahead = str(wanted.absolute()).split(os.sep)[::-1]
@@ -174,7 +187,7 @@ def _way(wanted: Path, asker: Asker) -> tuple[list[tuple[str, os.stat_result]], 
 
 
 def _may_be_written(found: os.stat_result) -> bool:
-    """Whether others than the owner may; a link's mode says nothing."""
+    """Return whether others than the owner may write; a link's mode has no meaning."""
     return not stat.S_ISLNK(found.st_mode) and bool(found.st_mode & _OTHERS_WRITE)
 
 

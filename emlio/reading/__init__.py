@@ -1,1 +1,1 @@
-"""Records of shards on this host's disks, in the order of a plan: what a daemon sends and what a loader reads by itself."""
+"""Reading records from local shards in the order of a plan, for daemons and loaders."""

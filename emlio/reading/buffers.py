@@ -1,7 +1,8 @@
-"""Memory for messages: pieces of few sizes that are used again while they are still warm in the cache.
+"""Memory for messages: reusable pieces of few sizes, used again while still in the cache.
 
-Covers: taking, and giving back by itself when nobody refers to the memory any more (libzmq keeps it until the kernel has the
-bytes). Does not cover: how much may be taken; a stream has its share (emlio.daemon.stream).
+A piece returns by itself when nothing refers to it any more (libzmq keeps it until the kernel has
+the bytes). Does not cover: how much may be taken; a stream has its share
+(emlio.daemon.reading.stream).
 """
 
 import weakref
@@ -14,13 +15,14 @@ import numpy.typing as npt
 __all__ = ["BufferPool"]
 
 _LEAST_KEPT_BYTES = 64 << 10
-"""Less comes from the allocator, which is as fast for it."""
+"""Smaller pieces come from the allocator, which is as fast for them."""
 
 
 class BufferPool:
-    """Memory in multiples of `slab_bytes`, or in halves, quarters and so on of a slab for what is that small.
+    """A pool of pieces that are multiples of `slab_bytes`, or a half, a quarter and so on of it.
 
-    Unused pieces are kept as long as they add up to at most `keep_bytes`, small ones are not. Thread-safe.
+    Unused pieces are kept as long as they add up to at most `keep_bytes`; small pieces are not
+    kept. Thread-safe.
     """
 
     def __init__(self, slab_bytes: int, keep_bytes: int) -> None:
@@ -29,24 +31,26 @@ class BufferPool:
         self._keep_bytes = keep_bytes
         self._kept_bytes = 0
         self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
-        # Reentrant: the collector may drop a buffer, and so give it back, in the midst of this.
+        # Reentrant: the garbage collector may drop a buffer, which returns it, while the lock is
+        # held.
         self._lock = RLock()
         self._lent: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
 
     @property
     def lent(self) -> int:
-        """How many buffers are out."""
+        """The number of buffers in use."""
         return len(self._lent)
 
     def take(self, size: int, released: Callable[[int], None]) -> npt.NDArray[np.uint8]:
-        """`size` bytes of memory with old contents; `released(size)` is called, from any thread, once it is free again.
+        """Return `size` bytes of uninitialized memory.
 
-        The array itself, or a memoryview of it, keeps it; a NumPy slice of it does not.
+        `released(size)` is called, from any thread, once it is free again. The array itself, or a
+        memoryview of it, keeps the memory in use; a NumPy slice of it does not.
         """
         rounded = self._rounded(size)
         with self._lock:
             free = self._free.get(rounded)
-            # The last one given back is the likeliest to be in the cache.
+            # The piece returned last is the most likely to be in the cache.
             slab = free.pop() if free else None
             if slab is not None:
                 self._kept_bytes -= rounded
@@ -68,8 +72,20 @@ class BufferPool:
             self._lent[key] = reference
         return view
 
+    def keep(self, keep_bytes: int) -> None:
+        """Change the limit of unused memory that is kept."""
+        with self._lock:
+            self._keep_bytes = keep_bytes
+            for rounded, pieces in self._free.items():
+                while pieces and self._kept_bytes > keep_bytes:
+                    pieces.pop()
+                    self._kept_bytes -= rounded
+
     def _has_room(self, rounded: int) -> bool:
-        """Whether a piece can be kept. Pieces of other sizes go first: messages may have changed their size for good."""
+        """Return whether a piece can be kept.
+
+        Pieces of other sizes are dropped first: messages may have changed their size for good.
+        """
         if rounded > self._keep_bytes:
             return False
         for other, pieces in self._free.items():

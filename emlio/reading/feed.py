@@ -1,11 +1,13 @@
-"""One stream's messages, in order, read.
+"""The messages of one stream, in order, with their bytes.
 
-Covers: getting the bytes of the next message, with the ranges of following messages asked for ahead. Does not cover: which
-records make a message (emlio.reading.course), threads and bounds (emlio.daemon.stream), sockets. Used by one thread at a time.
+Covers: reading the next message, and asking the disk for following ones ahead. Does not cover:
+which records make a message (emlio.reading.message_planner), threads and limits
+(emlio.daemon.reading.stream), sockets. Used by one thread at a time.
 """
 
 import os
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from threading import Event
 
@@ -15,23 +17,31 @@ import numpy.typing as npt
 from emlio.clock import Clock
 from emlio.errors import CorruptRecordError
 from emlio.planner.plan import Plan
-from emlio.reading.course import LONG_RUN_BYTES, NO_OPENING, Course, MessagePlan, Opening, StreamPosition
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer, ShortReadError
+from emlio.reading.message_planner import (
+    LONG_RUN_BYTES,
+    NO_OPENING,
+    MessagePlan,
+    MessagePlanner,
+    Opening,
+    StreamPosition,
+)
 from emlio.reading.patience import patiently
 from emlio.reading.slices import Borrower
 
 __all__ = ["Feed"]
 
 _AHEAD = 3
-"""Messages asked for ahead of the one being read: two or three hide a disk's latency, more only fill the cache."""
+"""The number of messages requested ahead: two or three hide a disk's latency, more only fill the
+cache."""
 
 
 class Feed:
     """The messages of one stream from a position on.
 
     Attributes:
-        ended: whether the plan has no more messages than those planned.
+        ended: whether the plan has no messages beyond those planned.
         searched_epoch: the epoch in which `next` last found nothing.
     """
 
@@ -47,23 +57,27 @@ class Feed:
         message_bytes: int,
         clock: Clock,
         opening: Opening = NO_OPENING,
+        most_bytes: Callable[[], int] | None = None,
+        chunk: int = 1 << 14,
     ) -> None:
-        """A feed.
+        """See the class.
 
         Args:
-            plan: what all sides agreed on.
-            rank: whose part of it.
-            position: where to begin.
+            plan: the plan that all sides agreed on.
+            rank: the rank whose records are read.
+            position: the position to begin from.
             owned: (catalog shards,) which shards this stream carries.
-            local: (catalog shards,) the shard's number in `shards`, or -1 where it is not held here.
+            local: (catalog shards,) the shard's number in `shards`, or -1 if it is not held here.
             shards: the files.
-            message_bytes: what a message is filled to.
+            message_bytes: the size to which messages are filled.
             clock: for the age of checks.
-            opening: how the first messages are filled instead.
+            opening: the size of the first messages instead.
+            most_bytes: returns the current limit of the size, if that is smaller.
+            chunk: the most places planned at once.
         """
         self._shards = shards
         self._clock = clock
-        course = Course(
+        course = MessagePlanner(
             plan=plan,
             rank=rank,
             owned=owned,
@@ -71,8 +85,11 @@ class Feed:
             dataset=shards.dataset,
             message_bytes=message_bytes,
             opening=opening,
+            most_bytes=most_bytes,
+            chunk=chunk,
         )
-        # Not a generator of the feed's own: the two would keep each other alive until the garbage collector comes by.
+        # Not a generator of the feed's own: the two would keep each other alive until the garbage
+        # collector runs.
         self._coming = course.messages(position)
         self.ended = False
         self.searched_epoch = position.epoch
@@ -81,13 +98,15 @@ class Feed:
         self._stopped = Event()
 
     def stop(self) -> None:
-        """Wait no more for descriptors or memory; from any thread."""
+        """Stop waiting for descriptors or memory; may be called by any thread."""
         self._stopped.set()
 
     def next(self, gatherer: Gatherer) -> MessagePlan | None:
-        """Plan the next message; while the disk is what is waited for, ask for those behind it.
+        """Return the next message; while the disk is slow, request the following ones from it.
 
-        None: there is none in this stretch of the plan, and unless the feed has `ended`, the next call searches on.
+        Returns:
+            None if this stretch of the plan has no message. Unless the feed has `ended`, the next
+            call continues the search.
         """
         wanted = 1 + (_AHEAD if gatherer.cold else 0)
         while len(self._planned) < wanted:
@@ -99,7 +118,7 @@ class Feed:
                 self.ended = True
             else:
                 self.searched_epoch = coming.epoch
-            break  # what is planned still goes out
+            break  # messages already planned are still returned
         if not self._planned:
             return None
         if gatherer.cold:
@@ -110,9 +129,10 @@ class Feed:
         return self._planned.popleft()
 
     def borrow(self, message: MessagePlan, gatherer: Gatherer, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
-        """The message's bytes where they lie, if they are one long run of a shard that nobody can shorten meanwhile.
+        """Return the message's bytes without a copy, or None if they must be `read`.
 
-        The borrower hears when nobody refers to them any more. None: they must be `read`.
+        They must be one long run of a shard under a lease, which nothing can shorten meanwhile. The
+        borrower is told when nothing refers to them any more.
         """
         if not message.one_run or message.size_bytes < LONG_RUN_BYTES:
             return None
@@ -127,7 +147,7 @@ class Feed:
         return view
 
     def read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
-        """Fill `out`, of the message's size, with its records' frames."""
+        """Fill `out`, which has the message's size, with the frames of its records."""
         patiently(partial(self._read, message, gatherer, out), self._stopped.wait)
 
     def _read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
@@ -138,7 +158,10 @@ class Feed:
             raise self._cut_short(message, short.position) from short
 
     def _cut_short(self, message: MessagePlan, at: int) -> CorruptRecordError:
-        """What to say when the file ends before, or cannot be read at, a record; a file that changed says so itself."""
+        """Return the error for a record that the file lacks or cannot deliver.
+
+        Raises another error if the file has changed.
+        """
         number, offset = int(message.shard[at]), int(message.starts[at])
         shard = self._shards.dataset.shards[number]
         with self._shards.open(number) as descriptor:

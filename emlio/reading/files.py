@@ -1,8 +1,8 @@
-"""The shards of a dataset, held open as far as the system allows.
+"""The shards of a dataset, kept open as far as the system allows.
 
-Covers: descriptors, mappings and leases made when they are needed and given up for others, and noticing that a file changed.
-Does not cover: how many there may be (emlio.reading.room), which are given up (emlio.reading.open_set), reading
-(emlio.reading.gather), what the files hold (emlio.shards).
+Covers: descriptors, mappings and leases, made on demand and closed in favour of others; noticing
+that a file changed. Does not cover: how many there may be (emlio.reading.room), which ones are
+closed (emlio.reading.open_set), reading (emlio.reading.gather), the files' contents (emlio.shards).
 """
 
 import os
@@ -29,14 +29,16 @@ from emlio.shards.mapped_file import map_file, unmap
 __all__ = ["OpenShards"]
 
 _CHECK_EVERY_NS = 200_000_000
-"""How long a check that a file is unchanged stays good: a stat a file a message would cost more than reading small records."""
+"""The time for which a check that a file is unchanged stays valid. One stat per file and message
+would cost more than reading small records."""
 
 _SCANS = 16
-"""How many shards whose time of change is another one may be scanned at once; each is scanned by one thread."""
+"""The number of shards with a new change time that may be scanned at once; one thread scans
+each."""
 
 
 def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
-    """Until somebody wants to know."""
+    """Do nothing: the default of `on_stuck`."""
 
 
 class OpenShards:
@@ -44,8 +46,8 @@ class OpenShards:
 
     Attributes:
         dataset: the dataset.
-        on_stuck: called, from the lease thread, when somebody waits to write to a shard whose bytes do not leave: with its
-            path and those who have them.
+        on_stuck: called in the lease thread when a process waits to write to a shard whose bytes
+            are still in use: with the shard's path and the borrowers.
     """
 
     def __init__(
@@ -60,8 +62,9 @@ class OpenShards:
         """See the class.
 
         Args:
-            dataset: whose shards.
-            leases: where leases on them are had; without them nothing is lent, all is copied.
+            dataset: the dataset.
+            leases: the leases on its shards; without them nothing is lent, and all bytes are
+                copied.
             files: the limit of descriptors; by default this process's.
             mappings: the limit of mappings; by default this process's.
             leased: the limit of files under a lease; by default this process's.
@@ -80,22 +83,26 @@ class OpenShards:
         self._closing = Event()
 
     def open(self, number: int) -> HeldFile:
-        """The shard's descriptor, for the block that the answer is the context of."""
+        """Return a context manager for the shard's descriptor."""
         return self._files.hold(number)
 
     def open_all(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
-        """The descriptors of these shards, for the block that the answer is the context of."""
+        """Return a context manager for the descriptors of these shards."""
         return self._files.hold_all(numbers)
 
     def mapped(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
-        """Where each of these shards is mapped, for the block that the answer is the context of.
+        """Return a context manager for the addresses at which these shards are mapped.
 
-        For system calls only, never to be touched from here. -1 where to map one costs more than to read from it.
+        They are for system calls only: never touch that memory directly. An address is -1 if
+        mapping the shard costs more than reading from it.
         """
         return self._maps.hold_worthwhile(numbers)
 
     def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
-        """Bytes of a shard where they lie in its mapping, or None where they must be copied; see `SliceLender.lend`."""
+        """Return bytes of a shard in its mapping, or None if they must be copied.
+
+        See `SliceLender.lend`.
+        """
         return self._lenders.lend(number, start, end, borrower) if self._lenders is not None else None
 
     def check(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
@@ -105,7 +112,10 @@ class OpenShards:
             self._check_due(due, now_ns)
 
     def check_used(self, numbers: npt.NDArray[np.int64], now_ns: int) -> None:
-        """As `check`, but for files that are neither open nor mapped: those are compared as they are opened to be read."""
+        """Check like `check`, but skip files that are neither open nor mapped.
+
+        Those are compared when they are opened for reading.
+        """
         due = numbers[now_ns - self._checked_ns[numbers] >= _CHECK_EVERY_NS]
         if due.size:
             self._check_due(due[self._files.are_open(due) | self._maps.are_open(due)], now_ns)
@@ -117,17 +127,18 @@ class OpenShards:
             try:
                 self._check(number)
             except DatasetError as error:
-                # What is read is the open file: if that is as it was the bytes are right, whatever its name leads to now.
+                # What is read is the open file: if that is unchanged the bytes are right, whatever
+                # its name refers to now.
                 if not error.passing or not self._check_open(number):
                     raise
             else:
                 self._checked_ns[number] = now_ns
 
     def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Raise `DatasetError` if a path no longer leads to the file that was indexed, opened or not.
+        """Raise `DatasetError` if a path no longer leads to the indexed file, open or not.
 
         Args:
-            stopped: asked before each file; where it says so the rest is not looked at.
+            stopped: called before each file; if it returns True, the rest is not checked.
         """
 
         def pause(seconds: float) -> bool:
@@ -140,7 +151,7 @@ class OpenShards:
             patiently(partial(self._check, number), pause)
 
     def _check(self, number: int) -> None:
-        """By its name: what is opened is compared when it is opened, so the name tells of both."""
+        """Check by name. Files are compared when they are opened, so the name stands for both."""
         shard = self.dataset.shards[number]
         try:
             found = self.dataset.folder.stat(shard.name)
@@ -151,7 +162,7 @@ class OpenShards:
         self._compare(number, found)
 
     def _check_open(self, number: int) -> bool:
-        """By its descriptor, without another one; False where it has none."""
+        """Check by an open descriptor; return False if the shard has none."""
         found = self._lenders.status(number) if self._lenders is not None else None
         if found is None:
             held = self._files.hold_if_open(number)
@@ -166,8 +177,10 @@ class OpenShards:
         shard = self.dataset.shards[number]
         shard.check_unchanged(found)
         if found.st_ctime_ns != self._ctimes_ns[number]:
-            # Another time of change may mean another content whose size and time were set back, or no more than a chmod.
-            with self._scanning[number % _SCANS]:  # whoever comes second finds that the first has scanned it
+            # A new change time may mean that other content was written and its size and time
+            # restored, or no more than a chmod.
+            # A second thread finds that the first has scanned it.
+            with self._scanning[number % _SCANS]:
                 if found.st_ctime_ns != self._ctimes_ns[number]:
                     shard.check_content(self.dataset.folder)
                     self._ctimes_ns[number] = found.st_ctime_ns
@@ -180,7 +193,7 @@ class OpenShards:
             descriptor, found = self._open_status(shard.name)
         except OSError as error:
             if not is_used_up(error):
-                self._check(number)  # says what became of it, if that is why
+                self._check(number)  # raises a better error if the file has changed
             raise
         try:
             self._compare(number, found)
@@ -218,7 +231,7 @@ class OpenShards:
         self.on_stuck(path, borrowers)
 
     def close(self) -> None:
-        """Free everything; what a thread is still inside is freed when it is done."""
+        """Close everything; what a thread is still using is closed when it is done."""
         self._closing.set()
         if self._lenders is not None:
             self._lenders.close()

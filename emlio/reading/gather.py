@@ -1,10 +1,12 @@
-"""Reading many scattered ranges of shards into one buffer, in as few system calls as it takes.
+"""Reading many scattered ranges of shards into one buffer with few system calls.
 
-Long runs are read with pread. Many short ones are gathered by process_vm_readv from this process's own mappings of the files:
-one call moves a thousand records without the interpreter's lock. Both report a file that has become shorter as a short count,
-where touching a mapping would end the process with SIGBUS (docs/adr/0004-reading.md has the measurements).
+Long runs are read with pread. Many short ones are gathered by process_vm_readv from this process's
+own mappings of the files: one call moves a thousand records without the interpreter's lock. Both
+report a file that has become shorter as a short count, whereas touching a mapping would end the
+process with SIGBUS (docs/adr/0004-reading.md has the measurements).
 
-Covers: the system calls. Does not cover: which ranges (emlio.reading.course), files that changed (emlio.reading.files).
+Covers: the system calls. Does not cover: which ranges (emlio.reading.message_planner), files that
+changed (emlio.reading.files).
 """
 
 import ctypes
@@ -23,12 +25,14 @@ from emlio.reading.files import OpenShards
 __all__ = ["Gatherer", "ShortReadError", "run_starts"]
 
 _LONG_RUN_BYTES = 64 << 10
-"""From this mean length of a run on, one pread a run costs less than pinning its pages one by one, which also have to be mapped
-when they are first met. Below, every pread would give the interpreter's lock away and wait to get it back."""
+"""The mean length of runs from which on one pread per run is cheaper than pinning its pages one by
+one, which must also be mapped on first use. Below, every pread would release the interpreter's lock
+and wait to get it back."""
 
 _IOV_MAX = 1024
 _AT_ONCE = 32
-"""Files that one thread has in use at a time, above what may be open where that is little."""
+"""Files that one thread uses at a time; this may exceed the limit of open files where that is
+low."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _process_vm_readv = _libc.process_vm_readv
@@ -44,7 +48,7 @@ _process_vm_readv.argtypes = [
 
 
 class ShortReadError(Exception):
-    """The file gave fewer bytes than the range has; `position` is the first range that came short."""
+    """The file gave fewer bytes than a range has; `position` is the first incomplete range."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -52,7 +56,7 @@ class ShortReadError(Exception):
 
 
 class _ShortAtError(Exception):
-    """The file gave fewer bytes than a run has: `at` of the destination is the first that is missing."""
+    """The file gave fewer bytes than a run has; `at` is where the destination lacks them."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -61,13 +65,13 @@ class _ShortAtError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Runs:
-    """Ranges that go on where the one before ended, joined; shapes (n,) for n runs.
+    """Ranges, joined where one continues the one before; shapes (n,) for n runs.
 
     Attributes:
-        shard: which file each lies in.
-        starts: its byte offset there.
-        at: where its bytes begin in the destination.
-        upto: where they end.
+        shard: the file of each run.
+        starts: its byte offset in the file.
+        at: the offset of its first byte in the destination.
+        upto: the offset after its last byte in the destination.
     """
 
     shard: npt.NDArray[np.int64]
@@ -79,7 +83,7 @@ class _Runs:
         return len(self.shard)
 
     def part(self, which: "slice | npt.NDArray[np.bool_]") -> "_Runs":
-        """Some of them."""
+        """Return a part of the runs."""
         return _Runs(shard=self.shard[which], starts=self.starts[which], at=self.at[which], upto=self.upto[which])
 
 
@@ -87,14 +91,15 @@ class Gatherer:
     """Reads for one thread.
 
     Attributes:
-        cold: whether the last read waited for a disk: then asking ahead pays, on a warm cache it only costs.
+        cold: whether the last read waited for a disk. Then requests ahead pay; on a warm cache they
+            only cost.
     """
 
     def __init__(self, vm_readv: Callable[..., int] = _process_vm_readv) -> None:
         """See the class.
 
         Args:
-            vm_readv: the system call of that name; answers -1 with an errno where it is forbidden.
+            vm_readv: the system call of that name; returns -1 with an errno if it is forbidden.
         """
         self.cold = True
         self._waits = -1
@@ -113,10 +118,10 @@ class Gatherer:
 
         Args:
             shards: the files.
-            shard: (n,) which file each range lies in.
-            starts: (n,) byte offset of each range.
-            sizes: (n,) its length; their sum is the length of `out`.
-            out: where to.
+            shard: (n,) the file of each range.
+            starts: (n,) the byte offset of each range.
+            sizes: (n,) the length of each range; their sum is the length of `out`.
+            out: the destination.
         """
         filled = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=filled[1:])
@@ -134,7 +139,7 @@ class Gatherer:
         self.look_at_disk()
 
     def _gather(self, shards: OpenShards, runs: "_Runs", out: npt.NDArray[np.uint8]) -> None:
-        """At most _IOV_MAX runs: those in mapped files at once, the others one by one."""
+        """Read at most _IOV_MAX runs: those in mapped files at once, the others one by one."""
         left = runs
         if self._may_gather:
             with shards.mapped(runs.shard) as addresses:
@@ -149,7 +154,10 @@ class Gatherer:
             _read_runs(shards, left, out)
 
     def _gather_mapped(self, addresses: npt.NDArray[np.int64], runs: "_Runs", out: npt.NDArray[np.uint8]) -> "_Runs":
-        """Runs that lie in mappings, in one call; returns what was not read: nothing, or all where the call is forbidden."""
+        """Read runs from mappings in one call; return the runs that were not read.
+
+        These are none, or all if the call is forbidden.
+        """
         lengths = runs.upto - runs.at
         total = int(lengths.sum())
         whence = np.empty((len(runs), 2), np.uint64)  # struct iovec[len(runs)]
@@ -173,7 +181,7 @@ class Gatherer:
         raise _ShortAtError(int(runs.upto[run]) - (int(ends[run]) - got))
 
     def look_at_disk(self) -> None:
-        """Note whether this thread has waited for a disk since the last look."""
+        """Note whether this thread has waited for a disk since the last call."""
         waits = _disk_waits()
         self.cold, self._waits = waits != self._waits, waits
 
@@ -184,7 +192,7 @@ class Gatherer:
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> None:
-        """Ask the kernel to read these ranges soon, and do not wait."""
+        """Ask the kernel to read these ranges soon, without waiting."""
         first = run_starts(shard, starts, sizes)
         last = np.append(first[1:], len(starts)) - 1
         ends = starts[last] + sizes[last]
@@ -194,7 +202,7 @@ class Gatherer:
             try:
                 held = shards.open_all(shard[some])
             except EmlioError:
-                return  # reading says so, after the messages before it
+                return  # reading raises the error, after the messages before it
             with held as descriptors:
                 for descriptor, offset, length in zip(
                     descriptors.tolist(), starts[some].tolist(), lengths.tolist(), strict=True
@@ -205,7 +213,7 @@ class Gatherer:
 def run_starts(
     shard: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """The positions of the ranges that do not go on where the one before ended."""
+    """Return the positions of the ranges that do not continue the range before."""
     breaks = np.empty(len(starts), np.bool_)
     breaks[0] = True
     np.not_equal(starts[1:], starts[:-1] + sizes[:-1], out=breaks[1:])
@@ -214,7 +222,7 @@ def run_starts(
 
 
 def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
-    """One system call for each, from files that are opened some at a time."""
+    """Read with one system call per run, from files that are opened some at a time."""
     begin, at_once = 0, _AT_ONCE
     while begin < len(runs):
         part = runs.part(slice(begin, begin + at_once))
@@ -223,7 +231,7 @@ def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> N
         except DatasetError as error:
             if not error.passing or at_once == 1:
                 raise
-            at_once //= 2  # what is held cannot be given up for the others
+            at_once //= 2  # the files in use cannot be closed in favour of the others
             continue
         with held as descriptors:
             for descriptor, start, first, upto in zip(
@@ -239,6 +247,6 @@ def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> N
 
 
 def _disk_waits() -> int:
-    """How often this thread has waited for a disk."""
+    """Return how often this thread has waited for a disk."""
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     return usage.ru_majflt + usage.ru_inblock

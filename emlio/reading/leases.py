@@ -1,12 +1,14 @@
-"""Leases on files: nobody shortens a file while its bytes are on their way out.
+"""Leases on files, so that no process shortens a file while its bytes are being sent.
 
-A message whose bytes lie in a mapping must not lose them: the kernel would fail the send, and libzmq ends the process for that. A
-read lease (fcntl F_SETLEASE) makes the kernel hold back whoever opens the file for writing or truncates it, and tell us first; we
-stop using the mapping, wait for what is under way, and let go.
+A message whose bytes lie in a mapping must not lose them: the kernel would fail the send, and
+libzmq then ends the process. With a read lease (fcntl F_SETLEASE), the kernel blocks a process that
+opens the file for writing or truncates it, and notifies this process first. Then the mapping is not
+used any more, and the lease is released when what is under way has left.
 
-Covers: taking leases, the thread that hears of breaks, how long a writer is kept waiting, letting go. Does not cover: what must
-be waited for (emlio.reading.slices). Linux only. Where a lease is refused the caller copies: another owner's file, one that
-is open for writing, a file system that gives none or cannot keep other hosts away.
+Covers: taking leases, the thread that is notified of breaks, how long a writer waits, releasing
+leases. Does not cover: what must be waited for (emlio.reading.slices). Linux only. Where a lease is
+refused the caller copies: a file of another owner, a file that is open for writing, a file system
+that has no leases or cannot exclude other hosts.
 """
 
 import ctypes
@@ -41,28 +43,33 @@ _LOCAL_FILE_SYSTEMS = frozenset(
         0x01021994,  # tmpfs
     }
 )
-"""Where all who may change a file ask this kernel. FUSE and some others give leases too, which bind this host only."""
+"""File systems where every writer goes through this kernel. FUSE and some others grant leases, too,
+but those bind this host only."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _fstatfs = _libc.fstatfs
 _fstatfs.restype = ctypes.c_int
 _fstatfs.argtypes = [ctypes.c_int, ctypes.c_void_p]
 _STATFS_BYTES = 512
-"""More than struct statfs has on any machine; its first long is the kind of file system."""
+"""Larger than struct statfs on any machine. Its first long is the type of the file system."""
 
 
 class Leaseholder(Protocol):
-    """Who uses a file under a lease. Both are called in the lease thread and must return at once."""
+    """A user of a file under a lease.
+
+    Both methods are called in the lease thread and must return at once.
+    """
 
     def withdraw(self) -> bool:
-        """Somebody wants to write: use the file no more, from now on. True when it is not in use, and the lease may go.
+        """Stop using the file, as a process waits to write; return True if the lease may go.
 
-        Called again, after `Leases.look` and from time to time, as long as the answer is False.
+        The method is called again, after `Leases.look` and from time to time, as long as it returns
+        False.
         """
         ...
 
     def hurry(self) -> None:
-        """The writer has waited long enough: have those stopped who still use the file."""
+        """Stop those who still use the file: the writer has waited long enough."""
         ...
 
 
@@ -73,22 +80,24 @@ class _Lease:
 
 
 class Leases:
-    """The leases of one daemon. `take`, `release` and `look` may be called from any thread."""
+    """The leases of one daemon. Any thread may call `take`, `release` and `look`."""
 
     def __init__(self, patience_s: float | None = None) -> None:
         """See the class.
 
         Args:
-            patience_s: how long a writer is kept waiting before `hurry`; by default 10 s, less where the system would take
-                leases away sooner.
+            patience_s: how long a writer waits before `hurry` is called; by default 10 s, less if
+                the system would break leases earlier.
         """
         self._patience_s = _default_patience_s() if patience_s is None else patience_s
         self._held: dict[int, _Lease] = {}
-        # Reentrant: the collector may drop a slice, and so `look`, in the midst of this.
+        # Reentrant: the garbage collector may drop a slice, which calls `look`, while the lock is
+        # held.
         self._lock = RLock()
         self._closing = False
         self._thread = Thread(target=self._run, name="emlio-leases", daemon=True)
-        # The thread is born with the signal blocked: were it to arrive a moment before, it would end the process.
+        # The thread starts with the signal blocked: if it came a moment before, it would end the
+        # process.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
         try:
             self._thread.start()
@@ -96,12 +105,13 @@ class Leases:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def take(self, descriptor: int, holder: Leaseholder) -> bool:
-        """Take a lease on an open file; False where it cannot be had.
+        """Take a lease on an open file; return False if it is refused.
 
         Args:
-            descriptor: open for reading only, and kept open as long as the lease shall last.
-            holder: who lets go of it when somebody wants to write. The writer waits meanwhile, at most the system's
-                lease-break-time (45 s).
+            descriptor: a descriptor open for reading only, kept open as long as the lease shall
+                last.
+            holder: releases the lease when a process wants to write. The writer waits meanwhile, at
+                most the system's lease-break-time (45 s).
         """
         if not _is_local(descriptor):
             return False
@@ -109,7 +119,8 @@ class Leases:
             if self._closing:
                 return False
             try:
-                # The notice goes to our thread and no other: there it is blocked and waited for, so no handler ever runs.
+                # The notice goes to the lease thread only: there the signal is blocked and waited
+                # for, so no handler ever runs.
                 fcntl.fcntl(descriptor, _F_SETOWN_EX, _OWNER.pack(_F_OWNER_TID, self._thread.native_id or 0))
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             except OSError as error:
@@ -119,13 +130,13 @@ class Leases:
             return True
 
     def release(self, descriptor: int) -> None:
-        """Let go of a lease; harmless when there is none."""
+        """Release a lease; harmless when there is none."""
         with self._lock:
             if self._held.pop(descriptor, None) is not None:
                 _unlock(descriptor)
 
     def look(self) -> None:
-        """A holder that was asked to let go may be able to by now: have it asked again, in the lease thread."""
+        """Ask withdrawn holders again, in the lease thread, as they may be able to release now."""
         with self._lock:
             if not self._closing:
                 self._wake()
@@ -145,15 +156,15 @@ class Leases:
                 if self._closing:
                     return
                 breaking = [(number, lease) for number, lease in list(self._held.items()) if _is_breaking(number)]
-            # All are asked before anything is waited for: one that is stuck must not keep the others in use.
+            # All are asked before any wait: one that is stuck must not keep the others in use.
             left = [self._let_go(descriptor, lease) for descriptor, lease in breaking]
             left_s = min((seconds for seconds in left if seconds is not None), default=None)
 
     def _let_go(self, descriptor: int, lease: _Lease) -> float | None:
-        """Let go if the holder can; else in how many seconds it must be asked again at the latest."""
+        """Release the lease if its holder can; else return the seconds until it is asked again."""
         if lease.holder.withdraw():
             with self._lock:
-                # Else it was released meanwhile, and the number may be another file's by now.
+                # otherwise it was released meanwhile, and the number may belong to another file now
                 if self._held.get(descriptor) is lease:
                     self.release(descriptor)
             return None
@@ -166,7 +177,7 @@ class Leases:
         return lease.hurry_at_s - now_s
 
     def close(self) -> None:
-        """Let go of all leases and end the thread; nothing may be in use any more. Closing again does nothing."""
+        """Release all leases and end the thread; nothing may be in use any more. Idempotent."""
         with self._lock:
             if self._closing:
                 return
@@ -179,12 +190,16 @@ class Leases:
 
 
 def _default_patience_s() -> float:
-    """Ten seconds; or so that half of the time the system leaves us is still there for those who are stopped."""
+    """Return ten seconds, or half of the system's limit if that is less.
+
+    Then half of that time is left for those who are stopped.
+    """
     try:
         break_s = int(_BREAK_TIME.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return _PATIENCE_S
-    return min(_PATIENCE_S, break_s / 2) if break_s > 0 else _PATIENCE_S  # with 0 it waits as long as we like
+    # With 0 the kernel waits without a limit.
+    return min(_PATIENCE_S, break_s / 2) if break_s > 0 else _PATIENCE_S
 
 
 def _is_local(descriptor: int) -> bool:

@@ -1,7 +1,8 @@
-"""The files of a dataset that are under a lease, up to a limit: those whose slices are sent where they lie.
+"""The files of a dataset that are under a lease, up to a limit.
 
-Covers: which file has a lender, and giving up those not used for longest that nobody has a slice of. Does not cover: lending
-(emlio.reading.slices), leases (emlio.reading.leases).
+Their slices are sent without a copy. Covers: which file has a lender, and closing the least
+recently used lenders without borrowed slices. Does not cover: lending (emlio.reading.slices),
+leases (emlio.reading.leases).
 """
 
 import os
@@ -24,7 +25,7 @@ from emlio.shards.mapped_file import MappedFile
 __all__ = ["Lenders"]
 
 _LOOKED_AT = 8
-"""Lenders asked whether they can be given up, when one more is wanted; where all are in use, the bytes are copied."""
+"""Lenders checked for closing when one more is needed; if all are in use, the bytes are copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class _Lent:
 
 
 class Lenders:
-    """See the module. Thread-safe."""
+    """The lenders of one dataset. Thread-safe."""
 
     def __init__(
         self,
@@ -47,11 +48,12 @@ class Lenders:
         """See the class.
 
         Args:
-            dataset: whose shards.
-            leases: where leases are had.
+            dataset: the dataset.
+            leases: the leases.
             room: the limit that all datasets share.
-            open_file: a descriptor of the shard of that number, which is then ours.
-            on_stuck: called, from the lease thread, with a path and those who must give back what they have of it.
+            open_file: opens the shard of that number; the descriptor then belongs to this object.
+            on_stuck: called, in the lease thread, with a path and the borrowers who must give back
+                what they have of it.
         """
         self.wanted = len(dataset.shards)
         self._dataset = dataset
@@ -63,32 +65,40 @@ class Lenders:
         self._lent: OrderedDict[int, _Lent] = OrderedDict()
         self._copied = np.zeros(self.wanted, np.bool_)
         self._closed = False
-        # Reentrant: the collector may drop a loader, and so leave the room, in the midst of this.
+        # Reentrant: the garbage collector may drop a loader, which leaves the room, while the lock
+        # is held.
         self._lock = RLock()
         room.join(self)
 
     def allow(self, most: int) -> None:
-        """Have no more than `most` from now on, but for those in use."""
+        """Keep at most `most` files from now on, apart from those in use."""
         with self._lock:
             self._most = most
             retired = self._retire(len(self._lent) - most, len(self._lent))
         self._end(retired)
 
     def spare(self) -> bool:
-        """Give up some that are not in use, since the system has no more descriptors; whether there were any."""
+        """Close some that are not in use, as the system has no more descriptors.
+
+        Returns:
+            Whether there were any.
+        """
         with self._lock:
             retired = self._retire(_LOOKED_AT, len(self._lent))
         self._end(retired)
         return bool(retired)
 
     def status(self, number: int) -> os.stat_result | None:
-        """Of the file that is under a lease; None where there is none."""
-        with self._lock:  # under which it is not closed
+        """Return the status of the file under a lease; None if there is none."""
+        with self._lock:  # under the lock it is not closed
             lent = self._lent.get(number)
             return os.fstat(lent.descriptor) if lent is not None else None
 
     def lend(self, number: int, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
-        """See `SliceLender.lend`. None too where as many files as may be are under a lease, and in use."""
+        """Return a slice, see `SliceLender.lend`.
+
+        Returns None also if the limit of files under a lease is reached, and all are in use.
+        """
         if self._copied[number]:
             return None
         with self._lock:
@@ -116,7 +126,7 @@ class Lenders:
         try:
             descriptor = self._open_file(number)
         except OSError:
-            return None  # reading says why
+            return None  # reading raises the error
         try:
             mapping = MappedFile(descriptor, shard.size_bytes)
         except OSError:
@@ -136,7 +146,7 @@ class Lenders:
         return kept
 
     def _retire(self, wanted: int, looked_at: int) -> list[_Lent]:
-        """Under the lock: take out so many, if among the oldest so many are not in use."""
+        """Remove lenders that are not in use, among the oldest; called under the lock."""
         retired: list[_Lent] = []
         for number in list(self._lent)[:looked_at] if wanted > 0 else ():
             if len(retired) >= wanted:
@@ -148,7 +158,10 @@ class Lenders:
         return retired
 
     def _give_up(self, number: int, lent: _Lent) -> None:
-        """It lends nothing any more; while slices are out it stays, for the lease thread to wait for them."""
+        """Close a lender that lends nothing any more.
+
+        While slices are borrowed it stays, so that the lease thread waits for them.
+        """
         with self._lock:
             retired = self._lent.get(number) is lent and lent.lender.retire()
             if retired:
@@ -161,7 +174,10 @@ class Lenders:
             lent.lender.close(partial(os.close, lent.descriptor))
 
     def close(self) -> None:
-        """End all leases. Slices that are out stay readable until the file gets shorter. Closing again does nothing."""
+        """Release all leases.
+
+        Borrowed slices stay readable until the file gets shorter. Idempotent.
+        """
         with self._lock:
             self._closed = True
             ended = list(self._lent.values())

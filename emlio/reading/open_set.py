@@ -1,10 +1,10 @@
-"""Files that are open at once, up to a limit; those not used for longest are closed for others.
+"""Files that are open at once, up to a limit; the least recently used are closed for others.
 
-What is in use is held: it is not closed under a system call, whatever the limit. Closing goes by the lump, so that finding
-what was not used for longest costs little for each.
+A file in use is held: it is not closed during a system call, whatever the limit. Files are closed
+in groups, so that finding the least recently used costs little for each.
 
-Covers: which are open, which are in use, which go. Does not cover: opening and closing (emlio.reading.files), the limit
-(emlio.reading.room).
+Covers: which files are open, in use, or closed. Does not cover: opening and closing
+(emlio.reading.files), the limit (emlio.reading.room).
 """
 
 from collections.abc import Callable
@@ -22,15 +22,15 @@ __all__ = ["HeldFile", "HeldFiles", "OpenSet"]
 
 _NONE = -1
 _LUMPS = 16
-"""This part of what may be open is closed at a time."""
+"""The part of the limit that is closed at a time."""
 
 _GIVEN_UP = 4
-"""So many are closed for one where the system has no more: other threads that wait for a descriptor, such as libzmq's with its
-strangers, may take some of them at once."""
+"""Files closed for a new one when the system has no descriptor left. Other threads that wait for a
+descriptor, such as libzmq's for new connections, may take some of them at once."""
 
 _WORTH = 16
-"""Where not all fit, to open so many is worth it only if they make less than this part of what is read: then they are likely
-to be used again."""
+"""If not all files fit, opening new ones is worth it only if they are less than this part of what
+is read: then they are likely to be used again."""
 
 
 class HeldFile:
@@ -51,7 +51,7 @@ class HeldFile:
 
 
 class HeldFiles:
-    """Several open files, in use until the end of the block: a handle for each number that was asked for."""
+    """Several open files, in use until the end of the block: a handle for each requested number."""
 
     __slots__ = ("_handles", "_set", "_token")
 
@@ -68,9 +68,10 @@ class HeldFiles:
 
 
 class OpenSet:
-    """One dataset's open files of one kind, by number. Thread-safe; `open_one` and `close_one` run without its lock.
+    """One dataset's open files of one kind, by number.
 
-    However many are in use are open, so the limit is exceeded by what threads use at once, and by no more.
+    Thread-safe; `open_one` and `close_one` run without its lock. All files in use stay open, so the
+    limit may be exceeded by what threads use at once, and by no more.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class OpenSet:
         """See the class.
 
         Args:
-            count: how many files there are.
-            room: what all datasets share.
+            count: the number of files.
+            room: the limit that all datasets share.
             open_one: opens a file and returns its handle, which is not negative.
-            close_one: closes a file: its number and its handle.
-            refused: what to raise where the system does not open a file.
+            close_one: closes a file, given its number and its handle.
+            refused: returns the error to raise if the system does not open a file.
         """
         self.wanted = count
         self._room = room
@@ -96,7 +97,8 @@ class OpenSet:
         self._close_one = close_one
         self._refused = refused
         self._handles = np.full(count, _NONE, np.int64)
-        self._handle_of = self._handles.data  # one number at a time costs half as much this way
+        # Access to a single number costs half as much this way.
+        self._handle_of = self._handles.data
         self._used = np.zeros(count, np.int64)
         self._used_at = self._used.data
         self._open: dict[int, None] = {}
@@ -106,16 +108,17 @@ class OpenSet:
         self._most = count
         self._crowded = False
         self._closed = False
-        # Reentrant: the collector may drop a loader, and so leave the room, in the midst of this.
+        # Reentrant: the garbage collector may drop a loader, which leaves the room, while the lock
+        # is held.
         self._lock = RLock()
         room.join(self)
 
     def __len__(self) -> int:
-        """How many are open."""
+        """The number of open files."""
         return len(self._open)
 
     def allow(self, most: int) -> None:
-        """Have no more than `most` open from now on."""
+        """Keep at most `most` files open from now on."""
         with self._lock:
             self._most = most
             self._crowded = most < self.wanted
@@ -123,11 +126,11 @@ class OpenSet:
         self._close_all(doomed)
 
     def hold(self, number: int) -> HeldFile:
-        """The file of this number, opened if it is not open; used as a context manager.
+        """Return a context manager for the file of this number; open it if needed.
 
         Raises:
             ClosedError: the set is closed.
-            EmlioError: it cannot be opened.
+            EmlioError: the file cannot be opened.
         """
         held = self.hold_if_open(number)
         if held is not None:
@@ -136,7 +139,7 @@ class OpenSet:
         return HeldFile(self, token, self._handle_of[number])
 
     def hold_if_open(self, number: int) -> HeldFile | None:
-        """As `hold`, but None where the file is not open."""
+        """Hold the file like `hold`, but return None if it is not open."""
         with self._lock:
             handle = self._handle_of[number]
             if handle < 0:
@@ -148,11 +151,11 @@ class OpenSet:
             return HeldFile(self, token, handle)
 
     def hold_all(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
-        """The files of these numbers, opened if they are not open; used as a context manager.
+        """Return a context manager for the files of these numbers; open them if needed.
 
         Raises:
             ClosedError: the set is closed.
-            EmlioError: it cannot be opened.
+            EmlioError: a file cannot be opened.
         """
         with self._lock:
             handles = self._handles[numbers]
@@ -162,9 +165,10 @@ class OpenSet:
         return HeldFiles(self, token, self._handles[numbers])
 
     def hold_worthwhile(self, numbers: npt.NDArray[np.int64]) -> HeldFiles:
-        """As `hold_all`, but -1 for those not open where others would have to be closed for too many of them.
+        """Hold files like `hold_all`, but open none if too many others would have to be closed.
 
-        They would come again too seldom.
+        A file that is not open then has the handle -1. Too many means that the new files would be
+        used again too seldom.
         """
         with self._lock:
             handles = self._handles[numbers]
@@ -178,12 +182,13 @@ class OpenSet:
         return HeldFiles(self, token, self._handles[numbers])
 
     def are_open(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """For each of these numbers whether its file is open now."""
+        """Return, for each of these numbers, whether its file is open now."""
         return self._handles[numbers] >= 0
 
     def release(self, token: int) -> None:
-        """What was held is in use no more."""
-        # Without the lock, and in this order: `close` looks at what is held after it has said that it is closed.
+        """Note that the files of this token are no longer in use."""
+        # Without the lock, and in this order: `close` sets its flag before it looks at what is
+        # held.
         del self._held[token]
         if self._closed:
             with self._lock:
@@ -191,7 +196,7 @@ class OpenSet:
             self._close_all(doomed)
 
     def close(self) -> None:
-        """Close all files, those in use once they are released. Closing again does nothing."""
+        """Close all files; those in use are closed when they are released. Idempotent."""
         with self._lock:
             self._closed = True
             doomed = self._evict(len(self._open))
@@ -208,14 +213,15 @@ class OpenSet:
         return token
 
     def _make_room(self, more: int) -> list[tuple[int, int]]:
-        """Take out so many that `more` can be opened."""
+        """Remove files so that `more` can be opened."""
         excess = len(self._open) + self._opening + more - self._most
         return self._evict(max(excess, self._most // _LUMPS)) if excess > 0 else []
 
     def _evict(self, wanted: int) -> list[tuple[int, int]]:
-        """Take out so many, if so many are not in use: those used longest ago."""
+        """Remove the `wanted` least recently used files, or fewer if the rest is in use."""
         numbers = np.fromiter(self._open, np.int64, len(self._open))
-        all_held = list(self._held.values())  # in one step, as others release without the lock
+        # In one step, as other threads release without the lock.
+        all_held = list(self._held.values())
         if all_held:
             in_use = np.concatenate([np.atleast_1d(np.asarray(held, np.int64)) for held in all_held])
             numbers = numbers[~np.isin(numbers, in_use)]
@@ -230,7 +236,7 @@ class OpenSet:
     # ---- without it -----------------------------------------------------------------------------------------------
 
     def _fetch(self, numbers: npt.NDArray[np.int64]) -> int:
-        """Hold these, and open those that are not open."""
+        """Hold these files, and open those that are not open."""
         with self._lock:
             if self._closed:
                 raise ClosedError("the dataset is closed")
@@ -243,7 +249,7 @@ class OpenSet:
             try:
                 self._close_all(doomed)
                 for number in missing:
-                    opened.append((number, self._open_now(number)))  # noqa: PERF401  # what was opened before one failed is kept
+                    opened.append((number, self._open_now(number)))  # noqa: PERF401  # files opened before an error are kept
             finally:
                 self._add(opened)
         except BaseException:
@@ -259,7 +265,8 @@ class OpenSet:
             try:
                 return self._open_one(number)
             except OSError as error:
-                # The program around us needs more than its part: do with fewer. Not with far fewer: others take what we give up.
+                # The program around EMLIO needs more than its part: use fewer files. Not far fewer,
+                # as others take what is closed here.
                 with self._lock:
                     doomed = self._evict(_GIVEN_UP) if is_used_up(error) else []
                 if not doomed:

@@ -1,10 +1,10 @@
-"""How many files of all datasets may be open in this process at once.
+"""Limits on the open files of all datasets in this process.
 
-A descriptor or a mapping too many does not only fail here: the program around us cannot open a file any more either. So all
-datasets together get a part of what the system allows, and divide it.
+A descriptor or a mapping too many is not only an error here: the program around EMLIO cannot open a
+file any more either. So all datasets together get a part of what the system allows, and share it.
 
-Covers: the limits and dividing them. Does not cover: which file is
-closed for another one (emlio.reading.open_set).
+Covers: the limits and sharing them. Does not cover: which file is closed for another one
+(emlio.reading.open_set).
 """
 
 import functools
@@ -18,16 +18,18 @@ from emlio.open_limits import descriptor_limit, mapping_limit
 __all__ = ["Room", "Sharer", "file_room", "lease_room", "level_of", "mapping_room"]
 
 _PART_OF_DESCRIPTORS = 4
-"""One in four is for shards, so 256 of the usual 1,024: the rest is the program's, and in a daemon the lanes'."""
+"""One in four descriptors is for shards, so 256 of the usual 1,024. The rest is for the program,
+and in a daemon for lanes."""
 
 _PART_OF_MAPPINGS = 4
-"""As many again may be indexes, see `emlio.shards.index`; the rest are libraries, threads, memory."""
+"""As many again may be indexes, see `emlio.shards.index`; the rest is for libraries, threads and
+memory."""
 
 _PART_OF_LEASES = 8
-"""A file under a lease takes one of each kind besides."""
+"""A file under a lease takes one of each kind in addition."""
 
 _LEAST = 16
-"""What a dataset may have open however many share: a reader uses one file at a time."""
+"""The number of files that a dataset may always have open: a reader uses one file at a time."""
 
 
 class Sharer(Protocol):
@@ -35,11 +37,11 @@ class Sharer(Protocol):
 
     @property
     def wanted(self) -> int:
-        """As many as it could ever use."""
+        """The most files that it could ever use."""
         ...
 
     def allow(self, most: int) -> None:
-        """Have no more than `most` from now on. Thread-safe."""
+        """Keep at most `most` files from now on. Thread-safe."""
         ...
 
 
@@ -50,22 +52,23 @@ class Room:
         """See the class.
 
         Args:
-            limit: of all together; asked whenever a dataset comes or goes.
+            limit: returns the limit for all together; called whenever a dataset comes or goes.
         """
         self._limit = limit
-        # Weak: who forgets to close a loader must not take from the others for ever.
+        # Weak: a loader that is never closed must not take from the others forever.
         self._sharers: WeakSet[Sharer] = WeakSet()
-        # Reentrant: the collector may drop a loader, and so leave, in the midst of this.
+        # Reentrant: the garbage collector may drop a loader, which leaves the room, while the lock
+        # is held.
         self._lock = RLock()
 
     def join(self, sharer: Sharer) -> None:
-        """One more dataset; it and the others are told what they may have."""
+        """Add a dataset; tell it and the others their shares."""
         with self._lock:
             self._sharers.add(sharer)
             self._divide()
 
     def leave(self, sharer: Sharer) -> None:
-        """A dataset is closed; harmless when it left before."""
+        """Remove a closed dataset; harmless when it was removed before."""
         with self._lock:
             if sharer in self._sharers:
                 self._sharers.discard(sharer)
@@ -79,7 +82,10 @@ class Room:
 
 
 def level_of(limit: int, wanted: Sequence[int]) -> int:
-    """The most that each may have so that all have at most `limit` together: who wants less leaves the rest to the others."""
+    """Return the largest share at which all sharers together stay within `limit`.
+
+    A sharer that wants less leaves the rest to the others.
+    """
     left = limit
     for place, least in enumerate(sorted(wanted)):
         share = left // (len(wanted) - place)
@@ -91,17 +97,20 @@ def level_of(limit: int, wanted: Sequence[int]) -> int:
 
 @functools.cache
 def file_room() -> Room:
-    """For descriptors that are read from; of this process."""
+    """Return this process's limit of descriptors for reading."""
     return Room(lambda: descriptor_limit() // _PART_OF_DESCRIPTORS)
 
 
 @functools.cache
 def mapping_room() -> Room:
-    """For mappings that are read from; of this process."""
+    """Return this process's limit of mappings for reading."""
     return Room(lambda: mapping_limit() // _PART_OF_MAPPINGS)
 
 
 @functools.cache
 def lease_room() -> Room:
-    """For files under a lease, which have a descriptor and a mapping each; of this process."""
+    """Return this process's limit of files under a lease.
+
+    Each takes a descriptor and a mapping.
+    """
     return Room(lambda: min(descriptor_limit(), mapping_limit()) // _PART_OF_LEASES)

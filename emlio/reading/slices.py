@@ -1,7 +1,7 @@
-"""Messages that are slices of a mapped file: no copy, as long as the file is under a lease.
+"""Messages that are slices of a mapped file, sent without a copy while the file is under a lease.
 
-Covers: lending slices, knowing who has them, and taking a file out of use when somebody wants to write to it. Does not cover:
-the leases themselves (emlio.reading.leases), files (emlio.reading.files).
+Covers: lending slices, tracking borrowers, and stopping when a process wants to write to the file.
+Does not cover: the leases themselves (emlio.reading.leases), files (emlio.reading.files).
 """
 
 import ctypes
@@ -30,15 +30,18 @@ _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Borrower(Protocol):
-    """Who a slice is lent to."""
+    """The borrower of a slice."""
 
     def released(self, size_bytes: int) -> None:
-        """Nobody refers to a slice of this size any more. Called from any thread, wherever the last reference went."""
+        """Note that nothing refers to a slice of this size any more.
+
+        Called in any thread that drops the last reference.
+        """
         ...
 
 
 def _nothing() -> None:
-    """What follows a close by default."""
+    """Do nothing: the default action after `close`."""
 
 
 class _Use(Enum):
@@ -63,10 +66,11 @@ class SliceLender:
         """See the class.
 
         Args:
-            descriptor: of the file.
+            descriptor: the descriptor of the file.
             whole: the file's bytes, mapped.
-            leases: where a lease is had.
-            on_stuck: called with those whose slices do not come back although somebody waits to write: they must be stopped.
+            leases: grants the lease.
+            on_stuck: called with the borrowers that do not give back their slices although a
+                process waits to write: they must be stopped.
             populate: the system call madvise.
         """
         self._descriptor = descriptor
@@ -79,11 +83,12 @@ class SliceLender:
         self._asking = False
         self._after_asking: Callable[[], None] | None = None
         self._out: dict[int, tuple[weakref.ref[npt.NDArray[np.uint8]], Borrower]] = {}
-        # Reentrant: the collector may drop a slice, and so give it back, in the midst of this.
+        # Reentrant: the garbage collector may drop a slice, which gives it back, while the lock is
+        # held.
         self._lock = RLock()
 
     def lend(self, start: int, end: int, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
-        """The file's bytes [start, end), already in memory; None where they must be copied instead.
+        """Return the file's bytes [start, end), in memory; None if they must be copied instead.
 
         The array itself, or a memoryview of it, keeps them; a NumPy slice of it does not.
         """
@@ -105,20 +110,25 @@ class SliceLender:
                     borrower.released(end - start)
 
             self._out[key] = weakref.ref(view, give_back), borrower
-        # Outside the lock: this is where a cold disk is waited for. libzmq's thread must find all pages in place.
+        # Outside the lock: this waits for a cold disk. libzmq's thread must find all pages in
+        # memory.
         first = self._whole.ctypes.data + start
         page = first - first % _PAGE
         if self._populate(page, first + (end - start) - page, _MADV_POPULATE_READ) == 0:
             lent = True
             return view
-        # Where the file has no such bytes any more, or its disk cannot read them, the copy finds out how to say it.
+        # If the file no longer has such bytes, or its disk cannot read them, the copy raises the
+        # proper error.
         if ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):
-            with self._lock:  # a kernel before 5.14 cannot fill pages for us
+            with self._lock:  # a kernel before 5.14 cannot populate pages
                 self._use = _Use.COPY
         return None
 
     def _ask(self) -> None:
-        """Ask for the lease, once. Not under the lock: `Leases` has one of its own, and calls `withdraw`."""
+        """Ask for the lease, once.
+
+        Not under the lock: `Leases` has a lock of its own, and calls `withdraw`.
+        """
         with self._lock:
             if self._use is not _Use.UNTRIED:
                 return
@@ -129,7 +139,8 @@ class SliceLender:
         finally:
             with self._lock:
                 self._asking = False
-                if self._use is _Use.ASKED:  # else somebody wants to write already, or it was closed
+                # Otherwise a process wants to write already, or the lender was closed.
+                if self._use is _Use.ASKED:
                     self._use = _Use.LEASED if leased else _Use.COPY
                 then, self._after_asking = self._after_asking, None
             if then is not None:
@@ -138,11 +149,18 @@ class SliceLender:
 
     @property
     def only_copies(self) -> bool:
-        """Whether nothing of this file is ever lent: no lease can be had, or somebody wanted to write to it."""
+        """True if nothing of this file is ever lent.
+
+        Either no lease is granted, or a process wanted to write to it.
+        """
         return self._use is _Use.COPY
 
     def retire(self) -> bool:
-        """Lend nothing more because others need the room, if nothing is out; whether it may be closed now."""
+        """Lend nothing more if no slice is borrowed, as others need the room.
+
+        Returns:
+            Whether the lender may be closed now.
+        """
         with self._lock:
             if self._out or self._asking:
                 return False
@@ -150,26 +168,30 @@ class SliceLender:
             return True
 
     def withdraw(self) -> bool:
-        """Lend nothing more; whether nothing is out."""
+        """Lend nothing more; return whether no slice is borrowed."""
         with self._lock:
             self._use = _Use.COPY
             return not self._out
 
     def hurry(self) -> None:
-        """Have those stopped whose slices are out."""
+        """Stop the borrowers that still have slices."""
         with self._lock:
             borrowers = {id(borrower): borrower for _, borrower in self._out.values()}
         if borrowers:
             self._on_stuck(borrowers.values())
 
     def close(self, then: Callable[[], None] = _nothing) -> None:
-        """Lend nothing more and let go of the lease. Slices that are out stay readable until the file gets shorter.
+        """Lend nothing more and release the lease.
+
+        Borrowed slices stay readable until the file gets shorter.
 
         Args:
-            then: called once the descriptor is not used here any more: now, or by the thread that just asks for the lease.
+            then: called once the descriptor is not used here any more: now, or by the thread that
+                is just asking for the lease.
         """
         with self._lock:
-            if self._use is not _Use.COPY:  # which says that a writer came, or that no lease can be had
+            # COPY means that a writer came, or that no lease is granted.
+            if self._use is not _Use.COPY:
                 self._use = _Use.RETIRED
             if self._asking:
                 self._after_asking = then

@@ -1,1 +1,4 @@
-"""The conversation of one rank and one daemon as state machines: events in, instructions out. No sockets."""
+"""State machines of the session between a rank and a daemon: events in, instructions out.
+
+No sockets.
+"""

@@ -1,12 +1,15 @@
-"""What a daemon may send: the two credits that every message needs.
+"""The two credits that a daemon needs to send a message.
 
-*Lane credit* bounds what is under way on one connection and was not read at its other end: in the queues of both processes and
-of the kernels between. It comes back when the rank has *read* a message, whatever becomes of the message there. *Stream credit*
-bounds what the rank holds for its user: it grows as the user takes batches. Were lane credit to wait for the user, too, a lane
-full of what is not needed yet could keep back what is, and both ends would wait for ever.
+*Lane credit* bounds the bytes in flight on one connection: sent, but not yet read by the rank. They
+may be in the queues of both processes or in the kernels between them. The credit comes back when
+the rank has *read* a message, whatever it then does with the message. *Stream credit* bounds what
+the rank holds for its user; it grows as the user takes batches.
 
-Covers: both, as a daemon keeps them. Pure. Does not cover: how much a rank allows (emlio.receiver.grants), the message that
-says so (emlio.wire.credit).
+Lane credit must not depend on the user. Otherwise a lane full of data that is not needed yet could
+hold back data that is, and both ends would wait forever.
+
+Covers: both credits, as a daemon keeps them. Pure. Does not cover: how much credit a rank gives
+(emlio.receiver.placement.grants), the credit message (emlio.wire.credit).
 """
 
 from emlio.errors import RemoteProtocolError
@@ -15,39 +18,39 @@ from emlio.wire.credit import Credit
 __all__ = ["LaneCredit", "Place", "StreamCredit"]
 
 Place = tuple[int, int]
-"""An epoch, and a slot in it."""
+"""An epoch and a slot in it."""
 
 
 class LaneCredit:
-    """One connection's.
+    """The credit of one connection.
 
     Attributes:
-        sent_bytes: of all frames given to it.
-        read_bytes: of those that the rank said it has read.
+        sent_bytes: size of all frames sent on the connection.
+        read_bytes: how many of them the rank has reported as read.
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        """See the class; `limit_bytes` may be under way at once, or a single message that is longer."""
+        """Allow `limit_bytes` in flight at once, or a single message that is longer."""
         self.sent_bytes = 0
         self.read_bytes = 0
         self._limit_bytes = limit_bytes
 
     @property
     def under_way_bytes(self) -> int:
-        """Sent and not known to have been read."""
+        """Bytes sent that are not known to have been read."""
         return self.sent_bytes - self.read_bytes
 
     def allows(self, size_bytes: int) -> bool:
-        """Whether a frame of that size may be sent now."""
+        """Return whether a frame of this size may be sent now."""
         under_way = self.under_way_bytes
         return not under_way or under_way + size_bytes <= self._limit_bytes
 
     def sent(self, size_bytes: int) -> None:
-        """A frame was sent."""
+        """Record that a frame was sent."""
         self.sent_bytes += size_bytes
 
     def hear(self, read_bytes: int) -> None:
-        """The rank says that it has read so much.
+        """Record how many bytes the rank says it has read.
 
         Raises:
             RemoteProtocolError: that is more than was sent.
@@ -60,14 +63,14 @@ class LaneCredit:
 
 
 class StreamCredit:
-    """One stream's, from its opening on.
+    """The credit of one stream since it was opened.
 
     Attributes:
-        sent_bytes: of payloads.
+        sent_bytes: size of all payloads sent.
     """
 
     def __init__(self, stream: int) -> None:
-        """See the class; `stream` is its number in the session."""
+        """Begin without credit; `stream` is the stream's number in the session."""
         self.sent_bytes = 0
         self._stream = stream
         self._bytes = 0
@@ -75,17 +78,20 @@ class StreamCredit:
         self._must: Place = (0, 0)
 
     def allows(self, place: Place, size_bytes: int) -> bool:
-        """Whether a message that begins at that place may be sent now."""
+        """Return whether a message that begins at this place may be sent now."""
         if place < self._must:
             return True
         return place < self._place and self.sent_bytes + size_bytes <= self._bytes
 
     def sent(self, size_bytes: int) -> None:
-        """A message was sent."""
+        """Record that a message was sent."""
         self.sent_bytes += size_bytes
 
     def hear(self, credit: Credit) -> bool:
-        """The rank gives credit; whether it is more than before. Over several lanes it may come in any order."""
+        """Take in credit from the rank; return whether it allows more than before.
+
+        Credit for one stream comes over several lanes, in any order.
+        """
         if credit.stream != self._stream:
             return False
         before = self._bytes, self._place, self._must

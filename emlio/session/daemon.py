@@ -1,7 +1,9 @@
 """The daemon's side of a session with one training process.
 
-Covers: what may be asked when, collecting a catalog sent in parts, the heartbeat deadline. Does not cover: sockets, plans
-(the shell judges offers), streams (the shell runs them). Every method returns what the shell must do.
+Every method returns the instructions that the caller must carry out.
+
+Covers: which request is allowed in which state, collecting a catalog sent in parts, the heartbeat
+deadline. Does not cover: sockets, plans (the caller checks offers), streams (the caller runs them).
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,6 @@ from emlio.session.instructions import (
     StartStream,
     StopStream,
 )
-from emlio.session.reservation import KeptLanes
 from emlio.session.states import DAEMON_MOVES, DaemonState, next_state
 from emlio.units import format_duration
 from emlio.wire.control import (
@@ -36,7 +37,6 @@ from emlio.wire.control import (
     PlanReply,
     Pong,
     Refused,
-    Reserve,
     ShardRow,
     ShardsReply,
     ShardsRequest,
@@ -50,7 +50,10 @@ __all__ = ["DaemonSession"]
 
 
 class DaemonSession:
-    """One session; not thread-safe, owned by the control thread. Begins welcomed."""
+    """One session, in state GREETED from the start.
+
+    Not thread-safe; owned by the control thread.
+    """
 
     def __init__(
         self, *, hello: Hello, welcome: Welcome, rows: Sequence[ShardRow], heartbeat_timeout_ns: int, now_ns: int
@@ -64,18 +67,21 @@ class DaemonSession:
         self._timeout_ns = heartbeat_timeout_ns
         self._heard_ns = now_ns
         self._parts: list[ShardRow] = []
+        self._stream = 0
         self._total = 0
         self._catalog_asked = False
         self._energy_asked = False
-        self._lanes = KeptLanes(welcome.session)
 
     def begin(self) -> list[DaemonInstruction]:
-        """What to answer to the hello."""
+        """Return the answer to the hello."""
         rows = list(self._rows) if len(self._rows) <= ROWS_IN_WELCOME else []
         return [Send(message=msgspec.structs.replace(self._welcome, rows=rows))]
 
     def receive(self, message: ControlMessage, now_ns: int) -> list[DaemonInstruction]:
-        """The rank said this. What breaks the rules ends the session, with the reason sent to the rank."""
+        """Handle a message from the rank.
+
+        A message that breaks the protocol ends the session; the reason is sent to the rank.
+        """
         if self.state is DaemonState.OVER:
             return []
         self._heard_ns = now_ns
@@ -102,18 +108,18 @@ class DaemonSession:
                 return [self._on_energy(message)]
             case PlanOffer():
                 self._move("planoffer", RemoteProtocolError)
+                if message.first is not msgspec.UNSET:
+                    self._check_order(message.first)
                 self.offer = message
                 return [Judge(offer=message, rows=None)]
             case CatalogPart():
                 return self._on_catalog(message)
-            case Reserve():
-                self._move("reserve", RemoteProtocolError)
-                return [self._lanes.ask(message.lanes, now_ns)]
             case Open():
                 running = self.state is DaemonState.STREAMING
                 self._move("open", RemoteProtocolError)
-                start = [*self._lanes.ordered(message.lanes, now_ns), StartStream(order=message)]
-                return [StopStream(), *start] if running else start
+                self._check_order(message)
+                start = self._start(message)
+                return [StopStream(), start] if running else [start]
             case Stop():
                 self._move("stop", RemoteProtocolError)
                 return [StopStream()]
@@ -152,15 +158,40 @@ class DaemonSession:
         rows, self._parts = tuple(self._parts), []
         return [Judge(offer=offer, rows=rows)]
 
-    # ---- what the shell found out ---------------------------------------------------------------------------------
+    # ---- results from the caller ----------------------------------------------------------------------------------
 
     def agree(self) -> list[DaemonInstruction]:
-        """The offer's digest came out here too."""
+        """Accept the offer, and start the stream that came with it, if any.
+
+        The caller computed the same digest.
+        """
         self._move("agree", LocalProtocolError)
-        return [Send(message=PlanReply(need_catalog=False))]
+        agreed = Send(message=PlanReply(need_catalog=False))
+        first = self.offer.first if self.offer is not None else msgspec.UNSET
+        if first is msgspec.UNSET:
+            return [agreed]
+        self._move("open", LocalProtocolError)
+        return [agreed, self._start(first)]
+
+    def _check_order(self, order: Open) -> None:
+        """Refuse a stream number that is not new.
+
+        Payloads of two streams with the same number would be sealed with the same key.
+        """
+        if order.stream <= self._stream:
+            raise RemoteProtocolError(
+                f"a stream's number must be above {self._stream}, the last one's, got {order.stream}"
+            )
+
+    def _start(self, order: Open) -> StartStream:
+        self._stream = order.stream
+        return StartStream(order=order)
 
     def ask_catalog(self) -> list[DaemonInstruction]:
-        """The offer is of a catalog not known here. A session has one dataset, so one catalog, which is sent once."""
+        """Ask the rank for the catalog, which this daemon does not know.
+
+        A session has one dataset and so one catalog, which is sent once.
+        """
         if self._catalog_asked:
             return self.refuse("protocol", "a session may need one catalog, this rank offers plans over a second one")
         self._catalog_asked = True
@@ -168,55 +199,53 @@ class DaemonSession:
         self._parts = []
         return [Send(message=PlanReply(need_catalog=True))]
 
-    def reserved(self, ports: Sequence[int], secret: bytes = b"") -> list[DaemonInstruction]:
-        """The lanes to be reserved are bound, or none are to be had. Where no order waits for them any more, nothing is said."""
-        return self._lanes.bound(ports, secret) if self.state is not DaemonState.OVER else []
-
-    def opened(self, stream: int, ports: Sequence[int], secret: bytes = b"") -> list[DaemonInstruction]:
-        """The lanes are bound."""
-        return [Send(message=Opened(stream=stream, ports=list(ports), secret=secret))]
+    def opened(self, stream: int, lanes: int, lane_bytes: int = 0) -> list[DaemonInstruction]:
+        """Report that the stream has begun."""
+        return [Send(message=Opened(stream=stream, lanes=lanes, lane_bytes=lane_bytes))]
 
     def tell_energy(self, reply: EnergyReply) -> list[DaemonInstruction]:
-        """What was found of the energy that the rank asked for. Nothing where it does not ask any more."""
+        """Send the answer to the rank's energy request; nothing if no request is open."""
         if not self._energy_asked or self.state is DaemonState.OVER:
             return []
         self._energy_asked = False
         return [Send(message=reply)]
 
     def refuse(self, code: str, text: str) -> list[DaemonInstruction]:
-        """End the session and say why."""
+        """End the session and tell the rank why."""
         return [Send(message=Refused(code=code, text=text)), *self._end(f"refused: {text}")]
 
     def drain(self) -> list[DaemonInstruction]:
-        """The daemon is leaving."""
+        """Say goodbye: the daemon is shutting down."""
         return [
             Send(message=Goodbye(session=self.session, reason="the daemon is shutting down")),
             *self._end("the daemon is shutting down"),
         ]
 
     def end(self, reason: str) -> list[DaemonInstruction]:
-        """The rank is not there any more, or in another session: there is nobody to tell."""
+        """End the session without a message.
+
+        The rank is gone, or has begun another session.
+        """
         return [] if self.state is DaemonState.OVER else self._end(reason)
 
     def tick(self, now_ns: int) -> list[DaemonInstruction]:
-        """Time has passed: a rank not heard of is dead."""
+        """End the session if the rank has been silent for too long."""
         silent = now_ns - self._heard_ns
         if self.state is DaemonState.OVER:
             return []
         if silent < self._timeout_ns:
-            return self._lanes.tick(now_ns)
+            return []
         return self._end(f"nothing heard for {format_duration(silent)}")
 
     def deadline_ns(self) -> int:
-        """When `tick` must be called at the latest."""
-        silent_ns, unused_ns = self._heard_ns + self._timeout_ns, self._lanes.deadline_ns()
-        return silent_ns if unused_ns is None else min(silent_ns, unused_ns)
+        """The latest time at which `tick` must be called."""
+        return self._heard_ns + self._timeout_ns
 
     def _end(self, reason: str) -> list[DaemonInstruction]:
         running = self.state is DaemonState.STREAMING
         self.state = DaemonState.OVER
-        end = [*self._lanes.give_up(), Ended(reason=reason)]
-        return [StopStream(), *end] if running else end
+        end = Ended(reason=reason)
+        return [StopStream(), end] if running else [end]
 
     def _move(self, move: str, blame: type[LocalProtocolError] | type[RemoteProtocolError]) -> None:
         self.state = next_state(DAEMON_MOVES, self.state, move, blame)

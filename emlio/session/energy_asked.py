@@ -1,7 +1,7 @@
-"""The question of a rank for what a daemon's node used.
+"""A rank's open question for the energy that a daemon's node used.
 
-Covers: one at a time, answers that do not fit it. Does not cover: when one may be asked (emlio.session.rank), what is made of the
-answers.
+Covers: one question at a time, checking answers against it. Does not cover: when a question is
+allowed (emlio.session.rank), the use of the answers.
 """
 
 from itertools import pairwise
@@ -14,18 +14,18 @@ __all__ = ["EnergyAsked"]
 
 
 class EnergyAsked:
-    """See the module."""
+    """The energy question of one session; at most one is open."""
 
     def __init__(self) -> None:
         self._open: EnergyRequest | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer is still to come; another question must wait for it."""
+        """Return whether an answer is still to come. Another question must wait for it."""
         return self._open is not None
 
     def ask(self, question: EnergyRequest) -> Send:
-        """The question, which must be the only one."""
+        """Return the message that asks; no other question may be open."""
         if self._open is not None:
             raise LocalProtocolError("energy must be asked for when the question before was answered, it was not")
         if not 0 <= question.from_ns <= question.to_ns:
@@ -36,7 +36,7 @@ class EnergyAsked:
         return Send(message=question)
 
     def answered(self, reply: EnergyReply) -> EnergyCame:
-        """The answer, which must be one to the question."""
+        """Return the answer, which must match the open question."""
         question, self._open = self._open, None
         if question is None:
             raise RemoteProtocolError("energy must be told who asked for it, got some that nobody asked for")
@@ -47,7 +47,7 @@ class EnergyAsked:
 
 
 def _wrong(question: EnergyRequest, reply: EnergyReply) -> str | None:
-    """What is, with the first word missing."""
+    """Return what is wrong with the reply as the predicate of a sentence; None if nothing is."""
     if reply.absent:
         return "must have readings, or say why there are none, it does both" if reply.readings or reply.more else None
     if question.recording and reply.recording != question.recording:

@@ -1,6 +1,6 @@
-"""What a daemon's word that it cannot go on means on the rank's side.
+"""The rank's errors for the fault codes that a daemon sends.
 
-Covers: the error of each code. Does not cover: what is done about it (emlio.receiver.crew).
+Covers: the error of each code. Does not cover: handling it (emlio.receiver.machine.daemon_pool).
 """
 
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError, RefusedError
@@ -10,7 +10,7 @@ __all__ = ["error_of"]
 
 
 def error_of(fault: Fault, peer: str) -> EmlioError:
-    """The error that a daemon at `peer` speaks of."""
+    """Return the error that the daemon at `peer` reported."""
     text = f"the daemon at {peer} cannot go on: {fault.text}"
     if fault.code == "corrupt-record":
         return CorruptRecordError(text, shard=fault.shard, record=fault.record, offset=fault.offset)

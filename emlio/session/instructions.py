@@ -1,9 +1,10 @@
-"""What a state machine asks its shell to do.
+"""Instructions from a session's state machine to the code that runs it.
 
-Covers: the values both sides' machines return. Does not cover: doing it (emlio.daemon.control, emlio.receiver.engine).
+Covers: the values that the machines of both sides return. Does not cover: carrying them out
+(emlio.daemon.control.thread, emlio.receiver.engine.engine).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from emlio.errors import EmlioError
 from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest, Open, PlanOffer, ShardRow
@@ -14,15 +15,11 @@ __all__ = [
     "Ended",
     "EnergyCame",
     "Failed",
-    "FreeLanes",
     "Judge",
-    "LanesLost",
-    "LanesReserved",
     "Listed",
     "LookUpEnergy",
     "LookUpSizes",
     "RankInstruction",
-    "ReserveLanes",
     "Send",
     "SizesCame",
     "StartStream",
@@ -33,14 +30,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Send this to the peer."""
+    """Send this message to the peer."""
 
     message: ControlMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """The daemon has said all it holds."""
+    """The daemon has listed all shards it holds."""
 
     rows: tuple[ShardRow, ...]
     missing: tuple[str, ...]
@@ -48,53 +45,34 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreed:
-    """Both sides work by the same plan; streams may be opened."""
+    """Both sides have the same plan; streams may be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOpened:
-    """Connect to these ports.
+    """The daemon is now sending this stream.
 
     Attributes:
-        stream: which opening it is.
-        ports: the lanes'.
-        secret: what admission and keys follow from; empty where lanes ask for the rank's own key.
-        reserved: whether they are the lanes that were connected before; where not, and there are such, those are closed.
+        stream: the stream's number.
+        lanes: the most lanes it uses.
+        lane_bytes: bytes that may be in flight on each; 0 if the daemon did not say.
     """
 
     stream: int
-    ports: tuple[int, ...]
-    secret: bytes = field(default=b"", repr=False)
-    reserved: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanesReserved:
-    """Connect to these ports, and read nothing before `StreamOpened` says that they are the stream's.
-
-    Attributes:
-        ports: the lanes'.
-        secret: as the stream's would be.
-    """
-
-    ports: tuple[int, ...]
-    secret: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanesLost:
-    """No stream will be opened over the lanes that were reserved: close them."""
+    lanes: int
+    lane_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizesCame:
-    """The daemon has answered a question for sizes; empty where it has no such record.
+    """The daemon has answered a request for sizes.
 
     Attributes:
         shard: the name of the shard's file.
-        first: the number of the first record in it.
+        first: the number of the first record in the answer.
         offset: where that record's frame begins in the file.
-        sizes: the frames' sizes, packed as little-endian uint32; perhaps fewer than asked for, see `SizesReply`.
+        sizes: the frames' sizes, packed as little-endian uint32. Maybe fewer than asked for, see
+            `SizesReply`; empty if the daemon has no such record.
     """
 
     shard: str
@@ -105,26 +83,27 @@ class SizesCame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyCame:
-    """The daemon has answered the question for what its node used, or for a part of it."""
+    """The daemon has answered an energy request, or a part of it."""
 
     reply: EnergyReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The session is over because of this."""
+    """The session has ended with this error."""
 
     error: EmlioError
 
 
-RankInstruction = Send | Listed | Agreed | StreamOpened | LanesReserved | LanesLost | SizesCame | EnergyCame | Failed
+RankInstruction = Send | Listed | Agreed | StreamOpened | SizesCame | EnergyCame | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Compute the plan of this offer and answer `agree`, `refuse` or `ask_catalog`.
+    """Compute the plan of this offer and answer with `agree`, `refuse` or `ask_catalog`.
 
-    `rows` is the whole catalog when the rank has sent it, else None: it may be known already.
+    `rows` is the whole catalog if the rank has sent it, else None: the catalog may be known
+    already.
     """
 
     offer: PlanOffer
@@ -133,7 +112,10 @@ class Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpSizes:
-    """Find these records in the shard's index and send a `SizesReply`, an empty one where they are not here."""
+    """Find these records in the shard's index and send a `SizesReply`.
+
+    The reply is empty if the records are not here.
+    """
 
     shard: str
     first: int
@@ -142,42 +124,28 @@ class LookUpSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpEnergy:
-    """Find what this node's recorder has of the stretch asked for, and `tell_energy`."""
+    """Find what this node's recorder has for the requested time, and call `tell_energy`."""
 
     question: EnergyRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartStream:
-    """Bind the lanes, or take those that are reserved, answer `opened`, and push; a stream that runs is stopped first."""
+    """Start pushing this stream and call `opened`. Stop the running stream first, if any."""
 
     order: Open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopStream:
-    """Free the lanes and buffers of the session's stream."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveLanes:
-    """Bind so many lanes, as far as there are any for this rank, and say `reserved`."""
-
-    lanes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeLanes:
-    """Free the lanes that were reserved, or are being bound: no stream takes them."""
+    """Stop the session's stream and free its buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The session is over; forget it."""
+    """The session is over; drop it."""
 
     reason: str
 
 
-DaemonInstruction = (
-    Send | Judge | LookUpSizes | LookUpEnergy | ReserveLanes | FreeLanes | StartStream | StopStream | Ended
-)
+DaemonInstruction = Send | Judge | LookUpSizes | LookUpEnergy | StartStream | StopStream | Ended

@@ -1,10 +1,11 @@
-"""The pings of a rank, and what their answers tell of the way and of the daemon's clock.
+"""A rank's pings, and what their answers say about the path and the daemon's clock.
 
-Covers: which are open, round trips, exchanges with the clock. Does not cover: when one is due (emlio.session.rank).
+Covers: open pings, round trips, clock exchanges. Does not cover: when a ping is due
+(emlio.session.rank).
 """
 
-from emlio.energy.clock_log import ClockLog
-from emlio.energy.exchange import Exchange
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.log import ClockLog
 from emlio.errors import ConfigError
 from emlio.wire.control import Ping, Pong
 
@@ -14,20 +15,20 @@ _MOST_OPEN = 10
 
 
 class Pings:
-    """See the module."""
+    """The pings of one session."""
 
     def __init__(self, clocks: ClockLog) -> None:
-        """None sent yet.
+        """Begin with no ping sent.
 
         Args:
-            clocks: takes the exchanges.
+            clocks: takes the clock exchanges.
         """
         self._clocks = clocks
         self._sent: dict[int, int] = {}
         self._nonce = 0
 
     def next(self, session: int, now_ns: int) -> Ping:
-        """One more, which leaves now."""
+        """Return a new ping that leaves now."""
         self._nonce += 1
         self._sent[self._nonce] = now_ns
         while len(self._sent) > _MOST_OPEN:
@@ -35,7 +36,7 @@ class Pings:
         return Ping(session=session, nonce=self._nonce)
 
     def answered(self, pong: Pong, now_ns: int) -> int | None:
-        """The round trip of the ping it answers; None where it answers none that is open."""
+        """Return the round trip of the ping that this answers; None if no open ping matches."""
         sent_ns = self._sent.pop(pong.nonce, None)
         if sent_ns is None:
             return None
@@ -49,5 +50,5 @@ class Pings:
                 sent_ns=sent_ns, heard_ns=pong.heard_ns, answered_ns=pong.said_ns or pong.heard_ns, came_ns=now_ns
             )
         except ConfigError:
-            return  # a machine that stood still between two looks at its clock; it says nothing, and the next one does
+            return  # this host stood still between two clock reads; skip this exchange, the next one will do
         self._clocks.add(exchange)

@@ -1,19 +1,22 @@
 """The training process's side of a session with one daemon.
 
-Covers: the conversation, its deadlines, heartbeats and the round trip measured from them. Does not cover: sockets, the plan,
-data messages. Every method returns what the shell must do; nothing here waits.
+Every method returns the instructions that the caller must carry out. Nothing here waits.
+
+Covers: the conversation, its deadlines, heartbeats, the round trip measured from them. Does not
+cover: sockets, the plan, data messages.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emlio.energy.clock_log import ClockLog
+import msgspec
+
+from emlio.clocks.log import ClockLog
 from emlio.errors import EmlioError, LocalProtocolError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.session.energy_asked import EnergyAsked
 from emlio.session.faults import error_of
 from emlio.session.instructions import Agreed, Failed, Listed, RankInstruction, Send, StreamOpened
 from emlio.session.pings import Pings
-from emlio.session.reservation import ReservedLanes
 from emlio.session.sizes_asked import SizesAsked
 from emlio.session.states import RANK_MOVES, RankState, next_state
 from emlio.session.stream_wanted import StreamWanted
@@ -26,12 +29,12 @@ from emlio.wire.control import (
     Fault,
     Goodbye,
     Hello,
+    Open,
     Opened,
     PlanOffer,
     PlanReply,
     Pong,
     Refused,
-    Reserved,
     ShardRow,
     ShardsReply,
     ShardsRequest,
@@ -41,23 +44,26 @@ from emlio.wire.control import (
     Welcome,
 )
 from emlio.wire.limits import ROWS_PER_PART
-from emlio.wire.protection import CLEAR, check_chosen, check_secret
+from emlio.wire.protection import check_chosen
 
 __all__ = ["PeerReport", "RankSession"]
 
 _HEARTBEATS_PER_TIMEOUT = 5
-"""A daemon forgets a rank it has not heard for its heartbeat timeout; five pings in it leave room for lost time."""
+"""Pings per timeout. A daemon drops a silent rank after its heartbeat timeout; five leave room for
+delays."""
 
 _LATE_PART = 4
-"""Of the timeout: if the clock is looked at so much too late, this process or its thread had no turn."""
+"""Fraction of the timeout. If `tick` comes later than this, this process or thread did not get to
+run."""
 
 _PROBES = 3
-"""Pings sent at once after the welcome, so that the round trip is the best of several and not one unlucky figure."""
+"""Pings sent at once after the welcome, so that the round trip is the best of several
+measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerReport:
-    """What the daemon last said about the stream."""
+    """The daemon's last report on the stream."""
 
     sent_bytes: int = 0
     blocked_ns: int = 0
@@ -65,13 +71,16 @@ class PeerReport:
 
 
 class RankSession:
-    """One rank's conversation with one daemon; not thread-safe, owned by the receive thread.
+    """One rank's session with one daemon. Not thread-safe; owned by the receive thread.
 
     Attributes:
-        report: what the daemon last said about the stream.
-        in_vain: it was given up for silence while a stream was ordered of it.
-        dismissed: the daemon said goodbye; as much as its last report says may still be on its way.
-        clocks: what its pongs tell of its clock. It outlives the session: the next one goes on with it.
+        report: the daemon's last report on the stream.
+        in_vain: the daemon was given up for silence while a stream was ordered from it.
+        dismissed: the daemon said goodbye; bytes up to its last report may still be in flight.
+        stream: the number of the stream ordered last.
+        secret: the secret from which the lanes' passes and the streams' keys are derived.
+        clocks: the exchanges with the daemon's clock. They outlive the session: the next one
+            continues them.
     """
 
     def __init__(self, *, peer: str, timeout_ns: int, clocks: ClockLog | None = None) -> None:
@@ -90,7 +99,9 @@ class RankSession:
         self._next_ping_ns: int | None = None
         self._ping_every_ns = timeout_ns // _HEARTBEATS_PER_TIMEOUT
         self._asked_ns: int | None = None
+        self._sent_ns: int | None = None  # when the question left that is answered next
         self._pings = Pings(self.clocks)
+        self.secret = b""
         self._rows: list[ShardRow] = []
         self._protections: tuple[str, ...] = ()
         self._offer: PlanOffer | None = None
@@ -98,58 +109,57 @@ class RankSession:
         self._catalog: Sequence[ShardRow] = ()
         self._sizes = SizesAsked()
         self._energy = EnergyAsked()
-        self._lanes = ReservedLanes()
 
-    # ---- what the shell may ask for -------------------------------------------------------------------------------
+    # ---- requests -------------------------------------------------------------------------------------------------
 
     def greet(self, hello: Hello, now_ns: int) -> list[RankInstruction]:
-        """Begin."""
+        """Start the session."""
         self._move("greet", LocalProtocolError)
-        self._protections = hello.protections
+        self._protections, self.secret = hello.protections, hello.lane_secret
         self._heard_ns = now_ns
         return [self._ask(hello, now_ns)]
 
-    def reserve(self, lanes: int) -> list[RankInstruction]:
-        """Have lanes bound while shards and plan are spoken of; `LanesReserved` brings them, if there are any."""
-        self._move("reserve", LocalProtocolError)
-        return [self._lanes.ask(lanes)]
+    def offer(
+        self, offer: PlanOffer, catalog: Sequence[ShardRow], now_ns: int, first: StreamWanted | None = None
+    ) -> list[RankInstruction]:
+        """Propose the plan, and `first` as the stream to start on agreement.
 
-    @property
-    def reserved_lanes(self) -> int:
-        """How many are connected already: an order that asks for as many gets them. 0 where there are none for the next one."""
-        return self._lanes.count
-
-    def offer(self, offer: PlanOffer, catalog: Sequence[ShardRow], now_ns: int) -> list[RankInstruction]:
-        """Propose the plan; `catalog` is sent only if the daemon does not know it."""
+        `catalog` is sent only if the daemon does not know it.
+        """
         self._move("offer", LocalProtocolError)
+        if first is not None:
+            offer = msgspec.structs.replace(offer, first=self._order(first))
         self._offer, self._catalog = offer, catalog
         return [self._ask(offer, now_ns)]
 
     def open(self, wanted: StreamWanted, now_ns: int) -> list[RankInstruction]:
-        """Ask for this stream; replaces the one before."""
+        """Order this stream, in place of the previous one."""
         self._move("open", LocalProtocolError)
+        return [self._ask(self._order(wanted), now_ns)]
+
+    def _order(self, wanted: StreamWanted) -> Open:
         self.stream += 1
         self.report = PeerReport()
-        order = wanted.order(self.session, self.stream)
-        return [*self._lanes.ordered(self.stream), self._ask(order, now_ns)]
+        return wanted.order(self.session, self.stream)
 
     def stop(self) -> list[RankInstruction]:
-        """Ask for nothing any more; the conversation goes on. Does nothing where there is no stream."""
+        """Order no stream any more; the session goes on. Does nothing if there is no stream."""
         if self.state not in (RankState.OPENING, RankState.STREAMING):
             return []
         self._move("stop", LocalProtocolError)
-        self._asked_ns = None
+        self._asked_ns = self._sent_ns = None
         self.report = PeerReport()
-        return [*self._lanes.give_up(), Send(message=Stop(session=self.session))]
+        return [Send(message=Stop(session=self.session))]
 
     def ask_sizes(self, shard: str, first: int, count: int) -> list[RankInstruction]:
-        """Ask how long `count` records of a shard are, from record `first` on; `SizesCame` brings the answer.
+        """Ask for the sizes of `count` records of a shard, from record `first` on.
 
-        Any number of questions may be asked at once; those that would be too many on the way wait here. An answer may be
-        cut short, see `SizesReply`. Whoever asks watches its own deadline: no answer is no reason to give the daemon up.
+        `SizesCame` brings the answer, which may be cut short, see `SizesReply`. Any number of
+        questions may be asked at once; questions beyond the limit in flight wait here. The caller
+        must watch its own deadline: a missing answer is no reason to give the daemon up.
 
         Raises:
-            LocalProtocolError: there is no session, or the question is none.
+            LocalProtocolError: there is no session, or the range is not valid.
         """
         self._move("asksizes", LocalProtocolError)
         if first < 0 or count < 1:
@@ -160,36 +170,39 @@ class RankSession:
 
     @property
     def asks_energy(self) -> bool:
-        """Whether a question for energy is open; the next one must wait."""
+        """Return whether an energy question is open. The next one must wait."""
         return self._energy.is_open
 
     def ask_energy(self, from_ns: int, to_ns: int, *, recording: int = 0, first: int = 0) -> list[RankInstruction]:
-        """Ask what the daemon's node used, by its clock; `EnergyCame` brings the answer or a part of it, see `EnergyRequest`.
+        """Ask what the daemon's node used between two times of its own clock.
+
+        `EnergyCame` brings the answer or a part of it, see `EnergyRequest`.
 
         Raises:
-            LocalProtocolError: there is no session, the question is none, or another is open.
+            LocalProtocolError: there is no session, the interval is not valid, or another question
+                is open.
         """
         self._move("askenergy", LocalProtocolError)
         question = EnergyRequest(session=self.session, from_ns=from_ns, to_ns=to_ns, recording=recording, first=first)
         return [self._energy.ask(question)]
 
     def leave(self) -> list[RankInstruction]:
-        """End the session; harmless in every state."""
+        """End the session; allowed in every state."""
         greeted = self.session and self.state is not RankState.OVER
         self.state = RankState.OVER
         return [Send(message=Goodbye(session=self.session))] if greeted else []
 
     def expect_within(self, timeout_ns: int) -> None:
-        """From now on the daemon must say something within this time."""
+        """Change the timeout: the daemon must say something within this time."""
         self._timeout_ns = timeout_ns
         self._ping_every_ns = max(min(self._ping_every_ns, timeout_ns // _HEARTBEATS_PER_TIMEOUT), 1_000_000)
         if self._next_ping_ns is not None:
             self._next_ping_ns = min(self._next_ping_ns, self._heard_ns + self._ping_every_ns)
 
-    # ---- what happens ---------------------------------------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------------------------------------
 
     def receive(self, message: ControlMessage, now_ns: int) -> list[RankInstruction]:
-        """The daemon said this."""
+        """Handle a message from the daemon."""
         if self.state in (RankState.OVER, RankState.NEW):
             return []
         self._heard_ns = now_ns
@@ -199,7 +212,7 @@ class RankSession:
             return self._fail(error)
 
     def cut_off(self) -> list[RankInstruction]:
-        """The connection ended, and nobody said goodbye."""
+        """Handle the end of the connection without a goodbye."""
         if self.state in (RankState.OVER, RankState.NEW):
             return []
         return self._fail(
@@ -210,13 +223,14 @@ class RankSession:
         )
 
     def tick(self, now_ns: int) -> list[RankInstruction]:
-        """Time has passed: ping, or give the daemon up."""
+        """Send a ping if one is due, or give the daemon up after the timeout."""
         due_ns = self.deadline_ns()
         if due_ns is None:
             return []
         late_ns = now_ns - due_ns
         if late_ns > self._timeout_ns // _LATE_PART:
-            # This process stood still: what it did not hear meanwhile is not the daemon's fault.
+            # This process stood still: messages that it did not read meanwhile are not the daemon's
+            # fault.
             self._heard_ns += late_ns
             self._asked_ns = None if self._asked_ns is None else self._asked_ns + late_ns
         waited = now_ns - self._since_ns()
@@ -230,24 +244,23 @@ class RankSession:
                     "is emlio-daemon running there, and is the port reachable?"
                 )
             )
-        lost = self._lanes.tick(now_ns)
         if self._next_ping_ns is not None and now_ns >= self._next_ping_ns:
-            return [*lost, self._ping(now_ns)]
-        return lost
+            return [self._ping(now_ns)]
+        return []
 
     def deadline_ns(self) -> int | None:
-        """When `tick` must be called at the latest."""
+        """The latest time at which `tick` must be called."""
         if self.state in (RankState.OVER, RankState.NEW):
             return None
-        times = (self._since_ns() + self._timeout_ns, self._next_ping_ns, self._lanes.deadline_ns())
+        times = (self._since_ns() + self._timeout_ns, self._next_ping_ns)
         return min(at for at in times if at is not None)
 
     def silence_ns(self, now_ns: int) -> int:
-        """How long the daemon has said nothing."""
+        """Return how long the daemon has been silent."""
         return now_ns - self._heard_ns
 
     def _since_ns(self) -> int:
-        """What the timeout counts from: the last word, or a question that is open since before it."""
+        """The start of the timeout: the last message, or an older question that is still open."""
         return self._heard_ns if self._asked_ns is None else min(self._heard_ns, self._asked_ns)
 
     # ---- inside ---------------------------------------------------------------------------------------------------
@@ -264,24 +277,20 @@ class RankSession:
                 return [self._energy.answered(message)]
             case PlanReply():
                 return self._on_plan_reply(message, now_ns)
-            case Reserved():
-                return self._on_reserved(message, now_ns)
             case Opened():
                 if self.state is RankState.READY and 1 <= message.stream <= self.stream:
-                    return []  # the answer to an order that was taken back
+                    return []  # the answer to an order that was withdrawn
                 self._move("opened", RemoteProtocolError)
                 if message.stream != self.stream:
                     return []  # the answer to an order that a later one replaced
                 self._answered(now_ns)
                 self._move("current", RemoteProtocolError)
-                self._check_secret(message.secret)
-                ports, reserved = tuple(message.ports), self._lanes.serve(message)
-                return [StreamOpened(stream=message.stream, ports=ports, secret=message.secret, reserved=reserved)]
+                return [StreamOpened(stream=message.stream, lanes=message.lanes, lane_bytes=message.lane_bytes)]
             case Pong():
                 round_trip_ns = self._pings.answered(message, now_ns)
                 if round_trip_ns is not None:
                     self._measure(round_trip_ns)
-                # While it opens a stream the daemon may still speak of the one before.
+                # While opening a stream the daemon may still report on the previous one.
                 if self.state is RankState.STREAMING:
                     self.report = PeerReport(
                         sent_bytes=message.sent_bytes, blocked_ns=message.blocked_ns, starved_ns=message.starved_ns
@@ -308,7 +317,7 @@ class RankSession:
         )
         pings: list[RankInstruction] = [self._ping(now_ns) for _ in range(_PROBES)]
         if message.rows:
-            # The pings go first, so that clocks were compared by the time there is a plan.
+            # The pings go first, so that the clocks have been compared by the time there is a plan.
             return [*pings, *self._on_shards(ShardsReply(first=0, total=message.shards, rows=message.rows), now_ns)]
         return [self._ask(ShardsRequest(session=self.session, first=0), now_ns), *pings]
 
@@ -337,7 +346,12 @@ class RankSession:
         self._move("planreply", RemoteProtocolError)
         self._answered(now_ns)
         if not message.need_catalog:
-            self._move("agreed", RemoteProtocolError)
+            begins = self._offer is not None and self._offer.first is not msgspec.UNSET
+            self._move("begins" if begins else "agreed", RemoteProtocolError)
+            if begins:
+                # Nothing is sent: the first order came with the offer, and both answers come
+                # together.
+                self._asked_ns = now_ns
             return [Agreed()]
         if self._offer is None:
             raise RemoteProtocolError("a catalog must not be asked for before a plan is offered")
@@ -345,7 +359,7 @@ class RankSession:
             raise RemoteProtocolError("a catalog must be asked for once in a session, got the question again")
         self._catalog_sent = True
         rows, fingerprint = self._catalog, self._offer.fingerprint
-        self._asked_ns = now_ns
+        self._asked_ns = self._sent_ns = now_ns
         return [
             Send(
                 message=CatalogPart(
@@ -359,27 +373,14 @@ class RankSession:
             for first in range(0, len(rows), ROWS_PER_PART)
         ]
 
-    def _on_reserved(self, message: Reserved, now_ns: int) -> list[RankInstruction]:
-        self._move("reserved", RemoteProtocolError)
-        if message.session != self.session:
-            raise RemoteProtocolError(
-                f"lanes must be reserved for session {self.session}, got some for {message.session}"
-            )
-        if message.ports:
-            self._check_secret(message.secret)
-        return self._lanes.answered(message, now_ns)
-
-    def _check_secret(self, secret: bytes) -> None:
-        check_secret(self.welcome.protection if self.welcome is not None else CLEAR, secret)
-
     def _ask(self, message: ControlMessage, now_ns: int) -> Send:
-        self._asked_ns = now_ns
+        self._asked_ns = self._sent_ns = now_ns
         return Send(message=message)
 
     def _answered(self, now_ns: int) -> None:
-        if self._asked_ns is not None:
-            self._measure(now_ns - self._asked_ns)
-        self._asked_ns = None
+        if self._sent_ns is not None:
+            self._measure(now_ns - self._sent_ns)
+        self._asked_ns = self._sent_ns = None
 
     def _measure(self, round_trip_ns: int) -> None:
         best = self.round_trip_ns

@@ -1,6 +1,7 @@
-"""The questions of a rank for the sizes of records.
+"""A rank's open questions for the sizes of records.
 
-Covers: how many are on the way, which answer belongs to which. Does not cover: when one may be asked (emlio.session.rank).
+Covers: how many are in flight, matching answers to questions. Does not cover: when a question is
+allowed (emlio.session.rank).
 """
 
 from collections import deque
@@ -13,23 +14,24 @@ from emlio.wire.limits import RECORDS_PER_SIZES
 __all__ = ["SizesAsked"]
 
 _MOST_OPEN = 16
-"""Enough to hide the round trip, and few, since the daemon keeps the answers, 1 MiB each, until this side reads them."""
+"""Enough to hide the round trip, but few: the daemon keeps each answer (1 MiB) until this side
+reads it."""
 
 
 class SizesAsked:
-    """See the module."""
+    """The size questions of one session."""
 
     def __init__(self) -> None:
         self._unsent: deque[SizesRequest] = deque()
         self._open: list[SizesRequest] = []
 
     def ask(self, question: SizesRequest) -> list[RankInstruction]:
-        """One more, sent when there is room for it on the way."""
+        """Add a question. It is sent when fewer than the limit are in flight."""
         self._unsent.append(question)
         return self._send()
 
     def answered(self, reply: SizesReply) -> list[RankInstruction]:
-        """An answer, which must be one that was asked for."""
+        """Return the answer, which must match an open question, and send the next question."""
         named = (reply.shard, reply.first)
         question = next((asked for asked in self._open if (asked.shard, asked.first) == named), None)
         if question is None:

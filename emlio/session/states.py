@@ -1,15 +1,16 @@
-"""The states of a session on both sides and every move there is.
+"""The states of a session on both sides, and every allowed move.
 
-Covers: the two tables, and the one function that reads them. Does not cover: what a move causes (emlio.session.rank,
-emlio.session.daemon).
+Covers: the two tables and the function that reads them. Does not cover: the effects of a move
+(emlio.session.rank, emlio.session.daemon).
 
     rank:    NEW ─hello→ GREETING ─welcome→ LISTING ─shards→ LISTED ─offer→ OFFERING ─agree→ READY
              READY ─open→ OPENING ─opened→ STREAMING ─open→ OPENING; OPENING, STREAMING ─stop→ READY
     daemon:  GREETED ─offer→ JUDGING ─need catalog→ COLLECTING ─last part→ JUDGING ─agree→ AGREED ─open→ STREAMING ─stop→ AGREED
     both:    any ─goodbye, refusal, silence→ OVER
 
-A rank may ask for sizes of records, and for energy, in every state from LISTING on but OVER, and stays where it is. So it does
-where it asks for lanes while it is GREETING; the answer may come at any time after the welcome.
+An offer may carry the first order. Agreeing then opens that stream, and the rank goes from OFFERING
+directly to OPENING. From LISTING on, in every state but OVER, a rank may ask for sizes of records
+and for energy; this does not change the state.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ __all__ = ["DAEMON_MOVES", "RANK_MOVES", "DaemonState", "RankState", "next_state
 
 
 class RankState(Enum):
-    """Where the training process is in its conversation with one daemon."""
+    """The state of the rank's session with one daemon."""
 
     NEW = "new"
     GREETING = "greeting"
@@ -36,7 +37,7 @@ class RankState(Enum):
 
 
 class DaemonState(Enum):
-    """Where the daemon is in its conversation with one training process."""
+    """The state of the daemon's session with one training process."""
 
     GREETED = "greeted"
     JUDGING = "judging"
@@ -63,6 +64,7 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.LISTED, "offer"): RankState.OFFERING,
     (RankState.OFFERING, "planreply"): RankState.OFFERING,
     (RankState.OFFERING, "agreed"): RankState.READY,
+    (RankState.OFFERING, "begins"): RankState.OPENING,
     (RankState.READY, "open"): RankState.OPENING,
     (RankState.STREAMING, "open"): RankState.OPENING,
     (RankState.OPENING, "open"): RankState.OPENING,
@@ -70,10 +72,9 @@ RANK_MOVES: Mapping[tuple[RankState, str], RankState] = {
     (RankState.OPENING, "current"): RankState.STREAMING,
     (RankState.OPENING, "stop"): RankState.READY,
     (RankState.STREAMING, "stop"): RankState.READY,
-    (RankState.GREETING, "reserve"): RankState.GREETING,
-    **{(state, move): state for state in _GREETED for move in ("askenergy", "asksizes", "reserved")},
+    **{(state, move): state for state in _GREETED for move in ("askenergy", "asksizes")},
 }
-"""`opened` alone does not end OPENING: it may answer an order that a later one has replaced; `current` says it does not."""
+"""`opened` does not end OPENING: it may answer an order that was since replaced. `current` does."""
 
 DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.GREETED, "shardsrequest"): DaemonState.GREETED,
@@ -86,7 +87,6 @@ DAEMON_MOVES: Mapping[tuple[DaemonState, str], DaemonState] = {
     (DaemonState.AGREED, "open"): DaemonState.STREAMING,
     (DaemonState.STREAMING, "open"): DaemonState.STREAMING,
     (DaemonState.STREAMING, "stop"): DaemonState.AGREED,
-    **{(state, "reserve"): state for state in DaemonState if state not in (DaemonState.STREAMING, DaemonState.OVER)},
 }
 
 _State = TypeVar("_State", RankState, DaemonState)
@@ -95,7 +95,7 @@ _State = TypeVar("_State", RankState, DaemonState)
 def next_state(
     moves: Mapping[tuple[_State, str], _State], state: _State, move: str, blame: type[ProtocolError]
 ) -> _State:
-    """The state after `move`; an illegal pair raises `blame` and names both."""
+    """Return the state after `move`; an illegal pair raises `blame` and names both."""
     after = moves.get((state, move))
     if after is None:
         allowed = sorted(name for known, name in moves if known is state) or ["nothing"]

@@ -1,27 +1,32 @@
-"""A stream as the rank wants it.
+"""A stream that a rank wants to order.
 
-Covers: from where to where, which shards, over how many lanes. Does not cover: asking for it (emlio.session.rank).
+Covers: its start and end, its shards, its lanes. Does not cover: ordering it (emlio.session.rank).
 """
 
 from dataclasses import dataclass
 
+import msgspec
+
 from emlio.wire.control import Open, Pace
+from emlio.wire.credit import Credit
 
 __all__ = ["StreamWanted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWanted:
-    """What an order of a stream says.
+    """The contents of a stream order.
 
     Attributes:
-        epoch: where it begins.
-        origin: samples of that epoch, over all ranks, that are not wanted any more.
-        slot: the rank's first sample of what is left of it.
-        owned: which shards it carries, as bits.
-        lanes: how many connections.
+        epoch: the first epoch.
+        origin: samples of that epoch, over all ranks, that are no longer wanted.
+        slot: the rank's first wanted sample among the rest of the epoch.
+        owned: the shards it carries, as bits.
+        lanes: the number of connections.
+        credit: the initial credit.
+        message_bytes: the most bytes to fill a message to; 0 leaves it to the daemon.
         pace: how far ahead the daemon reads.
-        end: the first epoch that is not wanted; None where all are.
+        end: the first epoch that is not wanted; None for no end.
     """
 
     epoch: int
@@ -29,11 +34,13 @@ class StreamWanted:
     slot: int
     owned: bytes
     lanes: int
+    credit: Credit
+    message_bytes: int = 0
     pace: Pace = "race"
     end: int | None = None
 
     def order(self, session: int, stream: int) -> Open:
-        """The message that asks for it."""
+        """Return the message that orders the stream."""
         return Open(
             session=session,
             stream=stream,
@@ -42,6 +49,8 @@ class StreamWanted:
             slot=self.slot,
             owned=self.owned,
             lanes=self.lanes,
+            credit=msgspec.structs.replace(self.credit, stream=stream),
+            message_bytes=self.message_bytes,
             pace=self.pace,
             end=self.end or 0,
         )

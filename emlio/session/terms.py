@@ -1,11 +1,12 @@
-"""By which options a loader works, and when the loaders of two ranks do not go together.
+"""The options that ranks must agree on, and when the loaders of two ranks conflict.
 
-Covers: the comparison of two ranks, whoever makes it: a daemon, or the ranks themselves. Does not cover: who is compared when
-(emlio.daemon.comparison, emlio.receiver.other_ranks).
+All ranks run the same program, so the n-th loader of one rank should match the n-th of another.
+Counts may drift: a rank may have made a loader that others did not. So two loaders are compared
+only if they have the same number, both are in use, and neither finds a loader with its own options
+among all that the other rank has made.
 
-Ranks run one program, so the n-th loader of one should be the n-th of the other. Counts may drift: a rank may have made a loader
-that others did not. So two loaders are held against each other only if they have the same number, both are in use, and neither
-finds a loader with its own options among all that the other rank has made.
+Covers: the comparison of two ranks, made by a daemon or by the ranks themselves. Does not cover:
+which ranks are compared when (emlio.daemon.ranks.comparison, emlio.receiver.other_ranks).
 """
 
 from collections import Counter
@@ -21,12 +22,12 @@ _BLOCK = "block"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What must be the same on all ranks: options and their values, by the names users know."""
+    """The options that must be the same on all ranks: names, as users know them, and values."""
 
     values: tuple[tuple[str, str | int | bool], ...]
 
     def unlike(self, other: "Terms") -> str:
-        """The options in which this differs from the other, with the values here."""
+        """Return the options that differ from the other's, with the values here."""
         there = dict(other.values)
         return ", ".join(f"{name}={value!r}" for name, value in self.values if there.get(name) != value)
 
@@ -37,8 +38,9 @@ class MadeLoader:
 
     Attributes:
         ordinal: how many loaders the rank's process had made before, for this dataset.
-        terms: by which it works.
-        lives: whether it is in use; one that was closed still says that the rank knew such terms.
+        terms: its options.
+        lives: whether it is in use. A closed loader still shows that the rank has used these
+            options.
     """
 
     ordinal: int
@@ -47,7 +49,7 @@ class MadeLoader:
 
 
 def terms_of(offer: PlanOffer, world_size: int) -> Terms:
-    """What a plan that was offered stands for."""
+    """Return the terms of a plan that was offered."""
     shuffle = f"{_BLOCK}:{offer.block_records}:{offer.window_blocks}" if offer.shuffle == _BLOCK else offer.shuffle
     return Terms(
         (
@@ -63,7 +65,7 @@ def terms_of(offer: PlanOffer, world_size: int) -> Terms:
 
 
 def clash(mine: Sequence[MadeLoader], theirs: Sequence[MadeLoader]) -> tuple[MadeLoader, MadeLoader] | None:
-    """Two loaders, one of each rank, that cannot both be right; None where there are none."""
+    """Return two loaders, one of each rank, that conflict; None if there are none."""
     keys: tuple[Callable[[MadeLoader], Hashable], ...] = (lambda one: (one.ordinal, one.terms), lambda one: one.terms)
     for key in keys:
         mine, theirs = _unpaired(mine, theirs, key), _unpaired(theirs, mine, key)
@@ -74,7 +76,7 @@ def clash(mine: Sequence[MadeLoader], theirs: Sequence[MadeLoader]) -> tuple[Mad
 def _unpaired(
     ours: Sequence[MadeLoader], theirs: Sequence[MadeLoader], key: Callable[[MadeLoader], Hashable]
 ) -> list[MadeLoader]:
-    """Those of ours for which theirs have none left of the same key."""
+    """Return those of `ours` that have no counterpart in `theirs` with the same key."""
     left = Counter(key(one) for one in theirs)
     unpaired: list[MadeLoader] = []
     for one in ours:
@@ -86,7 +88,10 @@ def _unpaired(
 
 
 def describe_difference(dataset: str, mine: tuple[str, Terms], other: tuple[str, Terms]) -> str:
-    """What a rank is told whose loader does not go with another rank's; each is a rank in words, and its terms."""
+    """Return the error text for a rank whose loader conflicts with another rank's.
+
+    `mine` and `other` are each a rank in words and its terms.
+    """
     (who, terms), (whom, others) = mine, other
     return (
         f"all ranks of a job must give the same options for dataset {dataset!r}: {who} has {terms.unlike(others)}, "

@@ -1,5 +1,5 @@
-"""Datasets as they lie on this host's disks.
+"""Datasets on this host's disks.
 
-Covers: finding, indexing, describing and checking shards. Does not cover: reading records to send them
-(emlio.reading).
+Covers: finding, indexing, describing and verifying shards. Does not cover: reading records in order
+to send them (emlio.reading).
 """

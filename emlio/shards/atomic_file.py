@@ -1,7 +1,4 @@
-"""Files that are there whole or not at all.
-
-Covers: writing under a temporary name in the same folder, then renaming. Does not cover: what is in them.
-"""
+"""Atomic writing of files: under a temporary name in the same folder, then renamed."""
 
 import os
 import secrets
@@ -15,7 +12,7 @@ __all__ = ["write_atomically"]
 
 
 def write_atomically(path: Path, parts: Iterable[Buffer], *, dir_fd: int | None = None) -> None:
-    """Replace `path` by these bytes. Readers see the old file or the new one, never a piece, even after a crash.
+    """Replace `path` atomically. Readers see the old file or the new one, even after a crash.
 
     Args:
         path: the file; a link there is replaced, not followed.
@@ -23,9 +20,10 @@ def write_atomically(path: Path, parts: Iterable[Buffer], *, dir_fd: int | None 
         dir_fd: an open folder that a relative path begins at; by default the current one.
 
     Raises:
-        OSError: the folder cannot be written; no trace is left.
+        OSError: the folder cannot be written; no temporary file is left.
     """
-    # Hidden, so that nobody takes it for a shard; random, so that two processes may write the same file at once.
+    # Hidden, so that it is not taken for a shard; random, so that two processes may write the same
+    # file at once.
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
     try:

@@ -1,13 +1,15 @@
-"""Opening a name below an open folder, wherever links would lead.
+"""Opening a name below an open folder, without following links out of it.
 
-A storage node must not be led out of what it serves, not even by somebody who moves links and folders at the same moment. So
-openat2(2) with RESOLVE_BENEATH is asked (Linux 5.6): the kernel follows links itself and refuses, in the same step, each that
-is absolute or climbs above the folder. Where the kernel has no such call, or a container's filter forbids it, the way is walked
-here: every part is opened by itself with O_NOFOLLOW, relative to the part before it, and a link is read from its own
-descriptor. That costs some system calls for each part, and is as free of races: nothing is looked up by a path twice.
+A storage node must never read outside of the folder it serves, even if an attacker moves links and
+folders at the same moment. So openat2(2) with RESOLVE_BENEATH is used (Linux 5.6): the kernel
+follows links itself and refuses, in the same step, each one that is absolute or climbs above the
+folder. If the kernel lacks the call, or a container's filter forbids it, the path is walked here:
+every component is opened with O_NOFOLLOW, relative to the previous one, and a link is read from its
+own descriptor. That takes some system calls for each component, and is equally free of races, since
+no path is looked up twice.
 
-Covers: both ways, which fail alike: EXDEV says that the name leads out. Does not cover: what may lie there
-(emlio.shards.folder).
+Covers: both methods, which fail alike: EXDEV means that the name leads out of the folder. Does not
+cover: which kinds of files are allowed (emlio.shards.folder).
 """
 
 import ctypes
@@ -20,16 +22,18 @@ from collections import deque
 __all__ = ["open_beneath", "open_by_kernel", "open_by_walking"]
 
 _OPENAT2 = 437
-"""The call's number on every machine whose Linux has it, except Alpha."""
+"""The call's number on every architecture except Alpha."""
 
 _NO_MAGIC_LINKS = 0x02
 _BENEATH = 0x08
 _HOW = struct.Struct("=QQQ")  # flags, mode, resolve
 _TRIES = 100
-"""The kernel says EAGAIN when folders are moved while it looks at `..`; to ask again is what its manual tells."""
+"""The kernel returns EAGAIN if folders are moved while it resolves `..`; the manual says to try
+again.
+"""
 
 _LINKS = 40
-"""As many as the kernel follows."""
+"""The kernel's own limit."""
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
@@ -37,30 +41,31 @@ _syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char
 
 
 def open_beneath(folder: int, name: str, flags: int) -> int:
-    """A descriptor of what `name` leads to below `folder`.
+    """Open `name` below `folder` and return a descriptor.
 
     Args:
         folder: an open folder's descriptor.
-        name: relative to it; its links are followed as long as they stay below.
+        name: relative to it; its links are followed as long as they stay below it.
         flags: of open(2), for reading; the descriptor is not inherited.
 
     Raises:
-        OSError: as from open(2); EXDEV where the name leads out of the folder.
+        OSError: as from open(2); EXDEV if the name leads out of the folder.
     """
     try:
         return open_by_kernel(folder, name, flags)
     except OSError as error:
-        # EPERM is what filters say that are older than the call; if it is meant, walking meets it again.
+        # Filters older than the call return EPERM. If EPERM is the real result, walking gets it
+        # again.
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
     return open_by_walking(folder, name, flags)
 
 
 def open_by_kernel(folder: int, name: str, flags: int) -> int:
-    """As `open_beneath`, by openat2(2); ENOSYS or EPERM where it cannot be had."""
+    """Open like `open_beneath`, by openat2(2); ENOSYS or EPERM if the call is not available."""
     path = os.fsencode(name)
     if b"\0" in path:
-        raise _error(errno.EINVAL, name)  # C would see what stands before it
+        raise _error(errno.EINVAL, name)  # C would see only the part before the null byte
     how = _HOW.pack(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_MAGIC_LINKS)
     for _ in range(_TRIES):
         descriptor: int = _syscall(_OPENAT2, folder, path, how, len(how))
@@ -72,11 +77,11 @@ def open_by_kernel(folder: int, name: str, flags: int) -> int:
 
 
 def open_by_walking(folder: int, name: str, flags: int) -> int:
-    """As `open_beneath`, part by part."""
+    """Open like `open_beneath`, component by component."""
     if not name or "\0" in name:
         raise _error(errno.EINVAL if name else errno.ENOENT, name)
     parts = _parts(name, name)
-    inside: list[int] = []  # the folders on the way, so that `..` goes back to where one came from
+    inside: list[int] = []  # the folders on the way, so that `..` returns to the previous one
     links = 0
     try:
         while parts:

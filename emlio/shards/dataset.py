@@ -1,7 +1,8 @@
-"""A dataset on this host's disks, opened: its shards, how many records each has, and where they begin.
+"""An open dataset on this host's disks: its shards, their numbers of records and record offsets.
 
-Covers: opening, which finds, indexes and checks the shards, and noticing that a file changed since. Does not cover:
-reading records (emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
+Covers: opening, which finds, indexes and checks the shards, and detecting later changes of a file.
+Does not cover: reading records (emlio.reading), joining the shards of several hosts
+(emlio.planner.catalog).
 """
 
 import logging
@@ -29,7 +30,8 @@ __all__ = ["Dataset", "Shard", "open_dataset"]
 
 _LOG = logging.getLogger(__name__)
 _SCANS = 4
-"""How often a shard is scanned at most, where its time of change moves meanwhile though nothing of it is written."""
+"""The limit of scans of a shard whose ctime changes during the scan although its content does not.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,15 +40,16 @@ class Shard:
 
     Attributes:
         name: the file's name.
-        path: where it lies, for people; it is opened by its name in the dataset's folder.
+        path: for people; the file is opened by its name in the dataset's folder.
         size_bytes: its size.
-        mtime_ns: when it was last changed.
-        inode: which file of its file system it is.
-        ctime_ns: when anything about it was last changed, which no program can set back.
+        mtime_ns: time of the last change of its content.
+        inode: its number in its file system.
+        ctime_ns: time of the last change of content or metadata, which no program can set back.
         records: how many records it holds.
         digest: of its content, see `emlio.shards.mapping`.
-        offsets: start of each record's frame, and last the file's size; possibly mapped, never to be written.
-        mapping: what is said about it, where somebody wrote that down.
+        offsets: start of each record's frame, and finally the file's size; possibly mapped,
+            read-only.
+        mapping: its description, if there is one.
     """
 
     name: str
@@ -61,7 +64,9 @@ class Shard:
     mapping: ShardMapping | None = None
 
     def check_content(self, folder: Folder) -> None:
-        """Scan the file once more: its time of change is another one, as after `chmod` or when a time was set back.
+        """Scan the file again after its ctime changed.
+
+        The ctime changes, for example, after `chmod` or when a time is set back.
 
         Raises:
             DatasetError: it holds other records.
@@ -74,7 +79,7 @@ class Shard:
             )
 
     def check_unchanged(self, now: os.stat_result) -> None:
-        """Compare the file as it is now with the one that was indexed.
+        """Compare the file's current status with that of the indexed file.
 
         Raises:
             DatasetError: it is another file, or has another size or time of change.
@@ -91,16 +96,16 @@ class Shard:
 
 
 class Dataset:
-    """The opened shards of one directory. Immutable until `close`, so it may be shared by threads."""
+    """The open shards of one directory. Immutable until `close`, so threads may share it."""
 
     def __init__(self, *, name: str, folder: Folder, shards: tuple[Shard, ...], missing: tuple[str, ...]) -> None:
-        """See the class.
+        """Create a dataset from its parts.
 
         Args:
-            name: how sessions call it.
-            folder: where it lies; closed with the dataset.
-            shards: those that are here, sorted by name.
-            missing: names of those that belong to it and are not here.
+            name: its name in sessions.
+            folder: its folder; closed with the dataset.
+            shards: those on this host, sorted by name.
+            missing: names of the dataset's other shards.
         """
         self.name = name
         self.folder = folder
@@ -113,33 +118,36 @@ class Dataset:
 
     @property
     def directory(self) -> Path:
-        """Where it lies, or lay when it was opened."""
+        """Its path when it was opened."""
         return self.folder.path
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The shards that are here, sorted by name."""
+        """The shards on this host, sorted by name."""
         if self._shards is None:
             raise ClosedError(f"dataset {self.name!r} is closed")
         return self._shards
 
     @property
     def records(self) -> int:
-        """How many records the shards here hold."""
+        """The number of records in the shards on this host."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def size_bytes(self) -> int:
-        """The size of the shards' files."""
+        """The total size of the shards' files."""
         return sum(shard.size_bytes for shard in self.shards)
 
     @property
     def entries(self) -> tuple[ShardEntry, ...]:
-        """What the planner must know about the shards that are here, in the same order."""
+        """The planner's entries for the shards on this host, in the same order."""
         return self._entries
 
     def close(self) -> None:
-        """Let the indexes go; their mappings end with the last array that uses them. Closing again does nothing."""
+        """Release the indexes and the folder. Closing again does nothing.
+
+        A mapped index is unmapped with the last array that uses it.
+        """
         self._shards = None
         self.folder.close()
 
@@ -163,19 +171,19 @@ def open_dataset(
 ) -> Dataset:
     """Open the dataset in a directory.
 
-    Shards without a valid index are scanned, several at a time, and the index is kept.
+    Shards without a valid index are scanned, several at a time, and the index is stored.
 
     Args:
-        name: how sessions call it.
-        directory: where it lies; folders in it are not entered.
-        cache_dir: keep new indexes under this folder; by default beside the shards, or in the user's cache folder where
-            theirs cannot be written.
+        name: its name in sessions.
+        directory: its directory; sub-folders are ignored.
+        cache_dir: store new indexes under this folder; by default beside the shards, or in the
+            user's cache folder if the shards' folder cannot be written.
         progress: show a line while scanning.
         rebuild: scan everything even where there are indexes.
-        use_mappings: otherwise treat the files as if nobody had described them.
+        use_mappings: if False, ignore existing mappings.
 
     Raises:
-        DatasetError: there is no dataset, or a file of it is not what it must be.
+        DatasetError: there is no dataset, or a file of it is invalid.
     """
     folder = open_folder(directory)
     try:
@@ -193,7 +201,7 @@ def open_dataset(
 def _open_shards(
     name: str, folder: Folder, found: Discovery, store: IndexStore, *, progress: bool, rebuild: bool
 ) -> tuple[Shard, ...]:
-    """The shards that are here, by their indexes where there are, else scanned."""
+    """Return the shards on this host, from their indexes if there are any, else scanned."""
     known: dict[str, Shard] = {}
     unknown: list[_Unscanned] = []
     for file in found.present:
@@ -246,10 +254,10 @@ class _Unscanned:
 def _scan_unchanged(
     folder: Folder, shard: _Unscanned, advance: Callable[[int], None]
 ) -> tuple[os.stat_result, Framing]:
-    """The shard's records, and its status, which was the same before they were looked for and after.
+    """Scan the shard, and return its status, which was the same before and after the scan.
 
     Raises:
-        DatasetError: somebody writes to it.
+        DatasetError: another process writes to it.
     """
     before = shard.status
     for _ in range(_SCANS):
@@ -260,7 +268,7 @@ def _scan_unchanged(
         if now.st_ctime_ns == before.st_ctime_ns:
             return now, framing
         before = (
-            now  # its time of change alone: by a hard link, or other permissions; or by more, so it is scanned again
+            now  # only the ctime changed: by a hard link, by other permissions, or by a write, so it is scanned again
         )
     raise DatasetError(f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it")
 
@@ -281,7 +289,7 @@ def _shard(
     digest: str | None,
     mapping: ShardMapping | None,
 ) -> Shard:
-    """A shard, once its index and its mapping agree."""
+    """Return a shard after checking that its index and its mapping agree."""
     records = len(offsets) - 1
     if mapping is not None:
         if mapping.records != records:

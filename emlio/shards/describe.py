@@ -1,7 +1,7 @@
-"""Mappings for shards that somebody else wrote.
+"""Mappings for existing shards.
 
-Covers: describing a directory's shards as they are now. Does not cover: converting (emlio.daemon.prepare), which writes
-mappings of its own and knows more, such as how many records have which label.
+Covers: describing a directory's shards as they are now. Does not cover: converting (emlio.prepare),
+which writes its own mappings and knows more, such as the number of records per label.
 """
 
 from pathlib import Path
@@ -17,20 +17,21 @@ __all__ = ["describe_directory"]
 def describe_directory(
     directory: Path, *, cache_dir: Path | None = None, progress: bool = False, rebuild: bool = False
 ) -> tuple[Path, ...]:
-    """Write a mapping beside each shard, in place of those that are there, and return their paths.
+    """Write a mapping beside each shard, replacing existing ones, and return their paths.
 
     Args:
         directory: the dataset's.
-        cache_dir: as for `open_dataset`; mappings lie beside their shards in any case.
+        cache_dir: as for `open_dataset`; mappings are always written beside their shards.
         progress: show a line while scanning.
         rebuild: scan shards even where there are indexes.
 
     Raises:
-        DatasetError: there is no dataset, a file of it is not what it must be, or the folder cannot be written.
+        DatasetError: there is no dataset, a file of it is invalid, or the folder cannot be written.
     """
     old = set(directory.glob("mapping_shard_*.json"))
     with open_dataset(directory.name, directory, cache_dir, progress, rebuild=rebuild, use_mappings=False) as dataset:
-        # Numbered by name, the absent ones too: hosts that hold different shards of one dataset number them alike.
+        # Numbered by name, including absent shards, so that hosts with different shards of one
+        # dataset use the same numbers.
         places = {
             name: place
             for place, name in enumerate(sorted({shard.name for shard in dataset.shards} | {*dataset.missing}))

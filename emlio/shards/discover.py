@@ -1,7 +1,7 @@
-"""Which files of a directory are a dataset's shards.
+"""Detection of a dataset's shards in a directory.
 
-Covers: mappings where there are any, file names as TensorFlow's tools write them where there are none, and which
-shards must be elsewhere. Does not cover: opening them (emlio.shards.dataset).
+Covers: by mappings if there are any, else by file names in TensorFlow's style; which shards must be
+on other hosts. Does not cover: opening them (emlio.shards.dataset).
 """
 
 import re
@@ -28,7 +28,7 @@ _COMPRESSED = re.compile(r"\.(?:tfrecords?|tfrec|tfr)(?:-\d+-of-\d+)?\.(?:gz|gzi
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<index>\d{5,6})-of-(?P<count>\d{5,6})(?P<extension>(?:\.\w+)?)", re.ASCII)
 _DIGITS = (5, 6)
 _MAPPING = re.compile(r"mapping_shard_\d+\.json")
-# Files of other formats that also carry numbers, such as "model.ckpt.data-00000-of-00001".
+# Files of other formats that are also numbered, such as "model.ckpt.data-00000-of-00001".
 _OTHERS = re.compile(
     r"\.(?:data|index|parquet|array_?record|riegeli|csv|jsonl?|txt|zip|tar|gz|npy|npz|idx|sstable|recordio)$",
     re.IGNORECASE,
@@ -41,11 +41,10 @@ class Discovery:
     """The shards of a directory.
 
     Attributes:
-        present: names of the files that are here, sorted.
-        missing: names of those that belong to the dataset and are not here, sorted; a shard of which not even the
-        name is
-            known goes by its mapping's.
-        mappings: by file name, of present shards; empty where nobody wrote any.
+        present: names of the files in the directory, sorted.
+        missing: names of the dataset's other shards, sorted; a shard whose file name is unknown is
+            listed under its mapping's name.
+        mappings: by file name, of present shards; empty where there are none.
     """
 
     present: tuple[str, ...]
@@ -57,7 +56,7 @@ def open_folder(directory: Path) -> Folder:
     """Open a dataset's directory.
 
     Raises:
-        DatasetError: there is no such directory.
+        DatasetError: there is no such directory, or it cannot be read.
     """
     try:
         return Folder(directory)
@@ -70,15 +69,15 @@ def open_folder(directory: Path) -> Folder:
 
 
 def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
-    """Look a directory through.
+    """Find the shards in a directory.
 
     Args:
-        folder: the dataset's; folders in it are not entered.
-        use_mappings: otherwise go by file names even where there are mappings.
+        folder: the dataset's; sub-folders are ignored.
+        use_mappings: if False, use file names even where there are mappings.
 
     Raises:
-        DatasetError: there is no shard in it, the mappings contradict each other or the files, or in the place of a shard or a
-            mapping lies what is no file, or a link that leaves the folder.
+        DatasetError: there are no shards; the mappings contradict each other or the files; or a
+            shard or mapping is not a regular file, or is a link that leaves the folder.
     """
     directory = folder.path
     try:
@@ -96,7 +95,10 @@ def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
 
 
 def numbered_shard(name: str) -> tuple[int, int] | None:
-    """Index and count of a name like "train-00003-of-01024.tfrecord"; None for other names."""
+    """Return index and count of a name like "train-00003-of-01024.tfrecord".
+
+    None for other names.
+    """
     match = _NUMBERED.fullmatch(name)
     if match is None or int(match["index"]) >= int(match["count"]):
         return None
@@ -104,7 +106,10 @@ def numbered_shard(name: str) -> tuple[int, int] | None:
 
 
 def numbered_family(name: str) -> str | None:
-    """What all shards of such a name's dataset have in common, "train-*-of-01024.tfrecord"; None for other names."""
+    """Return the pattern common to all shards of the name's dataset, else None.
+
+    An example is "train-*-of-01024.tfrecord".
+    """
     match = _NUMBERED.fullmatch(name)
     if match is None or numbered_shard(name) is None:
         return None
@@ -112,9 +117,10 @@ def numbered_family(name: str) -> str | None:
 
 
 def rival_families(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Families of these names that differ in nothing but their number of shards, as two copies of one dataset do.
+    """Return families of these names that differ only in their number of shards.
 
-    ("train-*-of-00016.tfrecord", "train-*-of-00017.tfrecord") is one item; both its parts and the items are sorted.
+    Two copies of one dataset may differ so. ("train-*-of-00016.tfrecord",
+    "train-*-of-00017.tfrecord") is one item; the items and their members are sorted.
     """
     counts: dict[tuple[str, str], set[str]] = {}
     for name in names:
@@ -129,7 +135,10 @@ def rival_families(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def numbered_names(name: str) -> tuple[str, ...]:
-    """All names with the family and the number of this one, filled up to any number of digits; none for other names."""
+    """Return all names with this name's family and index, padded to 5 and 6 digits.
+
+    None for other names.
+    """
     match = _NUMBERED.fullmatch(name)
     if match is None or numbered_shard(name) is None:
         return ()
@@ -142,7 +151,10 @@ def _unreadable(directory: Path, error: OSError) -> DatasetError:
 
 
 class _Files:
-    """The files of a folder. Links are looked at only where somebody asks for them: those of other names harm nobody."""
+    """The files of a folder.
+
+    Links are resolved only on request, since links with other names do no harm.
+    """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -150,7 +162,10 @@ class _Files:
         self.names = [name for name, kind in self._kinds.items() if kind is not Kind.FOLDER]
 
     def __contains__(self, name: str) -> bool:
-        """Whether it is a file. A link that leads nowhere or to a folder is none; what no shard can be is an error."""
+        """Return whether the name is a file.
+
+        A link to a folder or to nothing is not. Anything that cannot be a shard raises an error.
+        """
         kind = self._kinds.get(name, Kind.FOLDER)
         if kind is Kind.FILE or kind is Kind.FOLDER:
             return kind is Kind.FILE
@@ -188,7 +203,7 @@ def _by_names(files: _Files) -> Discovery:
 
 
 def _implied(names: Iterable[str]) -> set[str]:
-    """The names of all shards of the numbered families that these belong to."""
+    """Return the names of all shards of the numbered families that these names belong to."""
     indexes: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -202,9 +217,10 @@ def _implied(names: Iterable[str]) -> set[str]:
 
 
 def _digits(indexes: Iterable[str]) -> int:
-    """To how many digits a family fills its numbers up.
+    """Return the number of digits to which a family pads its indexes.
 
-    TensorFlow fills them up to five, also where there are 100,000 shards and more; others up to the count's length.
+    TensorFlow pads to five, even for 100,000 shards and more; other tools pad to the length of the
+    count.
     """
     return min((len(index) for index in indexes if index.startswith("0")), default=min(_DIGITS))
 
@@ -240,7 +256,10 @@ def _by_mappings(folder: Folder, names: Sequence[str], files: _Files) -> Discove
 
 
 def _unmapped(directory: Path, missing: Iterable[int], mappings: list[ShardMapping], files: _Files) -> Iterator[str]:
-    """The names of shards whose mappings are not here: by the others' numbering, else their mappings'."""
+    """Yield the names of shards without a mapping here.
+
+    They follow the other shards' numbering, or else are the names of the mappings.
+    """
     sibling = mappings[0]
     match = _NUMBERED.fullmatch(sibling.file)
     if match is None or numbered_shard(sibling.file) != (sibling.shard_index, sibling.shard_count):

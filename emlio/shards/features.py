@@ -1,7 +1,7 @@
-"""What the records of a dataset hold, told from a few of them.
+"""Features of a dataset, sampled from a few records.
 
-Covers: names and kinds of features. Does not cover: decoding batches (emlio.example), counting labels, which needs
-every record (emlio convert does it while it has them in hand).
+Covers: names and kinds of features. Does not cover: decoding batches (emlio.example), counting
+labels, which needs every record (emlio convert does it while writing).
 """
 
 from collections.abc import Iterable
@@ -20,24 +20,24 @@ _SAMPLED_RECORDS = 8
 
 
 def spread(count: int, wanted: int) -> list[int]:
-    """`wanted` numbers spread evenly over 0..count-1, or all of them where there are fewer."""
+    """Return `wanted` numbers spread evenly over 0..count-1, or all of them if there are fewer."""
     if count <= wanted:
         return list(range(count))
     return [place * (count - 1) // max(wanted - 1, 1) for place in range(wanted)]
 
 
 def sample_features(shards: Iterable[Shard], wanted: int = _SAMPLED_RECORDS) -> dict[str, Feature]:
-    """The features of the shards' records; empty where these are no tf.train.Example.
+    """Return the features of the shards' records; empty if a record is not a tf.train.Example.
 
-    A few records of each shard are looked at, so shapes are not given: a few cannot tell. A feature that is of one
-    kind in one record and of another kind in another is left out.
+    Only a few records of each shard are read, so shapes are not reported. A feature that has
+    different kinds in different records is left out.
 
     Args:
-        shards: which to look into.
-        wanted: records to read of each.
+        shards: the shards to sample.
+        wanted: records to read from each.
 
     Raises:
-        CorruptRecordError: a record that was looked at is not what was written.
+        CorruptRecordError: a sampled record is corrupt.
         DatasetError: a file cannot be read.
     """
     kinds: dict[str, set[_Kind]] = {}

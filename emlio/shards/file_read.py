@@ -1,7 +1,7 @@
-"""Reading a range of a shard's file completely, or saying why not.
+"""Reading a range of a shard's file.
 
-Covers: pread into memory, with the file's name in every error. Does not cover: what the bytes mean, and mappings: a
-mapped file that is cut short kills the process, a pread only comes back short.
+Covers: pread into memory, with the file's name in every error. Does not cover: the meaning of the
+bytes; mappings. A truncated file kills a process that has it mapped, but only shortens a pread.
 """
 
 import os
@@ -14,7 +14,9 @@ __all__ = ["read_at", "read_into"]
 
 
 def read_into(fd: int, buffer: memoryview, offset: int, path: Path) -> int:
-    """Fill `buffer` from `offset`; fewer bytes come back only where the file ends.
+    """Fill `buffer` from `offset` and return the number of bytes.
+
+    Fewer only at the end of the file.
 
     Raises:
         DatasetError: the disk or the file system failed.
@@ -32,7 +34,9 @@ def read_into(fd: int, buffer: memoryview, offset: int, path: Path) -> int:
 
 
 def read_at(fd: int, size_bytes: int, offset: int, path: Path) -> bytes:
-    """The bytes from `offset`; fewer than `size_bytes` only where the file ends. For reads of a few bytes.
+    """Return the bytes from `offset`; fewer than `size_bytes` only at the end of the file.
+
+    For reads of a few bytes.
 
     Raises:
         DatasetError: the disk or the file system failed.

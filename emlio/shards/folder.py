@@ -1,10 +1,12 @@
-"""A folder that is served: opened once, and everything in it by its handle.
+"""An open folder that is served; its entries are accessed through its descriptor.
 
-What was opened stays the same folder however its path is renamed or pointed elsewhere meanwhile. The path itself may be a link:
-the operator named it. Below it, links are followed as long as they stay below it; one that leaves is an error and not followed.
+The descriptor keeps referring to the same folder if its path is renamed or redirected. The path
+itself may be a link, since the operator chose it. Below it, links are followed as long as they stay
+below it; a link that leaves the folder is an error.
 
-Covers: what lies in it, opening files of it for reading, writing and removing small ones, and whether its path still leads to
-it. Does not cover: how a way is kept below the folder (emlio.shards.beneath), what the files hold.
+Covers: listing, opening files for reading, writing and removing small ones, and whether the path
+still leads to the folder. Does not cover: how a path is kept below the folder
+(emlio.shards.beneath), the files' content.
 """
 
 import errno
@@ -30,7 +32,7 @@ __all__ = ["AFTER_RESTART", "Folder", "Kind", "absence", "must_be_file"]
 AFTER_RESTART = "what is there now is served after a restart of the daemon (with local=, of the loader)"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Not blocking: to open a FIFO would wait for a writer, and nobody promised that this name is a file.
+# Non-blocking, because opening a FIFO would wait for a writer, and the name may be one.
 _FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 _KINDS = {
@@ -43,7 +45,7 @@ _KINDS = {
 
 
 class Kind(Enum):
-    """What a name in a folder is, links not followed."""
+    """The kind of an entry, without following links."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -52,41 +54,41 @@ class Kind(Enum):
 
 
 class Folder:
-    """An open folder. May be shared by threads; it is closed by `close`, or when nobody refers to it any more.
+    """An open folder, which threads may share. `close` or garbage collection closes it.
 
     Attributes:
-        path: what it was opened by.
+        path: the path it was opened by.
     """
 
     def __init__(self, path: Path, *, parent: "Folder | None" = None) -> None:
-        """Open it.
+        """Open the folder.
 
         Args:
-            path: where it lies.
-            parent: the folder it must lie in; by default anywhere.
+            path: of the folder.
+            parent: the folder that must contain it; by default any.
 
         Raises:
-            OSError: it cannot be opened, or is none.
+            OSError: it cannot be opened, or is not a folder.
             DatasetError: it is a link that leaves its parent.
         """
         self.path = path
         opened = os.open(path, _FOLDER_FLAGS) if parent is None else parent.beneath(path.name, _FOLDER_FLAGS)
         self._opened: int | None = opened
-        # Whoever forgets a dataset must not keep a descriptor of it.
+        # Code that drops a dataset without closing it must not leak its descriptor.
         self._close = weakref.finalize(self, os.close, opened)
         self._close.atexit = False
         self._status = os.fstat(opened)
 
     @property
     def descriptor(self) -> int:
-        """Its handle, for `dir_fd`."""
+        """The folder's descriptor, for `dir_fd`."""
         if self._opened is None:
             raise ClosedError(f"the folder {self.path} is closed")
         return self._opened
 
     def kinds(self) -> dict[str, Kind]:
-        """What lies in it, sorted by name, without what is hidden."""
-        # A handle of its own: where a handle stands in the list is shared by all who use it.
+        """Return the folder's entries, sorted by name, without hidden ones."""
+        # A separate descriptor, since users of one descriptor share its position in the listing.
         listed = os.open(".", _FOLDER_FLAGS, dir_fd=self.descriptor)
         try:
             with os.scandir(listed) as entries:
@@ -96,7 +98,7 @@ class Folder:
         return dict(sorted(found.items()))
 
     def beneath(self, name: str, flags: int) -> int:
-        """A descriptor of whatever the name leads to.
+        """Open the name and return a descriptor.
 
         Raises:
             OSError: it cannot be opened.
@@ -110,20 +112,20 @@ class Folder:
             raise
 
     def open(self, name: str) -> int:
-        """A descriptor of the file, for reading.
+        """Open the file for reading and return a descriptor.
 
         Raises:
-            OSError: there is none, or it cannot be read.
-            DatasetError: it is no file, or leads out of the folder.
+            OSError: it does not exist, or cannot be read.
+            DatasetError: it is not a regular file, or leads out of the folder.
         """
         return self.open_status(name)[0]
 
     def open_status(self, name: str) -> tuple[int, os.stat_result]:
-        """As `open`, with the status of what was opened."""
+        """Open the file like `open`, and also return its status."""
         try:
             descriptor = self.beneath(name, _FILE_FLAGS)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # what a socket answers, and a device that is not there
+            if error.errno == errno.ENXIO:  # from a socket, or from a missing device
                 must_be_file(self.path / name, self.stat(name))
             raise
         try:
@@ -137,16 +139,19 @@ class Folder:
         return descriptor, status
 
     def opener(self, path: str, flags: int) -> int:
-        """For the `opener` of `open`: the path's last part, in this folder, for reading."""
+        """Open the path's last component in this folder for reading.
+
+        To be used as `opener` of `open`.
+        """
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise ValueError(f"a file of a folder that is served is opened for reading only, got flags {flags:#o}")
         return self.open(os.path.basename(path))
 
     def stat(self, name: str) -> os.stat_result:
-        """The status of what the name leads to.
+        """Return the status of the name's target.
 
         Raises:
-            OSError: there is nothing, or it cannot be told.
+            OSError: it does not exist, or its status cannot be read.
             DatasetError: it leads out of the folder.
         """
         status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
@@ -159,7 +164,7 @@ class Folder:
             os.close(reached)
 
     def has(self, name: str) -> bool:
-        """Whether the name leads to something."""
+        """Return whether the name's target exists."""
         try:
             self.stat(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -167,14 +172,14 @@ class Folder:
         return True
 
     def link_target(self, name: str) -> str | None:
-        """What the link of that name says, wherever that leads; None where there is no link."""
+        """Return the link's target, wherever it leads; None if there is no link of that name."""
         try:
             return os.readlink(name, dir_fd=self.descriptor)
         except OSError:
             return None
 
     def write(self, name: str, parts: Iterable[Buffer]) -> None:
-        """Write a file, whole or not at all; a link of that name is replaced, not followed.
+        """Write a file atomically; a link of that name is replaced, not followed.
 
         Raises:
             OSError: the folder cannot be written.
@@ -182,7 +187,7 @@ class Folder:
         write_atomically(Path(name), parts, dir_fd=self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there; of a link, the link.
+        """Remove a file if it exists; for a link, the link itself.
 
         Raises:
             OSError: it cannot be removed.
@@ -193,11 +198,15 @@ class Folder:
             return
 
     def may_write(self) -> bool:
-        """Whether files can be made in it."""
+        """Return whether files can be created in the folder."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
 
     def check_in_place(self) -> None:
-        """Raise `DatasetError` if the path it was opened by does not lead to it any more."""
+        """Check that the path still leads to this folder.
+
+        Raises:
+            DatasetError: it leads elsewhere, or cannot be read.
+        """
         try:
             now = os.stat(self.path)
         except OSError as error:
@@ -211,7 +220,7 @@ class Folder:
             )
 
     def close(self) -> None:
-        """Give the handle back. Closing again does nothing."""
+        """Close the descriptor. Closing again does nothing."""
         self._opened = None
         self._close()
 
@@ -238,13 +247,13 @@ class Folder:
 
 
 def absence(error: OSError) -> str:
-    """Return what became of something that was there: it is gone, or cannot be read any more."""
+    """Describe an error of a file that existed before: it is gone, or cannot be read any more."""
     is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)
     return f"{'is gone' if is_gone else 'cannot be read'} ({error.strerror or error})"
 
 
 def must_be_file(path: Path, status: os.stat_result) -> None:
-    """Refuse what cannot be read as a file.
+    """Raise an error unless the path is a regular file.
 
     Raises:
         IsADirectoryError: it is a folder.

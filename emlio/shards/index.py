@@ -1,7 +1,7 @@
-"""Where a shard's records begin, kept in a file.
+"""Index files with the record offsets of a shard.
 
-Covers: the index file `<shard>.index.npy` and its validation; DALI's text indexes. Does not cover: finding the records
-(emlio.shards.tfrecord), which folder an index lies in (emlio.shards.store).
+Covers: the index file `<shard>.index.npy` and its validation; DALI's text indexes. Does not cover:
+finding the records (emlio.shards.tfrecord), the folder of an index (emlio.shards.store).
 """
 
 import io
@@ -36,29 +36,31 @@ _OFFSET_BYTES = 8
 _EXTENSIONS = ("tfrecord", "tfrecords", "tfrec", "tfr")
 
 _MAPPED_FROM_BYTES = 1 << 20
-"""Smaller indexes are read into memory: of mappings a process may have some ten thousand."""
+"""Smaller indexes are read into memory: a process may have only some ten thousand mappings."""
 
 _CHECK_RECORDS = 1 << 20
-"""Records checked at a time, so that checking a huge index needs no huge array."""
+"""The number of records checked at a time, so that checking a huge index needs no huge array."""
 
 _DALI_BYTES = 4 << 30
-"""A text index larger than this is not read: it would be of more than 10^8 records, and such shards do not exist."""
+"""A larger text index is not read: it would describe more than 10^8 records, which no real shard
+has.
+"""
 
 _DALI_BLOCK_BYTES = 1 << 20
-"""Text taken apart at a time: its words take twenty times as much memory as it does."""
+"""The amount of text parsed at a time; parsed words take twenty times its memory."""
 
 
 def index_name(shard: str) -> str:
-    """The index file's name for a shard's file name."""
+    """Return the index file's name for a shard's file name."""
     return f"{shard}.index.npy"
 
 
 def write_index(path: Path, offsets: npt.NDArray[np.int64], *, dir_fd: int | None = None) -> None:
-    """Write an index, whole or not at all.
+    """Write an index atomically.
 
     Args:
         path: the index file.
-        offsets: start of each record's frame, and last the file's size.
+        offsets: start of each record's frame, and finally the file's size.
         dir_fd: an open folder that a relative path begins at.
 
     Raises:
@@ -73,12 +75,13 @@ def write_index(path: Path, offsets: npt.NDArray[np.int64], *, dir_fd: int | Non
 def open_index(
     path: Path, size_bytes: int, repair: str | None = None, opener: Callable[[str, int], int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """The offsets in an index file, checked; large ones stay on disk.
+    """Return the validated offsets of an index file; large ones are mapped.
 
     Args:
         path: the index file.
         size_bytes: the size of the shard's file, which must be the last offset.
-        repair: the command that rebuilds it, for errors; by default that for an index beside its shard.
+        repair: the command that rebuilds it, for errors; by default that for an index beside its
+            shard.
         opener: opens it; see `open`.
 
     Raises:
@@ -98,8 +101,9 @@ def open_index(
 
 
 def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
-    """The offsets, not looked at yet, or why the file holds none."""
-    # By a pattern, not by NumPy, which evaluates the header as Python and fails on a broken one in many ways.
+    """Return the offsets before validation, or why the file holds none."""
+    # Matched by a pattern: NumPy evaluates the header as Python and fails on a broken one in many
+    # ways.
     head = file.read(_MOST_HEADER_BYTES)
     length = int.from_bytes(head[8:10], "little")
     begin = 10 + length
@@ -110,7 +114,7 @@ def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
         return f"it must hold one row of int64, its header says {head[10:begin].strip()!r}"
     count = int(match[1])
     size = file.seek(0, io.SEEK_END)
-    # Compared before anything is allocated: the header of a broken file may promise any number.
+    # Compared before any allocation: the header of a broken file may promise any number.
     if size != begin + count * _OFFSET_BYTES:
         return f"{count} offsets need {begin + count * _OFFSET_BYTES} bytes, it has {size}"
     if count == 0:
@@ -122,14 +126,14 @@ def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
 
 
 def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
-    """Why these cannot be the offsets of a file of this size, or None."""
+    """Return why these cannot be the offsets of a file of this size, or None."""
     if int(offsets[0]) != 0:
         return f"its first offset must be 0, is {int(offsets[0])}"
     if int(offsets[-1]) != size_bytes:
         return f"its last offset must be the shard's size of {size_bytes} bytes, is {int(offsets[-1])}"
     for first in range(0, len(offsets) - 1, _CHECK_RECORDS):
         part = offsets[first : first + _CHECK_RECORDS + 1]
-        # Offsets in [0, size] cannot overflow when subtracted; others could come out as a plausible gap.
+        # Offsets in [0, size] cannot overflow in a subtraction; others could give a plausible gap.
         sound = int(part.min()) >= 0 and int(part.max()) <= size_bytes
         gaps = np.diff(part) if sound else part
         if not sound or int(gaps.min()) < FRAME_BYTES:
@@ -139,13 +143,16 @@ def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
 
 
 def dali_index_name(shard: str) -> str:
-    """The name under which a shard's DALI index is written: the file's name without its extension, and `.idx`."""
+    """Return the name of a shard's DALI index: the file's name with the extension `.idx`."""
     stem, _, extension = shard.rpartition(".")
     return f"{stem if extension.lower() in _EXTENSIONS and stem else shard}.idx"
 
 
 def find_dali_index(shard: Path) -> Path | None:
-    """A DALI index of this shard where people keep them: beside it, or in a folder beside or below it."""
+    """Find a DALI index of this shard in the usual places.
+
+    These are the shard's folder, and folders beside or below it.
+    """
     names = (dali_index_name(shard.name), f"{shard.name}.idx")
     folder = shard.parent
     folders = (folder, folder / "idx_files", folder / "idx", folder.parent / "idx_files", folder.parent / "idx")
@@ -153,7 +160,7 @@ def find_dali_index(shard: Path) -> Path | None:
 
 
 def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
-    """The offsets in a DALI index: lines of a record's offset and size.
+    """Return the offsets in a DALI index, whose lines hold a record's offset and size.
 
     Args:
         path: the text file.
@@ -193,7 +200,7 @@ def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
 
 
 def _blocks_of_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """The file in pieces that end with a line; none is longer than two blocks."""
+    """Yield the file in pieces of whole lines, each at most two blocks long."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     rest = b""
@@ -209,7 +216,7 @@ def _blocks_of_lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def _dali_numbers(text: bytes, path: Path) -> npt.NDArray[np.int64]:
-    """Offsets and sizes, a row for each line."""
+    """Return offsets and sizes, one row per line."""
     words = text.split()
     if len(words) % 2 or len(words) != 2 * len(text.splitlines()):
         raise DatasetError(f"DALI index {path}: every line must be an offset and a size")
@@ -220,7 +227,7 @@ def _dali_numbers(text: bytes, path: Path) -> npt.NDArray[np.int64]:
 
 
 def write_dali_index(path: Path, offsets: npt.NDArray[np.int64]) -> None:
-    """Write the index DALI's TFRecord reader asks for, whole or not at all.
+    """Write the index for DALI's TFRecord reader atomically.
 
     Raises:
         OSError: the folder cannot be written.

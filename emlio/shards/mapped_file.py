@@ -1,6 +1,7 @@
 """Files mapped for reading, without the descriptor that Python's own mappings keep open.
 
-Covers: making a mapping and ending it. Does not cover: how many there may be (emlio.reading.room), which part is used.
+Covers: making and ending a mapping. Does not cover: limits on mappings (emlio.reading.room), which
+part of one is used.
 """
 
 import ctypes
@@ -24,10 +25,12 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def map_file(descriptor: int, size_bytes: int) -> int:
-    """Map the first `size_bytes` of an open file and return the address; it must be given to `unmap` once.
+    """Map the first `size_bytes` of an open file and return the address.
+
+    The caller must pass the address to `unmap` once.
 
     Raises:
-        OSError: the system refused; ENOMEM where the process has as many mappings as it may.
+        OSError: the system refused; ENOMEM if the process has reached its limit of mappings.
     """
     address: int | None = _mmap(None, size_bytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     if address is None or address == _FAILED:
@@ -37,27 +40,27 @@ def map_file(descriptor: int, size_bytes: int) -> int:
 
 
 def unmap(address: int, size_bytes: int) -> None:
-    """End a mapping; nothing may use it any more."""
+    """End a mapping. No code may use it afterwards."""
     _munmap(address, size_bytes)
 
 
 class MappedFile:
-    """A mapped file that lasts as long as anybody refers to it, or to an array of it.
+    """A mapped file. The mapping ends when the last reference to it or to its arrays is gone.
 
     Attributes:
-        address: where it begins.
+        address: its start.
         size_bytes: its length.
     """
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
-        """Map the first `size_bytes` of an open file, which may be closed then.
+        """Map the first `size_bytes` of an open file, which may be closed afterwards.
 
         Raises:
             OSError: as `map_file`.
         """
         self.size_bytes = size_bytes
         self.address = map_file(descriptor, size_bytes)
-        # At the end of the process other threads may still use it.
+        # Not at exit, when other threads may still use the mapping.
         weakref.finalize(self, unmap, self.address, size_bytes).atexit = False
 
     @property
@@ -65,5 +68,5 @@ class MappedFile:
         return {"version": 3, "data": (self.address, True), "shape": (self.size_bytes,), "typestr": "|u1"}
 
     def array(self) -> npt.NDArray[np.uint8]:
-        """All of its bytes, not to be written; the array keeps the mapping."""
+        """Return all its bytes, read-only. The array keeps the mapping alive."""
         return np.asarray(self)

@@ -1,11 +1,11 @@
-"""What a shard is said to hold: `mapping_shard_00000.json`, one beside each shard.
+"""The description of a shard: `mapping_shard_00000.json`, one beside each shard.
 
-Covers: the value, its text, and the digest of a shard's content. Does not cover: which mappings make a dataset
-(emlio.shards.discover).
+Covers: the value, its text, and the digest of a shard's content. Does not cover: which mappings
+make up a dataset (emlio.shards.discover).
 
-The digest is BLAKE2b over the record offsets and the checksums stored in the records' frames. It tells two contents
-apart as surely as CRC32C does, record by record, and costs a scan instead of reading every byte; it is no defence
-against somebody who means to deceive.
+The digest is BLAKE2b over the record offsets and the checksums stored in the records' frames. It
+distinguishes contents as reliably as CRC32C does, record by record, and needs a scan instead of
+reading every byte. It is no protection against deliberate changes.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ __all__ = [
 MAPPING_VERSION = 1
 
 _TEXT_BYTES = 64 << 20
-"""Reading takes up to twelve times as much memory, if all of it is short numbers or names."""
+"""Parsing takes up to twelve times as much memory, if the text is all short numbers or names."""
 
 _MOST_REASON = 400
 _FEATURES = 4096
@@ -52,8 +52,9 @@ class Feature:
     """One feature of a shard's records.
 
     Attributes:
-        kind: what its values are.
-        shape: the values every record has, for example (1,) or (3,); None where records differ or nobody looked.
+        kind: of its values.
+        shape: common to all records, for example (1,) or (3,); None if records differ or it is
+            unknown.
     """
 
     kind: Literal["bytes", "float", "int64"]
@@ -62,18 +63,18 @@ class Feature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardMapping:
-    """What one shard holds.
+    """The content of one shard.
 
     Attributes:
-        shard_index: its place among the dataset's shards.
-        shard_count: how many shards the dataset has, here or elsewhere.
+        shard_index: its index among the dataset's shards.
+        shard_count: how many shards the dataset has on all hosts.
         file: the shard's file name, in the folder of the mapping.
         size_bytes: the file's size.
         records: how many records it holds.
         digest: `content_digest` of it.
-        features: what its records hold, by name; empty where they are not tf.train.Example.
-        label_counts: records by label; None where nobody counted.
-        label_names: what a label is called; None where nobody said.
+        features: of its records, by name; empty if they are not tf.train.Example.
+        label_counts: records by label; None if they were not counted.
+        label_names: plain names of labels; None if unknown.
         version: of this format.
     """
 
@@ -93,7 +94,7 @@ class ShardMapping:
         _must(1 <= self.shard_count <= MAX_SHARDS, f"shard_count must be in [1, {MAX_SHARDS}], got {self.shard_count}")
         inside = 0 <= self.shard_index < self.shard_count
         _must(inside, f"shard_index must be in [0, {self.shard_count}), got {self.shard_index}")
-        # A name that leaves the folder would let a mapping point at any file of this host.
+        # A name that leaves the folder would let a mapping refer to any file of this host.
         plain = 0 < len(self.file) <= 255 and not self.file.startswith(".") and not set(self.file) & {"/", "\0"}
         _must(plain, f"file must be a plain file name, got {self.file!r}")
         room = self.size_bytes // FRAME_BYTES
@@ -116,12 +117,12 @@ def _must(holds: bool, otherwise: str) -> None:
 
 
 def mapping_name(shard_index: int) -> str:
-    """The file name of a shard's mapping."""
+    """Return the file name of a shard's mapping."""
     return f"mapping_shard_{shard_index:05d}.json"
 
 
 def content_digest(framing: Framing) -> str:
-    """Tells shards with different records apart, at the cost of the scan that found them."""
+    """Return a digest that distinguishes shards with different records; it needs only a scan."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(np.ascontiguousarray(framing.offsets, dtype="<i8").data)
     digest.update(np.ascontiguousarray(framing.data_crcs, dtype="<u4").data)
@@ -129,26 +130,26 @@ def content_digest(framing: Framing) -> str:
 
 
 def parse_mapping(text: bytes, where: str) -> ShardMapping:
-    """Read a mapping's text; keys this version does not know are ignored.
+    """Parse a mapping; keys that this version does not know are ignored.
 
     Args:
         text: JSON.
         where: its name, for errors.
 
     Raises:
-        DatasetError: it is no mapping.
+        DatasetError: it is not a mapping.
     """
     if len(text) > _TEXT_BYTES:
         raise DatasetError(f"mapping {where}: must be at most {_TEXT_BYTES} bytes, has {len(text)} or more")
     try:
         return msgspec.json.decode(text, type=ShardMapping)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # What the file holds may be repeated in the reason, whatever its length.
+        # The reason may repeat text of the file, which can be of any length.
         raise DatasetError(f"mapping {where}: {str(error)[:_MOST_REASON]}") from None
 
 
 def format_mapping(mapping: ShardMapping) -> bytes:
-    """The text of a mapping: JSON that people can read."""
+    """Return a mapping as human-readable JSON."""
     return msgspec.json.format(msgspec.json.encode(mapping, order="deterministic"), indent=1) + b"\n"
 
 
@@ -160,7 +161,7 @@ def read_mapping(path: Path, opener: Callable[[str, int], int] | None = None) ->
         opener: opens it; see `open`.
 
     Raises:
-        DatasetError: it cannot be read, or is no mapping.
+        DatasetError: it cannot be read, or is not a mapping.
     """
     try:
         with open(path, "rb", opener=opener) as file:
@@ -171,7 +172,7 @@ def read_mapping(path: Path, opener: Callable[[str, int], int] | None = None) ->
 
 
 def write_mapping(directory: Path, mapping: ShardMapping) -> Path:
-    """Write a mapping beside its shard, whole or not at all, and return its path.
+    """Write a mapping beside its shard atomically, and return its path.
 
     Raises:
         OSError: the folder cannot be written.

@@ -1,6 +1,7 @@
-"""The same work for many shards, several at a time.
+"""Parallel work on many shards.
 
-Covers: threads, progress in bytes, and stopping all when one fails or the user interrupts. Does not cover: the work.
+Covers: threads, progress in bytes, stopping all threads when one fails or the user interrupts. Does
+not cover: the work.
 """
 
 import threading
@@ -16,11 +17,11 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _THREADS = 8
-"""Enough to keep a disk busy with the short reads of a scan; the work in Python itself shares one core anyway."""
+"""Enough to keep a disk busy with the short reads of a scan; Python code shares one core anyway."""
 
 
 class _StoppedError(Exception):
-    """Ends a thread whose result nobody will take."""
+    """Raised to end a thread whose result is no longer needed."""
 
 
 def for_each_shard(
@@ -35,15 +36,16 @@ def for_each_shard(
     """Do `work` for every item and return the results in the items' order.
 
     Args:
-        items: what to work on.
-        work: is given an item and a function it must call, from time to time, with the number of bytes done since.
+        items: the items.
+        work: called with an item and a function that it must call, from time to time, with the
+            number of bytes done since the previous call.
         label: of the progress line.
         total_bytes: of all the work.
-        progress: whether to show a line, where a terminal can show it.
-        threads: how many items are worked on at once, at most.
+        progress: whether to show a progress line, if a terminal can show it.
+        threads: the limit of items worked on at once.
 
     Raises:
-        Whatever the first item that fails, in the items' order, raised; the others are stopped.
+        Exception: that of the first failed item, in the items' order; the others are stopped.
     """
     if not items:
         return []

@@ -1,7 +1,7 @@
-"""A sheet of a dataset's images.
+"""A contact sheet of a dataset's images.
 
-Covers: taking images from a few records and drawing them side by side. Pillow is imported here and nowhere else in this
-folder. Does not cover: decoding for training.
+Covers: reading images from a few records and drawing them side by side. Pillow is imported here and
+nowhere else in this folder. Does not cover: decoding for training.
 """
 
 import io
@@ -27,15 +27,17 @@ _PIXELS = 100_000_000
 
 
 def draw_preview(dataset: Dataset, out: Path) -> int:
-    """Draw images of records spread over the dataset, with their record numbers and labels; returns how many.
+    """Draw images of records spread over the dataset, and return their number.
+
+    Each image has the record's number and label as its caption.
 
     Args:
         dataset: an open one.
-        out: the picture's file; its extension says the format.
+        out: the picture's file; its extension selects the format.
 
     Raises:
         ConfigError: Pillow is not installed, or `out` cannot be written.
-        DatasetError: the records looked at hold no image, or cannot be read.
+        DatasetError: the sampled records hold no image, or cannot be read.
     """
     try:
         from PIL import Image, ImageDraw
@@ -68,7 +70,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
 
 
 def _records(dataset: Dataset) -> Iterator[tuple[int, bytes]]:
-    """A few records with their numbers, in order, each shard opened once."""
+    """Yield a few records with their numbers, in order; each shard is opened once."""
     wanted = spread(dataset.records, _IMAGES)
     first = 0
     for shard in dataset.shards:
@@ -80,7 +82,7 @@ def _records(dataset: Dataset) -> Iterator[tuple[int, bytes]]:
 
 
 def _picture(image: Any, record: bytes) -> tuple[Any, str]:
-    """The record's first image, small, and its label as a caption; (None, "") where it has no image.
+    """Return the record's first image as a thumbnail, and its label; (None, "") without an image.
 
     A record is an image itself, or a tf.train.Example with one in a bytes feature.
     """
@@ -100,7 +102,7 @@ def _picture(image: Any, record: bytes) -> tuple[Any, str]:
             with image.open(io.BytesIO(candidate)) as picture:
                 if picture.width * picture.height > _PIXELS:
                     continue
-                picture.draft("RGB", (_TILE, _TILE))  # a JPEG is decoded at the size it is shown in
+                picture.draft("RGB", (_TILE, _TILE))  # a JPEG is decoded at about the size of the thumbnail
                 small = picture.convert("RGB")
         except (OSError, ValueError, SyntaxError, image.DecompressionBombError):
             continue  # not an image, or a broken one: the next feature may hold one

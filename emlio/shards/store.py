@@ -1,12 +1,14 @@
-"""Where indexes are kept: beside the shards, or in a cache folder where the shards' folder cannot be written.
+"""Storage of indexes, beside the shards or in a cache folder.
 
-Covers: the two places, and whether what lies there still describes the shard. Does not cover: the index file
-(emlio.shards.index), making one.
+The cache folder is used if the shards' folder cannot be written.
 
-Beside each index lies a stamp, `<shard>.digest.json`: size, times and inode of the file that was scanned, its digest, and a
-checksum of the index. An index whose stamp names others is not used, and the shard is scanned again
-(docs/adr/0015-file-identity.md). Beside a mapped shard the stamp
-may be missing, as after `emlio convert` or a copy: the mapping then says what the index must hold.
+Covers: the two places, and whether a stored index still describes the shard. Does not cover: the
+index file (emlio.shards.index), making one.
+
+Beside each index lies a stamp, `<shard>.digest.json`: size, times and inode of the scanned file,
+its digest, and a checksum of the index. An index whose stamp does not match the file is not used,
+and the shard is scanned again (docs/adr/0015-file-identity.md). Beside a mapped shard the stamp may
+be missing, as after `emlio convert` or a copy: the index is then checked against the mapping.
 """
 
 import hashlib
@@ -47,11 +49,11 @@ class _Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeptIndex:
-    """An index and the digest that belongs to it.
+    """An index and its digest.
 
     Attributes:
-        offsets: start of each record's frame, and last the file's size.
-        digest: of the shard's content; None where only the mapping knows it.
+        offsets: start of each record's frame, and finally the file's size.
+        digest: of the shard's content; None if only the mapping holds it.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -59,19 +61,19 @@ class KeptIndex:
 
 
 def stamp_name(shard: str) -> str:
-    """The stamp's file name for a shard's file name."""
+    """Return the stamp's file name for a shard's file name."""
     return f"{shard}.digest.json"
 
 
 def default_cache_dir(environment: Mapping[str, str]) -> Path:
-    """Where this user's caches lie: $XDG_CACHE_HOME/emlio, else ~/.cache/emlio."""
+    """Return this user's cache folder: $XDG_CACHE_HOME/emlio, else ~/.cache/emlio."""
     given = environment.get("XDG_CACHE_HOME", "")
-    # The XDG rules: a relative path is to be ignored.
+    # XDG says to ignore a relative path.
     return Path(given if given.startswith("/") else os.path.expanduser("~/.cache")) / "emlio"
 
 
 class IndexStore:
-    """The kept indexes of one dataset directory. Thread-safe for different shards; to be closed."""
+    """The stored indexes of one dataset directory. Thread-safe for different shards."""
 
     def __init__(
         self,
@@ -79,41 +81,41 @@ class IndexStore:
         cache_dir: Path | None = None,
         may_write: Callable[[Folder], bool] = Folder.may_write,
     ) -> None:
-        """See the class.
+        """Open the index store of a folder.
 
         Args:
-            folder: the dataset's; whoever opened it closes it, after this.
-            cache_dir: keep new indexes under this folder, not beside the shards; by default beside them where that
-            can be
-                written, else under the user's cache folder.
-            may_write: whether a folder can be written.
+            folder: the dataset's. The code that opened it closes it, after this store.
+            cache_dir: store new indexes under this folder. By default they are stored beside the
+                shards if that folder can be written, else under the user's cache folder.
+            may_write: returns whether a folder can be written.
 
         Raises:
-            DatasetError: what is kept for this dataset is a link that leaves the cache folder.
+            DatasetError: this dataset's cache folder is a link that leaves the cache.
         """
         absolute = os.path.abspath(folder.path)
         key = hashlib.blake2b(os.fsencode(absolute), digest_size=12).hexdigest()
-        # The environment is read here, not by the commands: every opening must look in the same place.
+        # The environment is read here, not by the commands: every opening must look in the same
+        # place.
         self._cache_path = (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key
         self._beside = folder
         self._lock = Lock()
         self._cache: Folder | None = None
         try:
             self._cache = _open_cache(self._cache_path)
-        except OSError as error:  # none there yet; or another user's, which is as good as none
+        except OSError as error:  # it does not exist yet, or belongs to another user and cannot be used
             _check_refusal(error)
         elsewhere = "" if cache_dir is None else f" --cache-dir {cache_dir}"
         self._repair = f"emlio index --force{elsewhere} {absolute}"
         self._keep_beside = cache_dir is None and may_write(folder)
 
     def load(self, shard: str, status: os.stat_result, *, mapped: bool) -> KeptIndex | None:
-        """The kept index of a shard whose file has this status, or None where there is none.
+        """Return the stored index of a shard whose file has this status, or None.
 
         Raises:
-            DatasetError: there is one, and it is damaged.
+            DatasetError: the index is damaged.
         """
-        # The cache first: where it has an index, the folder could not be written when one was made, or one was asked
-        # for.
+        # The cache comes first: an index is there only if the shards' folder could not be written,
+        # or if the cache was requested.
         size_bytes = status.st_size
         for folder in (self._cache, self._beside):
             if folder is None:
@@ -138,7 +140,10 @@ class IndexStore:
     def save(
         self, shard: str, offsets: npt.NDArray[np.int64], status: os.stat_result, *, digest: str
     ) -> OSError | None:
-        """Keep an index and return None, or what prevented it; then the shard is scanned again at the next opening."""
+        """Store an index and return None, or the error that prevented it.
+
+        After an error the shard is scanned again at the next opening.
+        """
         stamp = _Stamp(
             size_bytes=status.st_size,
             mtime_ns=status.st_mtime_ns,
@@ -152,12 +157,13 @@ class IndexStore:
         if self._keep_beside and self._cache is not None:
             try:
                 self._cache.remove(stamp_name(shard))
-            except OSError as error:  # a cache that cannot be written is not found first either
+            except OSError as error:  # a cache that cannot be written is also not read first
                 _check_refusal(error)
         for beside in (True, False) if self._keep_beside else (False,):
             try:
                 folder = self._beside if beside else self._made_cache()
-                # The old stamp goes first: at no moment may a stamp stand beside an index of another file.
+                # The old stamp is removed first: a stamp must never lie beside an index of another
+                # file.
                 folder.remove(stamp_name(shard))
                 write_index(Path(index_name(shard)), offsets, dir_fd=folder.descriptor)
                 folder.write(stamp_name(shard), (msgspec.json.encode(stamp),))
@@ -169,7 +175,7 @@ class IndexStore:
         return refusal
 
     def _made_cache(self) -> Folder:
-        """The cache's folder, which is made where it is not there."""
+        """Return the cache folder; create it if it does not exist."""
         with self._lock:
             if self._cache is None:
                 self._cache_path.mkdir(parents=True, exist_ok=True)
@@ -177,7 +183,7 @@ class IndexStore:
             return self._cache
 
     def close(self) -> None:
-        """Close what this opened. Closing again does nothing."""
+        """Close the cache folder. Closing again does nothing."""
         if self._cache is not None:
             self._cache.close()
 
@@ -191,13 +197,19 @@ class IndexStore:
 
 
 def _check_refusal(error: OSError) -> None:
-    """Raise what is no answer of the system: a signal's handler may raise a `TimeoutError`, which has no number."""
+    """Re-raise an error that does not come from the system.
+
+    A signal's handler may raise a `TimeoutError`, which has no number.
+    """
     if error.errno is None:
         raise error
 
 
 def _open_cache(path: Path) -> Folder:
-    """The cache folder was named by the operator, and may be a link; the folder in it that is a dataset's may not leave it."""
+    """Open the dataset's cache folder.
+
+    The parent was chosen by the operator and may be a link; the dataset's folder may not leave it.
+    """
     with Folder(path.parent) as parent:
         return Folder(path, parent=parent)
 
@@ -211,7 +223,10 @@ def _identity_of(status: os.stat_result) -> tuple[int | None, ...]:
 
 
 def _index_crc(offsets: npt.NDArray[np.int64]) -> int:
-    """Finds the damage that leaves plausible offsets; at the memory's speed, so it is checked at every opening."""
+    """Return a checksum that detects damage which leaves plausible offsets.
+
+    It runs at the memory's speed, so it is checked at every opening.
+    """
     return crc32c(np.ascontiguousarray(offsets, dtype="<i8").data)
 
 
@@ -221,7 +236,7 @@ def _read_stamp(folder: Folder, name: str, repair: str) -> _Stamp | None:
         with open(path, "rb", opener=folder.opener) as file:
             text = file.read(_STAMP_BYTES)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return None  # another user's cache folder is as good as none
+        return None  # another user's cache folder cannot be used
     except OSError as error:
         raise DatasetError(f"stamp {path}: cannot be read: {error.strerror or error}") from error
     try:

@@ -1,6 +1,6 @@
-"""A dataset at a glance.
+"""A summary of a dataset, as one value.
 
-Covers: the figures `emlio inspect` shows, as one value. Does not cover: printing them, checking records.
+Covers: the figures that `emlio inspect` shows. Does not cover: printing them, checking records.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _SAMPLED_SHARDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSizes:
-    """How large the records' data are, without their frames; in bytes."""
+    """The distribution of the records' data sizes, without frames, in bytes."""
 
     min: int
     mean: float
@@ -32,21 +32,22 @@ class RecordSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a dataset is.
+    """The summary of a dataset.
 
     Attributes:
-        directory: where it lies.
-        shards: how many of its shards are here.
-        missing: names of those that are not.
-        records: in the shards here.
-        size_bytes: of the shards' files here.
-        record_sizes: how they are spread.
-        fingerprint: of the shards here; the same on every host that holds the same.
-        mapped: whether its shards are described by mappings.
-        features: what records hold; empty where they are not tf.train.Example.
-        features_sampled: whether a few records were looked at, because no mapping tells.
-        label_counts: records by label; None where no mapping tells.
-        label_names: what labels are called; None where no mapping tells.
+        directory: of the dataset.
+        shards: how many of its shards are on this host.
+        missing: names of the other shards.
+        records: in the shards on this host.
+        size_bytes: of the shards' files on this host.
+        record_sizes: their distribution.
+        fingerprint: of the shards on this host; equal on every host that holds the same shards.
+        mapped: whether any of its shards has a mapping.
+        features: of the records; empty if they are not tf.train.Example.
+        features_sampled: whether the features come from a few records, because no mapping lists
+            them.
+        label_counts: records by label; None unless every shard's mapping counts them.
+        label_names: plain names of labels; None if no mapping lists them.
     """
 
     directory: str
@@ -64,14 +65,14 @@ class Summary:
 
 
 def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
-    """Look a dataset over.
+    """Summarise a dataset.
 
     Args:
         dataset: an open one.
-        look_inside: read a few records where no mapping says what they hold.
+        look_inside: read a few records if no mapping lists their features.
 
     Raises:
-        CorruptRecordError: a record that was looked at is not what was written.
+        CorruptRecordError: a sampled record is corrupt.
         DatasetError: a file cannot be read.
     """
     shards = dataset.shards
@@ -88,7 +89,7 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
     for mapping in mappings:
         counts.update(mapping.label_counts or {})
         names.update(mapping.label_names or {})
-    # A total over some of the shards would be mistaken for a total over all.
+    # A total over only some of the shards would be mistaken for a total over all.
     counted = len(mappings) == len(shards) and all(mapping.label_counts is not None for mapping in mappings)
     sizes = np.sort(np.concatenate([np.diff(shard.offsets) for shard in shards]) - FRAME_BYTES)
     return Summary(

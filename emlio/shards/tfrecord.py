@@ -1,10 +1,11 @@
-"""Where the records of a TFRecord file begin.
+"""Detection of record positions in a TFRecord file.
 
-Covers: walking a file once from frame to frame, checking every length's checksum on the way. Does not cover: the data's
-checksums (emlio.shards.verify), keeping what was found (emlio.shards.index).
+Covers: walking a file once from frame to frame, checking every length's checksum. Does not cover:
+the data's checksums (emlio.shards.verify), storing the result (emlio.shards.index).
 
-Two gaits. Small records are found in blocks read one after the other; for large ones only the 16 bytes between two
-records' data are read, the footer of one and the header of the next.
+There are two methods. Small records are found in blocks that are read one after the other. For
+large records only the 16 bytes between the data of two records are read: the footer of one and the
+header of the next.
 """
 
 import os
@@ -20,20 +21,23 @@ from emlio.errors import CorruptRecordError, DatasetError
 from emlio.open_limits import refusal_of
 from emlio.shards.file_read import read_at, read_into
 from emlio.shards.frame_numbers import masked_length_crcs, overlapping
-from emlio.shards.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
-__all__ = ["Framing", "scan", "verify_records"]
+__all__ = ["Framing", "scan"]
 
 _BLOCK_BYTES = 1 << 20
-"""Fits the second-level cache: the block is walked while it is still warm."""
+"""Fits the second-level cache, so the block is still cached while it is walked."""
 
 _HOP_BYTES = 64 << 10
-"""Mean record size from which hopping wins. Warm it wins from 8 KiB; cold, a hop costs a disk's latency (60 µs
-measured, shared by the threads that scan other shards) and a block its bandwidth, which meet near this size."""
+"""The mean record size from which hopping is faster.
+
+With a warm page cache it is faster from 8 KiB. With a cold one, a hop costs a disk's latency (60 µs
+measured, shared by the threads that scan other shards) and a block costs its bandwidth; these are
+about equal near this size.
+"""
 
 _HOPS = 256
-"""Hops between two checks, so that a run of small records soon returns to blocks."""
+"""Hops between two checks of the mean size. A run of small records soon returns to blocks."""
 
 _LENGTH = struct.Struct("<Q")
 _BETWEEN = np.dtype([("data_crc", "<u4"), ("length", "<u8"), ("length_crc", "<u4")])
@@ -43,10 +47,11 @@ _ZLIB_MAGICS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framing:
-    """What a scan found.
+    """The result of a scan.
 
     Attributes:
-        offsets: start of each record's frame, and last the file's size; int64, one more than there are records.
+        offsets: start of each record's frame, and finally the file's size; int64, one more than
+            records.
         data_crcs: the masked CRC32C stored after each record's data; uint32.
     """
 
@@ -55,7 +60,7 @@ class Framing:
 
     @property
     def records(self) -> int:
-        """How many records the file holds."""
+        """The number of records in the file."""
         return len(self.data_crcs)
 
 
@@ -66,7 +71,7 @@ def scan(
 
     Args:
         path: the file.
-        progress: called with the number of bytes each step went on by.
+        progress: called with the number of bytes that each step covered.
         opener: opens it; see `open`.
 
     Raises:
@@ -101,18 +106,18 @@ class _Walk:
         self._starts: list[npt.NDArray[np.int64]] = []
         self._crcs: list[npt.NDArray[np.uint32]] = []
         self._buffer = bytearray(min(_BLOCK_BYTES, self.size_bytes))
-        # Unaligned numbers at any place of the block, gathered without a Python call for each.
+        # Unaligned numbers at any place of the block, read without a Python call for each.
         self._u32 = overlapping(self._buffer, np.dtype("<u4"))
         self._u64 = overlapping(self._buffer, np.dtype("<u8"))
 
     def framing(self) -> Framing:
-        """What was found so far."""
+        """Return the records found so far."""
         end = np.array([self.position], dtype=np.int64)
         crcs = np.concatenate(self._crcs) if self._crcs else np.empty(0, dtype=np.uint32)
         return Framing(offsets=np.concatenate([*self._starts, end]), data_crcs=crcs)
 
     def block(self) -> float:
-        """Read one block and find the records that lie in it whole; returns their mean size."""
+        """Read one block, find the records completely inside it, and return their mean size."""
         wanted = min(_BLOCK_BYTES, self.size_bytes - self.position)
         filled = read_into(self._fd, memoryview(self._buffer)[:wanted], self.position, self._path)
         if filled < wanted:
@@ -120,7 +125,7 @@ class _Walk:
         places: list[int] = []
         at, last_header = 0, wanted - HEADER_BYTES
         buffer, unpack, found = self._buffer, _LENGTH.unpack_from, places.append
-        while at <= last_header:  # the one Python step for each record: nothing more belongs here
+        while at <= last_header:  # the only Python step per record: keep this loop minimal
             found(at)
             at += unpack(buffer, at)[0] + FRAME_BYTES
         if not places:
@@ -137,7 +142,7 @@ class _Walk:
         return at / len(starts) if len(starts) else float("inf")
 
     def hops(self) -> float:
-        """Find a few records by reading only between their data; returns their mean size."""
+        """Find a few records by reading only between their data, and return their mean size."""
         begin = at = self.position
         between = [bytes(FOOTER_BYTES) + self._header(at, self._records)]
         starts: list[int] = []
@@ -150,7 +155,7 @@ class _Walk:
                 break
             step = read_at(self._fd, FRAME_BYTES, at - FOOTER_BYTES, self._path)
             between.append(step.ljust(FRAME_BYTES, b"\0"))
-            if len(step) < FRAME_BYTES:  # the file's end, or a cut header that the next step will name
+            if len(step) < FRAME_BYTES:  # the file's end, or a truncated header that the next step reports
                 if len(step) < FOOTER_BYTES:
                     raise self._shrank(at - FOOTER_BYTES + len(step))
                 break
@@ -210,7 +215,10 @@ class _Walk:
         )
 
     def _refuse_compressed(self, record: int) -> None:
-        """A file whose very first header is wrong may be a compressed one; say so rather than call it corrupt."""
+        """Raise an error that names the compression, if the file is compressed.
+
+        It is called when a header is wrong; only the very first header can show compression.
+        """
         if record != 0:
             return
         magic = read_at(self._fd, 2, 0, self._path)

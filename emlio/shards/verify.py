@@ -1,7 +1,8 @@
-"""Whether the records of an indexed file are the bytes that were written.
+"""Verification of the records of an indexed file.
 
-Covers: checking every record's length and data checksum against the file, in big blocks; reading a few records,
-checked. Does not cover: finding records (emlio.shards.tfrecord), what follows from a bad one, reading to send.
+Covers: checking every record's length and data checksum, in big blocks; reading and checking a few
+records. Does not cover: finding records (emlio.shards.tfrecord), handling a bad one, reading
+records in order to send them.
 """
 
 import io
@@ -32,11 +33,11 @@ def verify_records(path: Path, offsets: npt.NDArray[np.int64], progress: Callabl
 
     Args:
         path: the shard's file.
-        offsets: its index: the start of each frame, and last the file's size.
-        progress: called with the number of bytes each step checked.
+        offsets: its index: the start of each frame, and finally the file's size.
+        progress: called with the number of bytes that each step checked.
 
     Raises:
-        CorruptRecordError: the first record that is not what was written.
+        CorruptRecordError: for the first corrupt record.
         DatasetError: the file cannot be read.
     """
     for error in bad_records(path, offsets, progress):
@@ -46,7 +47,7 @@ def verify_records(path: Path, offsets: npt.NDArray[np.int64], progress: Callabl
 def bad_records(
     path: Path, offsets: npt.NDArray[np.int64], progress: Callable[[int], None] | None = None
 ) -> Iterator[CorruptRecordError]:
-    """Every record that is not what was written, in order; arguments as `verify_records`.
+    """Yield an error for every corrupt record, in order; arguments as `verify_records`.
 
     Raises:
         DatasetError: the file cannot be read.
@@ -57,7 +58,8 @@ def bad_records(
         first = 0
         while first < records:
             begin = int(offsets[first])
-            # As many whole records as the block holds; one that is larger than the block gets a block of its own size.
+            # As many complete records as fit into the block; a larger record gets a block of its
+            # own size.
             after = max(int(np.searchsorted(offsets, begin + _BLOCK_BYTES, side="right")) - 1, first + 1)
             size = int(offsets[after]) - begin
             if size > len(buffer):
@@ -75,10 +77,10 @@ def bad_records(
 
 
 def read_records(path: Path, offsets: npt.NDArray[np.int64], records: Iterable[int]) -> Iterator[bytes]:
-    """The data of a few records, each read on its own and checked.
+    """Yield the data of a few records, each read separately and checked.
 
     Raises:
-        CorruptRecordError: a record is not what was written.
+        CorruptRecordError: a record is corrupt.
         DatasetError: the file cannot be read.
     """
     with _opened(path) as file:
@@ -106,7 +108,7 @@ def _corrupt(path: Path, record: int, offset: int, reason: str) -> CorruptRecord
 
 
 def _suspects(block: memoryview, bounds: npt.NDArray[np.int64], filled: int) -> list[int]:
-    """Which of the records between these bounds are bad: one Python step for each record, the rest at once."""
+    """Return the bad records between these bounds, with one Python step per record."""
     cuts = bounds.tolist()
     actual = [crc32c(block[start + HEADER_BYTES : end - FOOTER_BYTES]) for start, end in itertools.pairwise(cuts)]
     u32, u64 = overlapping(block, np.dtype("<u4")), overlapping(block, np.dtype("<u8"))
@@ -120,7 +122,7 @@ def _suspects(block: memoryview, bounds: npt.NDArray[np.int64], filled: int) -> 
 
 
 def _fault(framed: memoryview) -> str:
-    """What is wrong with one bad record."""
+    """Return what is wrong with one bad record."""
     length, length_crc = _HEADER.unpack_from(framed)
     expected_length = len(framed) - FRAME_BYTES
     if length != expected_length:

@@ -1,1 +1,1 @@
-"""Fakes and builders for tests, as public, typed products."""
+"""Fakes and builders for tests, public and typed."""

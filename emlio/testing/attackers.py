@@ -1,7 +1,11 @@
-"""The tools of an attacker: bare TCP that speaks as much ZMTP as he likes, crowds of connections, ZeroMQ with stolen or no keys.
+"""The tools of an attacker without an admitted key.
 
-Covers: connecting, sending what no ZeroMQ library sends, keeping all that comes back. Does not cover: the daemon and its
-legitimate rank, an attacker between the two (tests/e2e/attacks), one whose key is admitted (emlio.testing.attackers_inside).
+They are raw TCP that speaks any part of ZMTP, many connections at once, and ZeroMQ with stolen keys
+or none.
+
+Covers: connecting, sending what no ZeroMQ library sends, keeping all that comes back. Does not
+cover: the daemon and its legitimate rank, an attacker between the two (tests/e2e/attacks), an
+attacker with an admitted key (emlio.testing.attackers_inside).
 """
 
 import resource
@@ -17,6 +21,7 @@ import zmq
 
 from emlio.keys.curve import KeyPair
 from emlio.keys.key import PublicKey
+from emlio.wire.seal import lane_group, lane_name, lane_token
 
 __all__ = [
     "GREETING_BYTES",
@@ -26,6 +31,7 @@ __all__ = [
     "dealer_in",
     "frame",
     "greeting",
+    "lane_in",
     "many_descriptors",
     "plain_hello",
 ]
@@ -38,12 +44,12 @@ _ANSWER_S = 10.0
 
 
 def greeting(mechanism: bytes = b"CURVE", *, as_server: bool = False) -> bytes:
-    """What a peer says first: signature, version 3.1, mechanism, role, filler."""
+    """Return a peer's greeting: signature, version 3.1, mechanism, role, filler."""
     return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(20, b"\0") + bytes((as_server,)) + bytes(31)
 
 
 def frame(body: bytes, *, command: bool = False, said_bytes: int | None = None) -> bytes:
-    """A frame; `said_bytes` is the length that it claims to have, by default its own."""
+    """Return a frame; `said_bytes` is the length that it claims, by default its own."""
     length = len(body) if said_bytes is None else said_bytes
     kind = _COMMAND if command else 0
     if length < 256:
@@ -51,9 +57,49 @@ def frame(body: bytes, *, command: bool = False, said_bytes: int | None = None) 
     return bytes((kind | _LONG,)) + length.to_bytes(8, "big") + body
 
 
-def plain_hello(token: bytes) -> bytes:
-    """The command with which one asks to be let into a lane."""
-    return frame(b"\x05HELLO\x04rank" + bytes((len(token),)) + token, command=True)
+def plain_hello(token: bytes, user: bytes = b"rank") -> bytes:
+    """Return the command with which a peer asks to connect a lane."""
+    return frame(b"\x05HELLO" + bytes((len(user),)) + user + bytes((len(token),)) + token, command=True)
+
+
+def lane_in(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+    port: int,
+    secret: bytes,
+    number: int,
+    *,
+    token: bytes | None = None,
+    name: bytes | None = None,
+) -> "zmq.Socket[bytes]":
+    """Return a lane of the session with this secret; the caller closes it.
+
+    Args:
+        context: the ZeroMQ context.
+        port: the daemon's data port.
+        secret: the secret of the session.
+        number: the number of the lane.
+        token: the token to send instead of the right one.
+        name: the name of the lane instead of the right one.
+    """
+    options: list[tuple[int, int | bytes]] = [
+        (zmq.LINGER, 0),
+        (zmq.RECONNECT_IVL, -1),
+        (zmq.RCVHWM, 1),
+        (zmq.RCVTIMEO, int(_ANSWER_S * 1000)),
+        (zmq.SNDTIMEO, int(_ANSWER_S * 1000)),
+        (zmq.ROUTING_ID, lane_name(secret, number) if name is None else name),
+        (zmq.PLAIN_USERNAME, f"{lane_group(secret)}.{number}".encode("ascii")),
+        (zmq.PLAIN_PASSWORD, lane_token(secret, number) if token is None else token),
+    ]
+    peer = context.socket(zmq.DEALER)
+    try:
+        for option, value in options:
+            peer.setsockopt(option, value)
+        peer.connect(f"tcp://127.0.0.1:{port}")
+    except BaseException:
+        peer.close()
+        raise
+    return peer
 
 
 class Stranger:
@@ -65,7 +111,7 @@ class Stranger:
         self._socket = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
 
     def say(self, data: bytes) -> bool:
-        """Send all of it; False where the other side hangs up meanwhile."""
+        """Send all of the data; return False if the peer closes the connection meanwhile."""
         try:
             self._socket.sendall(data)
         except (OSError, TimeoutError):
@@ -73,7 +119,7 @@ class Stranger:
         return True
 
     def listen(self, timeout_s: float) -> bool:
-        """Take all that comes until the other side hangs up or the time is over; whether it hung up."""
+        """Receive until the peer closes the connection or the time is up; return whether it did."""
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             self._socket.settimeout(left)
@@ -95,7 +141,7 @@ class Stranger:
             self.heard += data
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -108,10 +154,10 @@ class Stranger:
 
 
 class Crowd:
-    """Many connections from one thread. What came back from all of them is in `heard`."""
+    """Many connections in one thread. What came back over all of them is in `heard`."""
 
     def __init__(self, peer: str, count: int) -> None:
-        """Connect so many times."""
+        """Open this many connections."""
         host, _, port = peer.rpartition(":")
         self._peer = host, int(port)
         self.heard = b""
@@ -125,11 +171,14 @@ class Crowd:
 
     @property
     def connections(self) -> int:
-        """Those that the other side has not ended."""
+        """The number of connections that the peer has not closed."""
         return len(self._open)
 
     def grow(self, count: int) -> None:
-        """Connect so many times more; waits for each, so that none is lost in the daemon's queue of new ones."""
+        """Open more connections.
+
+        Waits for each, so that none is lost in the daemon's accept queue.
+        """
         for _ in range(count):
             one = socket.create_connection(self._peer, timeout=_CONNECT_S)
             one.setblocking(False)
@@ -137,7 +186,7 @@ class Crowd:
             self._selector.register(one, selectors.EVENT_READ)
 
     def say(self, data: bytes) -> None:
-        """Each sends it, as far as there is room."""
+        """Send the data over each connection, as far as its buffer has room."""
         for one in list(self._open):
             try:
                 one.send(data)
@@ -147,7 +196,11 @@ class Crowd:
                 self._drop(one)
 
     def listen(self, timeout_s: float) -> bool:
-        """Take what comes until all were hung up on or the time is over; whether all were."""
+        """Receive until all connections are closed or the time is up.
+
+        Returns:
+            Whether all are closed.
+        """
         deadline = time.monotonic() + timeout_s
         while self._open and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
@@ -168,7 +221,7 @@ class Crowd:
         one.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for one in list(self._open):
             self._drop(one)
         self._selector.close()
@@ -186,7 +239,7 @@ class Crowd:
 def dealer(
     endpoint: str, pair: KeyPair | None = None, daemon: PublicKey | None = None
 ) -> Generator["zmq.Socket[bytes]", None, None]:
-    """A control connection that shows these keys, or none."""
+    """Open a control connection with these keys, or none."""
     with zmq.Context() as context, dealer_in(context, endpoint, pair, daemon) as peer:
         yield peer
 
@@ -197,7 +250,7 @@ def dealer_in(
     pair: KeyPair | None = None,
     daemon: PublicKey | None = None,
 ) -> "zmq.Socket[bytes]":
-    """The same beside others of one context; the caller closes it."""
+    """Return such a connection from an existing context; the caller closes it."""
     peer = context.socket(zmq.DEALER)
     try:
         peer.setsockopt(zmq.LINGER, 0)
@@ -216,7 +269,7 @@ def dealer_in(
 
 @contextmanager
 def many_descriptors(count: int) -> Generator[None, None, None]:
-    """Let this process open so many, where its limit allows."""
+    """Let this process open `count` descriptors, if its hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, count)
     if hard != resource.RLIM_INFINITY and hard < wanted:

@@ -1,13 +1,17 @@
-"""A clock that moves when it is told to.
+"""A clock that moves only when told to.
 
-Covers: the fake of `emlio.clock.Clock`. Does not cover: threads that wait; they need something to wake them.
+Covers: the fake of `emlio.clock.Clock`. Does not cover: threads that wait; something else must wake
+them.
 """
 
 __all__ = ["ManualClock"]
 
 
 class ManualClock:
-    """Stands still between calls of `advance`. One thread moves it, any may read it."""
+    """A clock that stands still between calls of `advance`.
+
+    One thread moves it, any may read it.
+    """
 
     def __init__(self, start_ns: int = 1_000_000_000) -> None:
         self._now_ns = start_ns
@@ -17,11 +21,11 @@ class ManualClock:
         return self._now_ns
 
     def advance(self, duration_ns: int) -> None:
-        """Let time pass; it never goes back."""
+        """Advance the clock; it never goes back."""
         if duration_ns < 0:
             raise ValueError(f"time must not go back, got {duration_ns} ns")
         self._now_ns += duration_ns
 
     def advance_to(self, now_ns: int) -> None:
-        """Let time pass until `now_ns`, which may be over already."""
+        """Advance the clock to `now_ns`, unless it is later already."""
         self._now_ns = max(self._now_ns, now_ns)

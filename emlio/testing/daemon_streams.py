@@ -1,6 +1,6 @@
 """Streams of small records, and the threads that read for them.
 
-Covers: what tests of the daemon's threads share. Does not cover: sending.
+Covers: what the tests of the daemon's threads share. Does not cover: sending.
 """
 
 from collections.abc import Generator
@@ -11,26 +11,29 @@ from typing import Any
 import numpy as np
 
 from emlio.clock import SystemClock
-from emlio.daemon.ledger import Ledger
-from emlio.daemon.pace_keeper import PaceKeeper
-from emlio.daemon.readers import Readers
-from emlio.daemon.stream import Outgoing, Stream, held_bytes
+from emlio.daemon.reading.memory_budget import MemoryBudget
+from emlio.daemon.reading.pace_keeper import PaceKeeper
+from emlio.daemon.reading.readers import Readers
+from emlio.daemon.reading.session_memory import SessionMemory
+from emlio.daemon.reading.stream import Outgoing, Stream, held_bytes
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.buffers import BufferPool
-from emlio.reading.course import StreamPosition
 from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
+from emlio.reading.message_planner import StreamPosition
 from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FRAME_BYTES
+from emlio.wire.seal import SECRET_BYTES, StreamSeal
 
-__all__ = ["FOR_EVER_S", "HELD", "MESSAGE", "RECORD", "numbers_of", "open_streams", "start_readers"]
+__all__ = ["FOR_EVER_S", "HELD", "MESSAGE", "RECORD", "numbers_of", "open_streams", "opener_of", "start_readers"]
 
 RECORD = 1000 - FRAME_BYTES
 MESSAGE, FOR_EVER_S = 2000, 20
+_SECRET = bytes(range(SECRET_BYTES))
 HELD = held_bytes(MESSAGE, 2)
-"""What a message of two records counts as while it is held."""
+"""The bytes for which a message of two records counts while it is held."""
 
 
 @contextmanager
@@ -44,10 +47,23 @@ def open_streams(
     pace: PaceKeeper | None = None,
     world_size: int = 1,
     absent_records: int = 0,
+    cipher: str = "",
+    one_session: bool = False,
 ) -> Generator[list[Stream]]:
-    """So many streams of the dataset in `folder`, records in their order.
+    """Open `count` streams of the dataset in `folder`, with records in order.
 
-    With `absent_records` the plan has one more shard, of so many records, which is not held here; then records are shuffled.
+    Args:
+        folder: the dataset.
+        count: the number of streams.
+        limit_bytes: the limit of each stream.
+        memory_bytes: the memory of all streams.
+        session: the number of the session.
+        pace: the pace of each stream.
+        world_size: the number of ranks.
+        absent_records: if not 0, the plan has one more shard, of so many records, which is not held
+            here; then records are shuffled.
+        cipher: if given, records are sealed with it; `opener_of` opens them.
+        one_session: whether each stream follows the one before in the same session.
     """
     shards = OpenShards(open_dataset("numbers", folder))
     held = len(shards.dataset.entries)
@@ -55,7 +71,8 @@ def open_streams(
     catalog = Catalog(shards=(*shards.dataset.entries, *((absent,) if absent_records else ())))
     shuffle = Shuffle.parse("global" if absent_records else "none")
     plan = Plan(catalog, PlanSpec(batch_size=10, world_size=world_size, shuffle=shuffle))
-    pool, ledger, made = BufferPool(MESSAGE, 1 << 20), Ledger(memory_bytes), list[Stream]()
+    pool, budget, made = BufferPool(MESSAGE, 1 << 20), MemoryBudget(memory_bytes), list[Stream]()
+    memory = SessionMemory(budget)
     for number in range(count):
         feed = Feed(
             plan=plan,
@@ -73,10 +90,11 @@ def open_streams(
                 stream=1 + number,
                 feed=feed,
                 pool=pool,
-                ledger=ledger,
+                memory=memory if one_session else SessionMemory(budget),
                 limit_bytes=limit_bytes,
                 label=f"session {session}",
                 pace=pace,
+                seal=_seal(session, 1 + number, cipher) if cipher else None,
             )
         )
     try:
@@ -88,16 +106,25 @@ def open_streams(
         shards.dataset.close()
 
 
+def _seal(session: int, stream: int, cipher: str) -> StreamSeal:
+    return StreamSeal(cipher=cipher, secret=_SECRET, session=session, stream=stream)
+
+
+def opener_of(stream: Stream, cipher: str) -> StreamSeal:
+    """Return the seal that opens a stream's messages."""
+    return _seal(stream.session, stream.stream, cipher)
+
+
 def numbers_of(outgoing: Outgoing) -> list[int]:
-    """The numbers of a message's records."""
+    """Return the numbers of a message's records."""
     frames = outgoing.payload.tobytes()
     return [int.from_bytes(frames[at + 12 : at + 20], "little") for at in range(0, len(frames), 1000)]
 
 
 @contextmanager
 def start_readers(**options: Any) -> Generator[Readers]:
-    """Threads that read, until the end of the block."""
-    usual: dict[str, Any] = {"threads": 2, "memory_bytes": 100 * MESSAGE}
+    """Run threads that read, until the end of the block."""
+    usual: dict[str, Any] = {"threads": 2, "memory_bytes": lambda: 100 * MESSAGE}
     readers = Readers(**(usual | options))
     readers.start()
     try:

@@ -1,7 +1,7 @@
 """Small datasets for tests.
 
-Covers: TFRecord files of given records, and directories of shards, mapped or as somebody else left them. Does not
-cover: datasets worth training on (emlio convert).
+Covers: TFRecord files of given records, and directories of shards, with or without EMLIO's
+mappings. Does not cover: datasets worth training on (emlio convert).
 """
 
 import hashlib
@@ -21,11 +21,12 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
 
 
 def numbered_payload(record: int, size_bytes: int | None = None) -> bytes:
-    """A record that can be told from all others: its number in 8 bytes little-endian, then bytes that follow from it.
+    """Return a unique record: its number in 8 bytes little-endian, then bytes derived from it.
 
     Args:
         record: its number in the dataset.
-        size_bytes: the record's size, at least 8; by default 8 to 263 bytes, different from record to record.
+        size_bytes: the record's size, at least 8; by default 8 to 263 bytes, different from record
+            to record.
     """
     seed = hashlib.blake2b(record.to_bytes(8, "little"), digest_size=32).digest()
     size = 8 + seed[0] if size_bytes is None else size_bytes
@@ -45,14 +46,17 @@ def make_dataset(
 ) -> list[bytes]:
     """Make a dataset and return its records in the order of their numbers.
 
-    The records are dealt in runs: the first shard holds the lowest numbers; runs differ in length by at most one.
+    Records are assigned in runs: the first shard holds the lowest numbers; the lengths of runs
+    differ by at most one.
 
     Args:
-        directory: where; it is made.
-        records: how many records, at least one for each shard.
-        shards: how many files, named train-00000-of-NNNNN.tfrecord.
-        payload: makes a record's bytes from its number; a number of bytes; or None for small records of varied size.
-        mapped: write an index and a mapping beside each shard, as `emlio convert` does; otherwise leave bare files.
+        directory: the directory; it is made.
+        records: the number of records, at least one for each shard.
+        shards: the number of files, named train-00000-of-NNNNN.tfrecord.
+        payload: makes a record's bytes from its number; or a number of bytes; or None for small
+            records of varied size.
+        mapped: whether to write an index and a mapping beside each shard, as `emlio convert` does;
+            otherwise there are only the shards.
     """
     if not 1 <= shards <= records:
         raise ValueError(f"shards must be in [1, {records}], got {shards}")

@@ -1,7 +1,7 @@
-"""Folders as jobs leave them, for tests of what is made of them.
+"""Folders with the files that jobs leave, for tests of their analysis.
 
-Covers: a node's recording of steady power, journals of its loaders, the note of a command, a daemon's answers. Does not cover:
-devices and readings on their own (emlio.testing.energy_series).
+Covers: a node's recording of steady power, journals of its loaders, the note of a command, a
+daemon's answers. Does not cover: single devices and readings (emlio.testing.energy_series).
 """
 
 from collections.abc import Sequence
@@ -9,28 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emlio.energy.clocks import fit_clock
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain
-from emlio.energy.exchange import Exchange
-from emlio.energy.job_note import JobNote, write_note
-from emlio.energy.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
-from emlio.energy.reading import Reading
-from emlio.energy.run import Run
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stages import CpuUse
-from emlio.energy.store import Store
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.fit import fit_clock
+from emlio.energy.job.journal import JournalEpoch, JournalFile, LoaderFacts, StorageEnergy
+from emlio.energy.job.note import JobNote, write_note
+from emlio.energy.job.stages import CpuUse
+from emlio.energy.recording.store import Store
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.run import Run
+from emlio.energy.values.spans import Span, Stage
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 
 __all__ = ["make_epoch", "make_job", "make_loader", "make_storage", "steady"]
 
 _TENTH_NS = SECOND_NS // 10
 _FAR_NS = 7_000 * SECOND_NS
-"""A daemon's clock is so far ahead."""
+"""The offset of a daemon's clock."""
 
 
 def steady(seconds: int, watts: Sequence[float], *, shift_ns: int = 0) -> tuple[Reading, ...]:
-    """Readings ten times a second, of devices that draw steady power; two processors, of which one works."""
+    """Return readings, ten per second, of devices that draw steady power.
+
+    There are two processors, one of which is busy.
+    """
     return tuple(
         make_reading(
             number,
@@ -44,7 +47,7 @@ def steady(seconds: int, watts: Sequence[float], *, shift_ns: int = 0) -> tuple[
 
 
 def make_loader(**more: Any) -> LoaderFacts:
-    """Rank 0 of one, on gpu-1."""
+    """Return the facts of rank 0 of 1 on gpu-1, with changed fields."""
     usual = LoaderFacts(
         node="gpu-1",
         boot="boot-1",
@@ -63,7 +66,10 @@ def make_loader(**more: Any) -> LoaderFacts:
 
 
 def make_epoch(epoch: int, from_s: float, to_s: float, **more: Any) -> JournalEpoch:
-    """A whole one of 1,000 samples: half of it the device computes, a quarter something is decoded."""
+    """Return a whole epoch of 1,000 samples, with changed fields.
+
+    For half of it the device computes, for a quarter something is decoded.
+    """
     from_ns, to_ns = round(from_s * SECOND_NS), round(to_s * SECOND_NS)
     length_ns = to_ns - from_ns
     spans = (
@@ -87,7 +93,7 @@ def make_epoch(epoch: int, from_s: float, to_s: float, **more: Any) -> JournalEp
 
 
 def make_storage(seconds: int, watts: float = 30.0, **more: Any) -> StorageEnergy:
-    """A daemon's answer, by a clock that is far ahead and 1 ms away."""
+    """Return a daemon's answer. Its clock has a large offset, and the round trip takes 1 ms."""
     ways = [
         Exchange(
             sent_ns=at, heard_ns=at + _FAR_NS + 500_000, answered_ns=at + _FAR_NS + 500_000, came_ns=at + 1_000_000
@@ -119,19 +125,19 @@ def make_job(
     node: str = "gpu-1",
     boot: str = "boot-1",
 ) -> Path:
-    """A folder with a recording from 0 on, by default of a processor and memory.
+    """Make a folder with a recording from time 0 on, by default of a processor and memory.
 
     Args:
-        folder: to be made.
-        epochs: of the one loader that is usual.
-        loaders: others, with their epochs.
-        devices: recorded ones.
-        watts: that they draw.
-        seconds: for how long.
-        note: of a command.
-        facts: of the node, as a recorder notes them.
-        node: its name.
-        boot: which start of it.
+        folder: the folder; it is made.
+        epochs: the epochs of the default loader.
+        loaders: other loaders, with their epochs.
+        devices: the recorded devices.
+        watts: the power that they draw.
+        seconds: the length of the recording.
+        note: the note of a command.
+        facts: the facts of the node, as a recorder notes them.
+        node: the name of the node.
+        boot: identifies the boot of the node.
     """
     folder.mkdir(parents=True)
     known = tuple(devices) or (make_device("package-0"), make_device("dram-0", domain=Domain.DRAM))

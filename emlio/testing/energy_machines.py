@@ -1,14 +1,14 @@
-"""Machines that are not there: trees of powercap, of perf's PMU and of hwmon, a proc, a driver of GPUs.
+"""Simulated machines: trees of powercap, of perf's PMU and of hwmon, a proc, a GPU driver.
 
-Covers: writing the trees, moving their counters with the clock, a library that looks like NVML. Does not cover: what is
-tested with them.
+Covers: writing the trees, moving their counters with the clock, a library that looks like NVML.
+Does not cover: what is tested with them.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from emlio.energy.machine import Machine
+from emlio.energy.sources.machine import Machine
 from emlio.testing.clock import ManualClock
 
 __all__ = [
@@ -28,14 +28,14 @@ PACKAGE_RANGE_UJ = 262_143_328_850
 
 
 def write_zone(root: Path, zone: str, name: str | None, *, energy_uj: int = 1_000_000, **files: int | str) -> Path:
-    """One zone of a flat powercap tree; returns the file of its counter.
+    """Write one zone of a flat powercap tree; return the file of its counter.
 
     Args:
         root: the tree.
         zone: the folder's name, such as "intel-rapl:0:0".
-        name: what the zone is; None for a tree that gives no names.
-        energy_uj: where its counter stands.
-        files: more of its files; without `max_energy_range_uj` it has a package's.
+        name: the name of the zone; None for a tree without names.
+        energy_uj: the value of its counter.
+        files: more of its files; by default `max_energy_range_uj` is that of a package.
     """
     folder = root / zone
     folder.mkdir(parents=True)
@@ -52,7 +52,7 @@ def write_zone(root: Path, zone: str, name: str | None, *, energy_uj: int = 1_00
 def write_pmu(
     sysfs: Path, events: Mapping[str, int], *, cpus: str = "0", scale: str = "2.3283064365386962890625e-10"
 ) -> None:
-    """The kernel's PMU for power: event names and numbers, the CPUs to ask."""
+    """Write the kernel's PMU for power: event names and numbers, and the CPUs to ask."""
     folder = sysfs / "bus/event_source/devices/power"
     (folder / "events").mkdir(parents=True)
     (folder / "format").mkdir()
@@ -66,7 +66,7 @@ def write_pmu(
 
 
 def write_sensor(sysfs: Path, chip: int, name: str, **files: int | str) -> Path:
-    """A chip of hwmon; returns its folder."""
+    """Write a chip of hwmon; return its folder."""
     folder = sysfs / f"class/hwmon/hwmon{chip}"
     folder.mkdir(parents=True)
     (folder / "name").write_text(f"{name}\n")
@@ -85,7 +85,7 @@ def write_proc(
     virtual: bool = False,
     memory_gb: int = 16,
 ) -> None:
-    """A proc of that many cores; ticks are of all of them."""
+    """Write a proc with this many cores; ticks are of all of them."""
     proc.mkdir(parents=True, exist_ok=True)
     lines = [f"cpu  {busy} 0 0 {idle} 0 0 0 {steal} 0 0", *(f"cpu{core} 0 0 0 0 0 0 0 0 0 0" for core in range(cores))]
     (proc / "stat").write_text("\n".join(lines) + "\n")
@@ -95,7 +95,7 @@ def write_proc(
 
 
 class MovingCounters:
-    """Files of counters that rise while a core is kept busy; hand it in as the machine's burner."""
+    """Files of counters that rise while a core is kept busy; pass it as the machine's burner."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -103,15 +103,15 @@ class MovingCounters:
         self._calls: list[Callable[[int], None]] = []
 
     def add(self, counter: Path, watts: float) -> None:
-        """Let a counter rise by so many watts."""
+        """Make a counter rise by this power."""
         self._watts[counter] = watts
 
     def call(self, moved: Callable[[int], None]) -> None:
-        """Let something else happen for so many nanoseconds."""
+        """Call a function with the nanoseconds of each period."""
         self._calls.append(moved)
 
     def __call__(self, duration_ns: int) -> None:
-        """Let time pass."""
+        """Advance the clock and the counters."""
         self._clock.advance(duration_ns)
         for counter, watts in self._watts.items():
             counter.write_text(f"{int(counter.read_text()) + round(watts * duration_ns / 1000)}\n")
@@ -120,7 +120,7 @@ class MovingCounters:
 
 
 class FakeNvmlError(Exception):
-    """As NVML's, with its number."""
+    """An error like NVML's, with its number."""
 
     def __init__(self, value: int) -> None:
         super().__init__(f"NVML error {value}")
@@ -131,11 +131,11 @@ class FakeGpu:
     """One GPU. Its fields may be changed at any time; None is what it does not have.
 
     Attributes:
-        energy_mj: where its counter stands.
-        power_mw: what it draws.
-        limit_mw: what it is allowed to draw.
-        mig: whether it is cut into instances; None where it cannot be.
-        error: what every question about it is answered with, 0 for none.
+        energy_mj: the value of its counter.
+        power_mw: the power that it draws.
+        limit_mw: its power limit.
+        mig: whether it is divided into instances; None if it cannot be.
+        error: the error of every call about it; 0 for none.
     """
 
     def __init__(
@@ -155,22 +155,22 @@ class FakeGpu:
         self.error = 0
 
     def work(self, duration_ns: int) -> None:
-        """Draw power for so long."""
+        """Draw power for this long."""
         if self.energy_mj is not None and self.power_mw is not None:
             self.energy_mj += self.power_mw * duration_ns // 1_000_000_000
 
 
 class FakeNvml:
-    """Looks like the module pynvml.
+    """A fake of the module pynvml.
 
     Attributes:
-        users: how often it was begun and not ended.
+        users: the number of initializations without a shutdown.
     """
 
     NVMLError = FakeNvmlError
 
     def __init__(self, *gpus: FakeGpu, broken: int = 0) -> None:
-        """Have these GPUs; `broken` is what beginning is answered with."""
+        """Have these GPUs; `broken` is the error of the initialization."""
         self.users = 0
         self._gpus = gpus
         self._broken = broken
@@ -238,7 +238,10 @@ def machine_at(
     nvml: FakeNvml | None = None,
     open_event: Callable[[int, int, int], int] | None = None,
 ) -> Machine:
-    """The machine whose trees lie in `sys` and `proc` of a folder; without a driver of GPUs unless one is given."""
+    """Return the machine whose trees are in `sys` and `proc` of a folder.
+
+    It has no GPU driver unless one is given.
+    """
 
     def load() -> FakeNvml:
         if nvml is None:

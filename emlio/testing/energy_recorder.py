@@ -1,7 +1,7 @@
 """A recorder in a job's folder whose node draws steady power, in a thread of this process.
 
-Covers: the real loop, file and socket around a source that knows what it tells; dying. Does not cover: the process, its sources
-(emlio.energy.recording).
+Covers: the real loop, file and socket with a source of known values; a crash. Does not cover: the
+process, its sources (emlio.energy.recording.record).
 """
 
 import time
@@ -12,16 +12,16 @@ from types import TracebackType
 from typing import Self
 
 from emlio.clock import SystemClock
-from emlio.energy.doors import Doors
-from emlio.energy.edge import EdgeDesk, listen
-from emlio.energy.job_folder import recorder_socket
-from emlio.energy.meter import Meter
-from emlio.energy.node import NodeUse
-from emlio.energy.reading import Reading
-from emlio.energy.recorder import Recorder
-from emlio.energy.run import Run
-from emlio.energy.schedule import Schedule
-from emlio.energy.store import Store
+from emlio.energy.job.folder import recorder_socket
+from emlio.energy.recording.instant_reading import InstantReadings, listen
+from emlio.energy.recording.meter import Meter
+from emlio.energy.recording.node_use import NodeUse
+from emlio.energy.recording.recorder import Recorder
+from emlio.energy.recording.schedule import Schedule
+from emlio.energy.recording.socket_waiter import SocketWaiter
+from emlio.energy.recording.store import Store
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.run import Run
 from emlio.testing.energy_series import make_device
 
 __all__ = ["SteadyRecorder"]
@@ -30,7 +30,7 @@ _EVERY_NS = 20_000_000
 
 
 class _Steady:
-    """A counter of so many watts since the machine started."""
+    """A counter that rises with constant power from the machine's start."""
 
     def __init__(self, watts: int) -> None:
         self.devices = (make_device(),)
@@ -40,24 +40,24 @@ class _Steady:
         return (time.monotonic_ns() * self._watts // 1000,)
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing: the source holds no resources."""
 
 
 class SteadyRecorder:
-    """One device, "package-0", that draws the same all the time, and one processor that always works.
+    """A recorder of one device, "package-0", with constant power, and one busy processor.
 
     Attributes:
-        asked: how many readings were asked for.
+        asked: the number of readings that were requested.
     """
 
     def __init__(self, folder: Path, *, node: str = "n1", boot: str = "boot-1", watts: int = 10) -> None:
         """Begin to record to FOLDER/NODE.sqlite and to answer.
 
         Args:
-            folder: of the job.
+            folder: the folder of the job.
             node: the name of its node.
-            boot: which start of it this is.
-            watts: what it draws.
+            boot: identifies the boot of the node.
+            watts: the power that it draws.
         """
         folder.mkdir(parents=True, exist_ok=True)
         clock, self.asked = SystemClock(), 0
@@ -77,7 +77,7 @@ class SteadyRecorder:
         self.dead = False
         self._store = Store(self.file, read_only=False)
         self._number = self._store.begin(run)
-        self._doors = Doors(clock)
+        self._doors = SocketWaiter(clock)
         self._recorder = Recorder(
             Meter((source,), clock=clock, real_ns=time.time_ns, use=_use),
             Schedule(start_ns=now_ns, interval_ns=_EVERY_NS),
@@ -85,7 +85,7 @@ class SteadyRecorder:
             wait=self._doors.wait,
             keep=self._keep,
         )
-        desk = EdgeDesk(run, file=self.file, number=self._number, read=self._edge)
+        desk = InstantReadings(run, file=self.file, number=self._number, read=self._edge)
         self._socket = recorder_socket(folder)
         self._doors.open(listen(self._socket), desk.answer)
         self._thread = Thread(target=self._recorder.run, name="steady-recorder")
@@ -101,16 +101,16 @@ class SteadyRecorder:
             self._store.append(self._number, readings)
 
     def hang(self) -> None:
-        """Stand still when it is asked next, until `close`."""
+        """Hang at the next request, until `close`."""
         self._goes.clear()
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds it."""
+        """True if a client holds the recorder."""
         return self._doors.held
 
     def die(self) -> None:
-        """As by a SIGKILL: nothing is written any more, nobody is answered, and the socket's file stays."""
+        """Crash as by a SIGKILL: write nothing more, answer no client, leave the socket's file."""
         self.dead = True
         self._recorder.end()
         self._doors.wake()
@@ -119,7 +119,7 @@ class SteadyRecorder:
         self._store.close()
 
     def close(self) -> None:
-        """End it as it should. One that died stays as it is."""
+        """End the recorder properly. One that crashed stays as it is."""
         self._goes.set()
         if not self.dead:
             self._recorder.end()
@@ -131,13 +131,13 @@ class SteadyRecorder:
             self._store.close()
 
     def __enter__(self) -> Self:
-        """Itself, for `with`."""
+        """Return the recorder, for `with`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the recorder."""
         self.close()
 
 

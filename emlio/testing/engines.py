@@ -1,6 +1,7 @@
 """A loader's engine on its own, for tests of what it tells other threads.
 
-Covers: starting one that delivers raw records, ending it. Does not cover: iterating (emlio.receiver.loader).
+Covers: starting one that delivers raw records, ending it. Does not cover: iterating
+(emlio.receiver.loader).
 """
 
 from collections.abc import Generator
@@ -9,23 +10,23 @@ from typing import Any
 
 from emlio.clock import SystemClock
 from emlio.planner.order import Shuffle
-from emlio.receiver.address import Address
-from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig
-from emlio.receiver.engine import Engine
-from emlio.receiver.prefetch import Prefetch
-from emlio.receiver.workshop import BatchOptions, Workshop
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.batch_factory import BatchFactory, BatchOptions
+from emlio.receiver.batches.prefetch import Prefetch
+from emlio.receiver.engine.engine import Engine
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.setup.config import LoaderConfig
 
 __all__ = ["running_engine"]
 
 
 @contextmanager
 def running_engine(address: str, **changes: Any) -> Generator[Engine]:
-    """An engine whose daemons have agreed to its plan.
+    """Run an engine whose daemons have agreed to its plan.
 
     Args:
-        address: of a dataset, as a loader is told it.
-        changes: fields of its LoaderConfig that differ from the usual.
+        address: the address of a dataset, as for a loader.
+        changes: fields of its LoaderConfig that differ from the defaults here.
     """
     usual: dict[str, Any] = {
         "batch_size": 5,
@@ -48,7 +49,7 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
     batches: dict[str, Any] = dict.fromkeys(BatchOptions.__slots__)
     batches.update(raw=True, ids=False, seeds=False, to="numpy")
     options = BatchOptions(**batches)
-    workshop = Workshop(options, BadRecordPolicy("raise"), config)
+    workshop = BatchFactory(options, BadRecordPolicy("raise"), config)
     prefetch = Prefetch(workshop.maker)
     engine = Engine(config, prefetch, SystemClock())
     try:

@@ -1,6 +1,7 @@
-"""What the kernel says about leases on files.
+"""The kernel's information about leases on files.
 
-Covers: whether a folder's file system gives them, who has one. Does not cover: taking them (emlio.reading.leases).
+Covers: whether a folder's file system grants leases, which leases exist. Does not cover: taking
+them (emlio.reading.leases).
 """
 
 import fcntl
@@ -13,11 +14,11 @@ __all__ = ["gives_leases", "leases_on"]
 
 _LOCKS = Path("/proc/locks")
 _TRUSTED = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs"})
-"""Those whose leases the daemon believes in; a container's own overlay is none of them."""
+"""File systems whose leases the daemon trusts; a container's own overlay is not one of them."""
 
 
 def gives_leases(folder: Path) -> bool:
-    """Whether a read lease that the daemon believes in can be had on a file of this process in `folder`, and seen."""
+    """Return whether a trusted read lease on a file in `folder` is granted, and visible."""
     mounts = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
     resolved = folder.resolve()
     kind = next((mounts[parent] for parent in (resolved, *resolved.parents) if parent in mounts), None)
@@ -37,7 +38,10 @@ def gives_leases(folder: Path) -> bool:
 
 
 def leases_on(path: Path) -> list[str]:
-    """The leases on a file, of all processes: each "ACTIVE", or "BREAKING" while somebody waits to write."""
+    """Return the leases on a file, of all processes.
+
+    Each is "ACTIVE", or "BREAKING" while a process waits to write.
+    """
     inode = str(path.stat().st_ino)
     found: list[str] = []
     for line in _LOCKS.read_text(encoding="ascii").splitlines():

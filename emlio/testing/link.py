@@ -1,6 +1,7 @@
-"""A connection for control messages that can be as bad as wished, and is the same at every run.
+"""A faulty connection for control messages, the same at every run.
 
-Covers: delay, loss, repetition, changed order, a cut; one direction. Does not cover: what travels, which is only bytes to it.
+Covers: delay, loss, repetition, reordering, a cut; one direction. Does not cover: the content of
+messages.
 """
 
 import heapq
@@ -14,14 +15,14 @@ __all__ = ["Link", "LinkFaults"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFaults:
-    """How bad a link is.
+    """The faults of a link.
 
     Attributes:
-        delay_ns: the least a message takes.
-        jitter_ns: the most it takes longer.
-        loss: the share of messages that never arrive.
-        repetition: the share that arrives twice.
-        keeps_order: messages never overtake each other, as over TCP.
+        delay_ns: the least delay of a message.
+        jitter_ns: the largest additional delay.
+        loss: the fraction of messages that never arrive.
+        repetition: the fraction of messages that arrive twice.
+        keeps_order: whether messages never overtake each other, as over TCP.
     """
 
     delay_ns: int = 0
@@ -39,15 +40,15 @@ class LinkFaults:
 
 
 class Link:
-    """One direction. `send` takes a message, `arrived` gives those whose time has come."""
+    """One direction. `send` takes a message, `arrived` returns those that are due."""
 
     def __init__(self, clock: Clock, faults: LinkFaults | None = None, *, seed: int = 0) -> None:
         """See the class.
 
         Args:
-            clock: when messages arrive is told by it.
-            faults: none by default.
-            seed: draws which messages meet which fault.
+            clock: decides when messages arrive.
+            faults: the faults; none by default.
+            seed: decides which messages meet which fault.
         """
         self.sent = 0
         self.lost = 0
@@ -60,10 +61,10 @@ class Link:
         self._cut = False
 
     def send(self, data: bytes) -> None:
-        """Put a message on its way."""
+        """Send a message."""
         self.sent += 1
         faults, draw = self._faults, self._random
-        # All draws are made for each message, so that one fault's share does not move another's.
+        # All draws are made for each message, so that one fault's rate does not affect another's.
         loses, repeats = draw.random() < faults.loss, draw.random() < faults.repetition
         if self._cut or loses:
             self.lost += 1
@@ -76,14 +77,14 @@ class Link:
             heapq.heappush(self._under_way, (due_ns, self._number, data))
 
     def arrived(self) -> list[bytes]:
-        """The messages whose time has come, in the order they arrive."""
+        """Return the messages that are due, in the order in which they arrive."""
         found: list[bytes] = []
         while self._under_way and self._under_way[0][0] <= self._clock.monotonic_ns():
             found.append(heapq.heappop(self._under_way)[2])
         return found
 
     def next_ns(self) -> int | None:
-        """When the next message arrives, or None when none is under way."""
+        """Return the time at which the next message arrives; None if none is under way."""
         return self._under_way[0][0] if self._under_way else None
 
     def cut(self) -> None:

@@ -1,6 +1,6 @@
-"""What keeps a network namespace alive.
+"""The references that keep a network namespace alive.
 
-Covers: looking. Does not cover: making namespaces (emlio.benchmarks.link).
+Does not cover: making namespaces (emlio.benchmarks.link).
 """
 
 import os
@@ -10,10 +10,12 @@ __all__ = ["holders"]
 
 
 def holders(namespace: os.stat_result) -> list[str]:
-    """Whatever does, as places below /proc: of a process in it, or of a descriptor of it.
+    """Return paths below /proc that refer to the namespace.
+
+    Each is the namespace of a process, or a descriptor of it.
 
     Args:
-        namespace: what `stat` said of it.
+        namespace: the result of `stat` on it.
     """
     found: list[str] = []
     for process in Path("/proc").glob("[0-9]*"):

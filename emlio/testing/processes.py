@@ -1,7 +1,7 @@
 """Real processes for tests: a daemon, and small scripts that act as ranks.
 
-Covers: starting them, waiting with deadlines for what they say, signals, ending them whatever happens. Does not cover: what
-they are tested for; daemons and loaders inside the test's own process (emlio.daemon.service).
+Covers: starting them, waiting with deadlines for their output, signals, ending them in any case.
+Does not cover: daemons and loaders inside the test's own process (emlio.daemon.service).
 """
 
 import json
@@ -21,16 +21,19 @@ import psutil
 __all__ = ["DaemonProcess", "RankProcess", "run_python", "settles"]
 
 _READY_S = 20.0
-"""A daemon needs half a second; a machine with ten tests at once gets forty times that."""
+"""A daemon needs half a second; on a machine with ten tests at once it gets forty times that."""
 
 _END_S = 20.0
 _KILL_S = 5.0
 _LOOK_EVERY_S = 0.02
+_LOOK_AFTER_PART = 0.05
+"""The delay of each look, as a part of the time that has passed: the process may need the core."""
+
 _CALM_LOOKS = 10
 
 
 class _Lines:
-    """The lines of a pipe, collected by a thread, so that a test can wait for one with a deadline."""
+    """The lines of a pipe, collected by a thread. A test can wait for one with a deadline."""
 
     def __init__(self, pipe: IO[str], name: str) -> None:
         self.ended = False
@@ -55,7 +58,10 @@ class _Lines:
             return list(self._lines)
 
     def wait(self, reached: Callable[[Sequence[str]], bool], timeout_s: float) -> bool:
-        """Whether the lines came to satisfy `reached` before the time was up or the pipe ended."""
+        """Wait until the lines satisfy `reached`; return whether they did.
+
+        The wait ends without it when the time is up or the pipe ends.
+        """
         with self._changed:
             self._changed.wait_for(lambda: reached(self._lines) or self.ended, timeout_s)
             return reached(self._lines)
@@ -84,50 +90,55 @@ class _Process:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The number of the process."""
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """What it has written to standard error so far."""
+        """The standard error output so far."""
         return "\n".join(self._err.all())
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """True if the process has not ended."""
         return self._process.poll() is None
 
     @property
     def cpu_s(self) -> float:
-        """CPU time it has used so far, in user and kernel mode."""
+        """The CPU time used so far, in user and kernel mode."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     def calms_down(self, timeout_s: float = _END_S) -> bool:
-        """Whether it came to rest in time: all it could do is done, its queues are full or empty, it waits."""
+        """Wait until the process uses no CPU time; return whether it did in time.
+
+        Then all it could do is done, its queues are full or empty, and it waits.
+        """
         seen: list[float] = []
 
         def probe() -> bool:
             seen.append(self.cpu_s)
             return len(seen) > _CALM_LOOKS and seen[-1] == seen[-1 - _CALM_LOOKS]
 
-        return settles(probe, timeout_s)
+        return settles(probe, timeout_s, evenly=True)
 
     def wait_for_log(self, text: str, timeout_s: float = _READY_S, times: int = 1) -> None:
-        """Wait until `text` stands in this many lines of its log.
+        """Wait until this many lines of its log contain `text`.
 
         Raises:
-            TimeoutError: it ended, or the time is up, before.
+            TimeoutError: the process ended, or the time is up, before.
         """
         if not self._err.wait(lambda lines: sum(text in line for line in lines) >= times, timeout_s):
             raise TimeoutError(self._told(f"must log {text!r} {times} time(s) within {timeout_s} s"))
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
         self._process.send_signal(number)
 
     def pause(self, timeout_s: float = _KILL_S) -> None:
-        """Stop it until SIGCONT; from the return on it does nothing, not even in a thread on another core.
+        """Stop the process until SIGCONT.
+
+        After the return it does nothing, not even in a thread on another core.
 
         Raises:
             TimeoutError: it has not stopped in time.
@@ -137,10 +148,10 @@ class _Process:
             raise TimeoutError(self._told(f"must stop within {timeout_s} s"))
 
     def finish(self, timeout_s: float = _END_S) -> int:
-        """Wait for its end and return its exit status; negative for a signal.
+        """Wait for the end of the process and return its exit status; negative for a signal.
 
         Raises:
-            TimeoutError: it has not ended in time; it is killed then.
+            TimeoutError: it has not ended in time and was killed.
         """
         try:
             status = self._process.wait(timeout_s)
@@ -152,7 +163,7 @@ class _Process:
         return status
 
     def kill(self) -> None:
-        """End it without its consent and collect it. Harmless when it has ended."""
+        """Kill the process and wait for it. Harmless when it has ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -175,7 +186,7 @@ class _Process:
 
 
 class DaemonProcess(_Process):
-    """An `emlio-daemon` on a port of its own; born ready, killed at the end of the `with`.
+    """An `emlio-daemon` on a port of its own; ready when made, killed at the end of the `with`.
 
     Attributes:
         endpoint: tcp://HOST:PORT of its control port.
@@ -190,18 +201,18 @@ class DaemonProcess(_Process):
         environment: Mapping[str, str] | None = None,
         timeout_s: float = _READY_S,
     ) -> None:
-        """Start it and wait until it serves.
+        """Start the daemon and wait until it serves.
 
         Args:
-            data: the datasets: name to directory.
-            options: more of its flags.
-            folder: an existing one for its ready file.
+            data: the directories of the datasets, by name.
+            options: more flags of the daemon.
+            folder: an existing folder for its ready file.
             bind: its control port.
-            environment: variables besides this process's.
+            environment: variables in addition to this process's.
             timeout_s: how long the start may take.
 
         Raises:
-            TimeoutError: it was not ready in time, or ended; the message holds its log.
+            TimeoutError: it was not ready in time, or ended; the message has its log.
         """
         number = sum(1 for _ in folder.glob("ready-*"))
         ready = folder / f"ready-{os.getpid()}-{number}-{time.monotonic_ns()}.json"
@@ -210,7 +221,8 @@ class DaemonProcess(_Process):
             arguments += ["--data", f"{name}={directory}"]
         super().__init__(arguments, "emlio-daemon", environment)
         try:
-            # The daemon says so after it wrote the file; reading a pipe needs no polling, watching a folder would.
+            # The daemon logs this after it wrote the file. Reading a pipe needs no polling;
+            # watching a folder would.
             self.wait_for_log("serving at", timeout_s)
             self.endpoint: str = json.loads(ready.read_text(encoding="utf-8"))["endpoint"]
         except BaseException:
@@ -219,16 +231,33 @@ class DaemonProcess(_Process):
 
     @property
     def peer(self) -> str:
-        """HOST:PORT, as it stands in an address."""
+        """HOST:PORT, as in an address."""
         return self.endpoint.removeprefix("tcp://")
 
+    @property
+    def data_port(self) -> int:
+        """The port on which the daemon listens for lanes."""
+        control = int(self.peer.rpartition(":")[2])
+        listening = {one.laddr.port for one in self._connections(psutil.CONN_LISTEN)}
+        (port,) = listening - {control}
+        return int(port)
+
+    @property
+    def lanes(self) -> int:
+        """The number of connected lanes of all ranks."""
+        port = self.data_port
+        return sum(one.laddr.port == port for one in self._connections(psutil.CONN_ESTABLISHED))
+
+    def _connections(self, status: str) -> list[Any]:
+        return [one for one in psutil.Process(self.pid).net_connections("tcp") if one.status == status]
+
     def address(self, dataset: str, *others: "DaemonProcess") -> str:
-        """emlio://HOST:PORT/DATASET, with other daemons that hold parts of it."""
+        """Return emlio://HOST:PORT/DATASET, with other daemons that hold parts of it."""
         return f"emlio://{','.join([self.peer, *(other.peer for other in others)])}/{dataset}"
 
 
 class RankProcess(_Process):
-    """A Python script in a process of its own, which says what it saw as lines of JSON on standard output."""
+    """A Python script in a process of its own, which prints lines of JSON to standard output."""
 
     def __init__(
         self,
@@ -237,26 +266,26 @@ class RankProcess(_Process):
         environment: Mapping[str, str] | None = None,
         python: Path | None = None,
     ) -> None:
-        """Start it.
+        """Start the script.
 
         Args:
             script: the source.
             arguments: its sys.argv[1:].
-            environment: variables besides this process's.
+            environment: variables in addition to this process's.
             python: the interpreter; by default this process's.
         """
         interpreter = sys.executable if python is None else str(python)
         super().__init__([interpreter, "-c", script, *arguments], "rank", environment)
 
     def lines(self) -> list[Any]:
-        """What it has said so far."""
+        """Return the lines printed so far, decoded."""
         return [json.loads(line) for line in self._out.all()]
 
     def line(self, number: int, timeout_s: float = _READY_S) -> Any:
-        """Wait for its line of that number, from 0, and return it.
+        """Wait for the line of that number, from 0, and return it.
 
         Raises:
-            TimeoutError: it ended, or the time is up, before.
+            TimeoutError: the process ended, or the time is up, before.
         """
         if not self._out.wait(lambda lines: len(lines) > number, timeout_s):
             raise TimeoutError(self._told(f"must say line {number} within {timeout_s} s"))
@@ -264,15 +293,17 @@ class RankProcess(_Process):
 
 
 def run_python(*words: object, timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
-    """Run a Python with these arguments to its end; what it started ends with it. Returns what it wrote.
+    """Run Python with these arguments to its end, and return its output.
+
+    If it does not end in time, it is killed with the processes that it started.
 
     Args:
         words: its arguments.
         timeout_s: how long it may take.
-        environment: variables besides this process's.
+        environment: variables in addition to this process's.
 
     Raises:
-        AssertionError: it ended with another status than 0; the message has the end of what it wrote.
+        AssertionError: its exit status is not 0; the message has the end of its output.
     """
     with subprocess.Popen(
         [sys.executable, *map(str, words)],
@@ -293,11 +324,20 @@ def run_python(*words: object, timeout_s: float, environment: Mapping[str, str] 
     return output
 
 
-def settles(probe: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether `probe` comes true in time; for what nobody announces, such as another process's descriptors."""
-    deadline = time.monotonic() + timeout_s
+def settles(probe: Callable[[], bool], timeout_s: float, *, evenly: bool = False) -> bool:
+    """Wait until `probe` returns True; return whether it did in time.
+
+    For facts without an event, as in another process.
+
+    Args:
+        probe: checks the fact.
+        timeout_s: how long to check.
+        evenly: whether to check every 20 ms all the time, instead of less and less often.
+    """
+    begun = time.monotonic()
     while not probe():
-        if time.monotonic() >= deadline:
+        passed = time.monotonic() - begun
+        if passed >= timeout_s:
             return False
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_LOOK_EVERY_S if evenly else min(max(_LOOK_EVERY_S, _LOOK_AFTER_PART * passed), timeout_s - passed))
     return True

@@ -1,7 +1,8 @@
 """One connection through the fault-injecting proxy: two sockets, and the bytes between them.
 
-Covers: moving bytes both ways with one buffer each, ends of either side passed on as they came (FIN as FIN, RST as RST), what
-a fault does to the bytes and to the sockets. Does not cover: which faults there are (emlio.testing.proxy).
+Covers: moving bytes both ways with one buffer each; passing on the end of either side as it came
+(FIN as FIN, RST as RST); the effect of a fault on bytes and sockets. Does not cover: the choice of
+faults (emlio.testing.proxy).
 """
 
 import socket
@@ -20,34 +21,36 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Wire:
-    """What all connections of a proxy share. Used by the proxy's thread.
+    """State that all connections of a proxy share. Used by the proxy's thread.
 
     Attributes:
         selector: wakes the thread; a socket's data is the function to call with its events.
-        connections: those that are open.
-        paused: those that wait for the pace, in the order in which they get their turn.
-        marks: where something happens.
-        pace: how fast bytes may go to ranks; None for as fast as they can.
-        dropping: whether bytes vanish.
-        faults: what took place so far.
-        forwarded_bytes: gone to ranks so far.
-        heard: what came of each connection and each way; None where that is not kept.
+        connections: all open connections, in the order they came.
+        paused: those that wait for the pace, in the order of their turns.
+        marks: the positions of later faults.
+        pace: the rate of bytes to ranks; None for no limit.
+        dropping: bytes of connections of these courses are dropped.
+        held: bytes of these courses are read and not sent on yet.
+        faults: the number of faults so far, by name.
+        forwarded_bytes: the bytes sent to ranks so far.
+        heard: what came over each connection in each direction; None if that is not kept.
     """
 
     def __init__(self, selector: BaseSelector, *, keeps: bool = False) -> None:
         self.selector = selector
         self.heard: list[tuple[Course, bytearray]] | None = [] if keeps else None
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.paused: dict[Connection, None] = {}
         self.marks = Marks()
         self.pace: Pace | None = None
-        self.dropping = False
+        self.dropping: frozenset[Course] = frozenset()
+        self.held: frozenset[Course] = frozenset()
         self.faults: Counter[str] = Counter()
         self.forwarded_bytes = 0
 
 
 class _Way:
-    """One direction: bytes that came from `source` and did not go to `sink` yet.
+    """One direction: bytes that came from `source` and were not sent to `sink` yet.
 
     Attributes:
         ended: whether nothing more comes.
@@ -65,11 +68,15 @@ class _Way:
 
     @property
     def waiting(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes in the buffer."""
         return self._end - self._begin
 
     def fill(self, source: socket.socket) -> bool:
-        """Read, when it is empty; False once the source sends nothing more. Raises OSError where it was reset."""
+        """Read into the empty buffer; return False once the source has ended.
+
+        Raises:
+            OSError: the source was reset.
+        """
         self._begin, self._end = 0, 0
         try:
             self._end = source.recv_into(self._memory)
@@ -80,36 +87,40 @@ class _Way:
         return self._end > 0
 
     def bytes_ahead(self, most: int) -> memoryview:
-        """The next bytes, at most so many."""
+        """Return the next bytes, at most `most`."""
         return self._memory[self._begin : min(self._end, self._begin + most)]
 
     def drop(self, count: int) -> None:
-        """The next bytes are gone."""
+        """Remove the next bytes."""
         self._begin += count
 
 
 class Connection:
-    """A rank's connection and the one to the daemon that belongs to it. Used by the proxy's thread."""
+    """A rank's connection and its connection to the daemon. Used by the proxy's thread."""
 
     def __init__(self, rank: socket.socket, daemon: socket.socket | None, course: Course, wire: Wire) -> None:
-        """See the class; `daemon` is one that is being connected, or None where all that comes is swallowed."""
+        """See the class.
+
+        `daemon` is a socket that is being connected, or None if all that comes is dropped.
+        """
         self._rank = rank
         self._daemon = daemon
         self._wire = wire
-        self._up = _Way(Course.TO_DAEMON, _UP_BYTES, wire)
+        self._up = _Way(Course.CREDIT if course is Course.DATA else Course.TO_DAEMON, _UP_BYTES, wire)
         self._down = _Way(course, _DOWN_BYTES, wire)
         self._connecting = daemon is not None
         self._half_open = False
         self._lost = False
-        wire.connections.add(self)
+        self._drops = False
+        wire.connections[self] = None
         if daemon is None:
             self._lose()
         self._watch()
 
-    # ---- what happens to it ---------------------------------------------------------------------------------------
+    # ---- events -----------------------------------------------------------------------------------------------------
 
     def on_rank(self, events: int) -> None:
-        """The rank's side can be read or written."""
+        """Handle the rank's socket, which can be read or written."""
         if events & EVENT_WRITE:
             self._pour(self._down)
         if events & EVENT_READ and not self._rank_closed:
@@ -117,13 +128,13 @@ class Connection:
         self._watch()
 
     def on_daemon(self, events: int) -> None:
-        """The daemon's side can be read or written."""
+        """Handle the daemon's socket, which can be read or written."""
         daemon = self._daemon
         if daemon is None:
             return
         if self._connecting:
             if daemon.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self.reset()  # nobody listens there: what the host itself would answer
+                self.reset()  # no process listens there: the host itself would answer so
                 return
             self._connecting = False
         if events & EVENT_WRITE:
@@ -133,22 +144,32 @@ class Connection:
         self._watch()
 
     def go_on(self) -> None:
-        """The faults are others than before."""
+        """Continue after the faults have changed."""
         self._pour(self._down)
         self._pour(self._up)
         self._watch()
 
     # ---- faults ---------------------------------------------------------------------------------------------------
 
-    def vanish(self) -> None:
-        """What is under way is lost."""
+    @property
+    def is_lane(self) -> bool:
+        """True if the connection leads to a data port."""
+        return self._down.course is Course.DATA
+
+    def vanish(self, *, for_good: bool = False) -> None:
+        """Drop the bytes under way; with `for_good`, also all later ones until `heal`."""
+        self._drops = self._drops or for_good
         for way in (self._down, self._up):
             if way.waiting:
                 self._swallow(way)
         self._watch()
 
     def half_open(self) -> bool:
-        """Reset the daemon's side; the rank hears nothing of it, nor of anything else. False where there was none."""
+        """Reset the daemon's side, while the rank is told nothing more.
+
+        Returns:
+            False if there was no daemon's side.
+        """
         daemon, self._daemon = self._daemon, None
         if daemon is None:
             return False
@@ -161,7 +182,8 @@ class Connection:
         return True
 
     def heal(self) -> None:
-        """Faults are over: a connection with a hole in it ends, others go on."""
+        """End the faults: a connection that lost bytes is reset, others continue."""
+        self._drops = False
         if self._lost and not self._half_open:
             self.reset()
         else:
@@ -177,8 +199,15 @@ class Connection:
     def _rank_closed(self) -> bool:
         return self._rank.fileno() < 0
 
+    @property
+    def _dropping(self) -> bool:
+        return self._drops or self._down.course in self._wire.dropping
+
+    def _held(self, way: _Way) -> bool:
+        return way.course in self._wire.held
+
     def _take(self, way: _Way) -> None:
-        """Read what came one way and send it on."""
+        """Read what came in one direction and send it on."""
         source = self._rank if way is self._up else self._daemon
         if source is None or way.waiting or way.ended:
             return
@@ -190,8 +219,8 @@ class Connection:
             self._pour(way)
         elif self._half_open:
             self._end(at_once=broken)
-        elif self._wire.dropping:
-            way.ended = True  # the news of it vanishes too
+        elif self._dropping:
+            way.ended = True  # the end of the connection is dropped, too
             self._lose()
         elif broken:
             self.reset()
@@ -210,17 +239,17 @@ class Connection:
             self.reset()
 
     def _pour(self, way: _Way) -> None:
-        """Send on as much as can be."""
+        """Send on as much as possible."""
         while way.waiting:
-            if self._wire.dropping or self._half_open:
+            if self._dropping or self._half_open:
                 self._swallow(way)
                 return
             sink = self._daemon if way is self._up else self._rank
-            if sink is None or self._connecting or not self._send(way, sink):
+            if sink is None or self._connecting or self._held(way) or not self._send(way, sink):
                 return
 
     def _send(self, way: _Way, sink: socket.socket) -> bool:
-        """Send on some bytes; False where no more can go now."""
+        """Send on some bytes; return False if no more can be sent now."""
         marks = self._wire.marks
         most = marks.room(way.course, way.waiting)
         pace = self._wire.pace if way is self._down else None
@@ -261,17 +290,17 @@ class Connection:
             self._wire.faults["drop"] += 1
 
     def _watch(self) -> None:
-        """Have the thread woken for what each side can be asked to do now."""
+        """Register each socket for the events that can be handled now."""
         if self not in self._wire.connections:
             return
         up, down = self._up, self._down
         rank = 0 if up.ended or up.waiting or self._connecting else EVENT_READ
-        if down.waiting and self not in self._wire.paused:
+        if down.waiting and self not in self._wire.paused and not self._held(down):
             rank |= EVENT_WRITE
         self._watch_for(self._rank, rank)
         if self._daemon is not None:
             daemon = 0 if down.ended or down.waiting or self._connecting else EVENT_READ
-            if self._connecting or up.waiting:
+            if self._connecting or (up.waiting and not self._held(up)):
                 daemon |= EVENT_WRITE
             self._watch_for(self._daemon, daemon)
 
@@ -302,7 +331,7 @@ class Connection:
         for way in (self._down, self._up):
             way.drop(way.waiting)
         self._daemon = None
-        self._wire.connections.discard(self)
+        self._wire.connections.pop(self, None)
         self._wire.paused.pop(self, None)
 
 

@@ -1,22 +1,21 @@
-"""A TCP proxy between ranks and one daemon that does to their connections what networks do.
+"""A TCP proxy between ranks and one daemon that injects network faults.
 
-A daemon tells ranks the numbers of its data ports, so the proxy offers the same numbers on another address of this machine:
+It listens on another address of this machine, at the daemon's two ports or at two others with the
+same distance: a daemon tells ranks the distance of its data port from its control port.
 
-    daemon 127.0.0.1:CONTROL, --data-ports A-B    <-    proxy 127.0.0.2:CONTROL and 127.0.0.2:A ... B    <-    ranks
+    daemon 127.0.0.1:P and P+1    <-    proxy 127.0.0.2:Q and Q+1    <-    ranks
 
-Covers: the listening ports, faults on demand from any thread, counts of what took place, keeping all that was said. Does not
-cover: what a fault does to one connection (emlio.testing.proxied_connection), one message instead of bytes
-(emlio.testing.link).
+Covers: the listening ports, faults on demand from any thread, counts of faults, keeping all data.
+Does not cover: the effect of a fault on one connection (emlio.testing.proxied_connection), faults
+of messages instead of bytes (emlio.testing.link).
 """
 
 import errno
-import random
 import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock, Thread
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from emlio.errors import ClosedError
+from emlio.testing.ports import free_ports
 from emlio.testing.proxied_connection import Connection, Wire
 from emlio.testing.traffic import Course, Mark, Pace
 from emlio.waker import Waker
@@ -32,44 +32,51 @@ __all__ = ["FaultProxy", "free_ports"]
 
 _BACKLOG = 512
 _CONNECTING = (0, errno.EINPROGRESS)
-_FIRST_PORT, _LAST_PORT = 20_000, 32_000
-"""Below those that the system gives to whoever asks for any port, or connects."""
-
-_TRIES = 200
-
 _ORDER_S = 20.0
-"""How long the proxy's thread may take to hear an order, on a machine whose cores are busy with other things."""
+"""The time in which the proxy's thread must carry out an order, on a machine whose cores are
+busy."""
 
 
 class FaultProxy:
-    """See the module. It listens once it is made; `close` ends it and every connection through it.
+    """A fault-injecting proxy. It listens once it is made; `close` ends it and all connections.
 
     Its methods may be called from any thread, and have taken effect when they return.
 
     Attributes:
-        ports: the control port, then the data ports; the same at both addresses.
+        ports: the ports for ranks: the control port, then the data ports.
         host: the address it listens on.
     """
 
-    def __init__(self, *, target: str, ports: Sequence[int], host: str, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        target: str,
+        ports: Sequence[int],
+        host: str,
+        offered: Sequence[int] | None = None,
+        keeps: bool = False,
+    ) -> None:
         """See the class.
 
         Args:
             target: the daemon's address, without a port.
             ports: the daemon's control port, then its data ports.
             host: another address of this machine, such as 127.0.0.2.
-            keeps: keep every byte that comes, for `heard`.
+            offered: the port for ranks of each of them; by default the same numbers. If there are
+                fewer than `ports`, the last of those have no listener.
+            keeps: whether to keep every byte that comes, for `heard`.
         """
         if not ports:
             raise ValueError("ports must name at least the control port, got none")
-        self.ports = tuple(ports)
+        self.ports = tuple(ports if offered is None else offered)
         self.host = host
         self._target = target
         self._selector = DefaultSelector()
         self._asleep = DefaultSelector()
         self._waker = Waker()
         self._wire = Wire(self._selector, keeps=keeps)
-        self._listeners: list[socket.socket] = []
+        self._targets = dict(zip(self.ports, ports, strict=False))
+        self._listeners: dict[int, socket.socket] = {}
         self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._lock = Lock()
         self._stalled = False
@@ -88,16 +95,43 @@ class FaultProxy:
 
     # ---- faults ---------------------------------------------------------------------------------------------------
 
-    def drop(self) -> None:
-        """From now on bytes of both directions vanish, and so do ends of connections; new connections are swallowed."""
-        self._order(self._drop)
+    def drop(self, *, control: bool = True) -> None:
+        """Drop the bytes of both directions from now on, and ends of connections, too.
+
+        New connections are accepted, and their bytes dropped.
+
+        Args:
+            control: whether to drop those of the control port, too.
+        """
+        courses = frozenset({Course.DATA, Course.CONTROL} if control else {Course.DATA})
+        self._order(lambda: self._drop(courses))
+
+    def refuse(self) -> None:
+        """Stop listening at the data ports. Open connections continue."""
+        self._order(self._refuse)
+
+    def cut_lane(self, place: int) -> None:
+        """Reset one open lane by its position, 0 for the oldest; do nothing if there is none."""
+        self._order(lambda: self._cut_lanes(slice(place, place + 1)))
+
+    def cut_lanes(self) -> None:
+        """Reset every open lane, once."""
+        self._order(lambda: self._cut_lanes(slice(None)))
+
+    def drop_lane(self, place: int) -> None:
+        """Drop all that comes over one lane from now on; see `cut_lane`."""
+        self._order(lambda: self._drop_lane(place))
+
+    def hold_credit(self) -> None:
+        """Hold back what ranks send over data ports from now on; nothing is lost."""
+        self._order(self._hold_credit)
 
     def stall(self) -> None:
-        """From now on nothing is read or forwarded, so that senders fill up; nothing is lost."""
+        """Read and forward nothing from now on, so that senders fill up; nothing is lost."""
         self._order(self._stall)
 
     def slow(self, bytes_per_s: float) -> None:
-        """From now on all bytes from the daemon together go at this rate."""
+        """Limit all bytes from the daemon together to this rate from now on."""
         pace = Pace(bytes_per_s, time.monotonic_ns())
         self._order(lambda: self._slow(pace))
 
@@ -106,60 +140,82 @@ class FaultProxy:
         self._order(self._reset)
 
     def half_open(self) -> None:
-        """Reset the daemon's side of every open connection, once; the rank's stays open and silent until the rank ends it."""
+        """Reset the daemon's side of every open connection, once.
+
+        The rank's side stays open and silent until the rank ends it.
+        """
         self._order(self._half_open)
 
     def cut_after(self, data_bytes: int) -> None:
-        """After so many more bytes from the daemon over data ports, reset the connection that carries the last of them, once."""
+        """Reset a lane after so many more bytes from the daemon over data ports, once.
+
+        The lane is the one that carries the last of these bytes.
+        """
         mark = Mark(course=Course.DATA, left=data_bytes, mask=0)
         self._order(lambda: self._wire.marks.add(mark))
 
     def corrupt_after(
         self, data_bytes: int, *, control: bool = False, to_daemon: bool = False, mask: int = 0x01
     ) -> None:
-        """After so many more bytes turn some bits of the next one, once.
+        """Flip some bits of the byte after so many more bytes, once.
 
         Args:
-            data_bytes: bytes from the daemon over data ports.
-            control: count and change those over the control port instead.
-            to_daemon: count and change those from ranks, over any port, instead.
-            mask: which bits.
+            data_bytes: the number of bytes from the daemon over data ports.
+            control: count and change bytes over the control port instead.
+            to_daemon: count and change bytes from ranks instead.
+            mask: the bits to flip.
         """
         if not mask:
             raise ValueError("a mask must turn at least one bit, got 0")
-        course = Course.TO_DAEMON if to_daemon else Course.CONTROL if control else Course.DATA
+        if control:
+            course = Course.TO_DAEMON if to_daemon else Course.CONTROL
+        else:
+            course = Course.CREDIT if to_daemon else Course.DATA
         mark = Mark(course=course, left=data_bytes, mask=mask)
         self._order(lambda: self._wire.marks.add(mark))
 
     def heal(self) -> None:
-        """Be faithful again, and forget what was still to happen. Connections that lost bytes are reset, others go on."""
+        """End all faults, and forget those still to come.
+
+        Connections that lost bytes are reset, others continue.
+        """
         self._order(self._heal)
 
-    # ---- what took place ------------------------------------------------------------------------------------------
+    # ---- counts -----------------------------------------------------------------------------------------------------
 
     @property
     def faults(self) -> Counter[str]:
-        """How often each really took place, by the name of its method.
+        """The number of faults that took place, by the name of the method.
 
-        `reset`, `half_open`: connections it hit. `drop`: connections that lost something. `cut_after`, `corrupt_after`: those
-        whose byte was reached. `stall`, `slow`: calls.
+        `reset`, `half_open`, `cut_lane`: affected connections. `drop`: connections that lost bytes.
+        `cut_after`, `corrupt_after`: faults whose byte was reached. `stall`, `slow`, `hold_credit`:
+        calls.
         """
         return Counter(self._wire.faults)
 
     @property
     def forwarded_bytes(self) -> int:
-        """Bytes from the daemon that went to ranks."""
+        """The bytes from the daemon that were sent to ranks."""
         return self._wire.forwarded_bytes
 
     @property
     def heard(self) -> Sequence[tuple[Course, bytes]]:
-        """What came so far of each connection and each way, as it came, before any fault; none of it unless that is kept."""
+        """The data of each connection and direction, before any fault; empty if not kept."""
         return [(course, bytes(data)) for course, data in self._wire.heard or ()]
 
     @property
     def connections(self) -> int:
-        """Open now."""
+        """The number of open connections."""
         return len(self._wire.connections)
+
+    @property
+    def lanes(self) -> int:
+        """The number of open connections over data ports."""
+        return len(self._open_lanes)
+
+    @property
+    def _open_lanes(self) -> list[Connection]:
+        return [connection for connection in list(self._wire.connections) if connection.is_lane]
 
     # ---- the thread -----------------------------------------------------------------------------------------------
 
@@ -167,7 +223,7 @@ class FaultProxy:
         try:
             while not self._closed:
                 self._turn()
-        except Exception as error:  # noqa: BLE001  # whoever uses the proxy must hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001  # raised in callers of the proxy
             self._error = error
         finally:
             with self._lock:
@@ -184,7 +240,7 @@ class FaultProxy:
         for key, events in selector.select(timeout_s):
             key.data(events)
         paused = self._wire.paused
-        # Each in turn takes what may go; the others keep their places.
+        # Each in turn sends what the pace allows; the others keep their positions.
         for connection in list(paused):
             if self._wire.pace is not None and not self._wire.pace.allowed(time.monotonic_ns()):
                 break
@@ -222,10 +278,31 @@ class FaultProxy:
 
     # ---- orders ---------------------------------------------------------------------------------------------------
 
-    def _drop(self) -> None:
-        self._wire.dropping = True
+    def _drop(self, courses: frozenset[Course]) -> None:
+        self._wire.dropping |= courses
         for connection in list(self._wire.connections):
-            connection.vanish()
+            if connection.is_lane or Course.CONTROL in courses:
+                connection.vanish()
+
+    def _refuse(self) -> None:
+        for port in self.ports[1:]:
+            listener = self._listeners.pop(port, None)
+            if listener is not None:
+                self._selector.unregister(listener)
+                listener.close()
+
+    def _cut_lanes(self, places: slice) -> None:
+        for connection in self._open_lanes[places]:
+            connection.reset()
+            self._wire.faults["cut_lane"] += 1
+
+    def _drop_lane(self, place: int) -> None:
+        for connection in self._open_lanes[place : place + 1]:
+            connection.vanish(for_good=True)
+
+    def _hold_credit(self) -> None:
+        self._wire.held = frozenset({Course.CREDIT})
+        self._wire.faults["hold_credit"] += 1
 
     def _stall(self) -> None:
         self._stalled = True
@@ -245,18 +322,21 @@ class FaultProxy:
             self._wire.faults["half_open"] += connection.half_open()
 
     def _heal(self) -> None:
-        self._wire.dropping = self._stalled = False
+        self._wire.dropping, self._wire.held, self._stalled = frozenset(), frozenset(), False
         self._wire.pace = None
         self._wire.marks.clear()
         self._wire.paused.clear()
         for connection in list(self._wire.connections):
             connection.heal()
+        for port in self.ports:
+            if port not in self._listeners:
+                self._listen(port)
 
     # ---- connections ----------------------------------------------------------------------------------------------
 
     def _listen(self, port: int) -> None:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._listeners.append(listener)
+        self._listeners[port] = listener
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
         listener.bind((self.host, port))
@@ -265,18 +345,20 @@ class FaultProxy:
         self._selector.register(listener, EVENT_READ, partial(self._accept, listener, port, course))
 
     def _accept(self, listener: socket.socket, port: int, course: Course, _: int) -> None:
+        if self._listeners.get(port) is not listener:
+            return  # an order of the same turn has closed it
         try:
             rank, _from = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return  # whoever came has left again
+            return  # the peer has already closed the connection
         rank.setblocking(False)
         rank.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         daemon = None
-        if not self._wire.dropping:
+        if course not in self._wire.dropping:
             daemon = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             daemon.setblocking(False)
             daemon.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            refused = daemon.connect_ex((self._target, port)) not in _CONNECTING
+            refused = daemon.connect_ex((self._target, self._targets[port])) not in _CONNECTING
         else:
             refused = False
         connection = Connection(rank, daemon, course, self._wire)
@@ -293,7 +375,7 @@ class FaultProxy:
         self._thread.join()
 
     def _free(self) -> None:
-        for listener in self._listeners:
+        for listener in self._listeners.values():
             listener.close()
         for connection in list(self._wire.connections):
             connection.reset()
@@ -308,30 +390,3 @@ class FaultProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def free_ports(count: int, *hosts: str) -> range:
-    """Neighbouring ports that nobody listens on at any of these addresses now.
-
-    Raises:
-        OSError: none were found; the cause says what was wrong with the last.
-    """
-    draw = random.Random()
-    reason = None
-    for _ in range(_TRIES):
-        first = draw.randrange(_FIRST_PORT, _LAST_PORT - count)
-        ports = range(first, first + count)
-        with ExitStack() as stack:
-            try:
-                for host in hosts:
-                    for port in ports:
-                        probe = stack.enter_context(socket.socket())
-                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                        probe.bind((host, port))
-            except OSError as error:
-                reason = error
-                continue
-        return ports
-    raise OSError(
-        f"{count} neighbouring ports must be free at {', '.join(hosts)}, found none in {_TRIES} tries"
-    ) from reason

@@ -1,7 +1,7 @@
 """The two sides of a session joined by two links, without sockets, threads or files.
 
-Covers: carrying instructions out as the real shells do, with answers given beforehand in place of plans and lanes. Does not
-cover: data messages.
+Instructions are carried out as in the loader and the daemon, with prepared answers in place of
+plans and lanes. Does not cover: data messages.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,11 @@ from emlio.session.instructions import (
     Ended,
     EnergyCame,
     Failed,
-    FreeLanes,
     Judge,
-    LanesLost,
-    LanesReserved,
     Listed,
     LookUpEnergy,
     LookUpSizes,
     RankInstruction,
-    ReserveLanes,
     Send,
     SizesCame,
     StartStream,
@@ -47,31 +43,50 @@ from emlio.wire.control import (
     decode_control,
     encode_control,
 )
+from emlio.wire.credit import Credit
 from emlio.wire.limits import RECORDS_PER_SIZES
 
-__all__ = ["SessionPair", "SessionSettings", "example_hello", "example_offer", "example_rows"]
+__all__ = ["SessionPair", "SessionSettings", "example_hello", "example_offer", "example_rows", "example_wanted"]
 
-
-_RESERVED_SECRET = b"r" * 32
+_SECRET = bytes(range(32))
 
 
 def example_hello() -> Hello:
-    """A rank that is alone."""
+    """Return the hello of a rank that is alone."""
     return Hello(
-        job="job", client="client", rank=0, world_size=1, dataset="numbers", host="gpu1", pid=4711, software="0.1.0"
+        job="job",
+        client="client",
+        rank=0,
+        world_size=1,
+        dataset="numbers",
+        host="gpu1",
+        pid=4711,
+        software="0.1.0",
+        lane_secret=_SECRET,
     )
 
 
 def example_rows(count: int) -> tuple[ShardRow, ...]:
-    """A list of shards."""
+    """Return a list of shards."""
     return tuple(
         ShardRow(name=f"train-{number:06d}", records=100, size_bytes=5000 + number, digest=f"{number:032x}")
         for number in range(count)
     )
 
 
+def example_wanted(
+    *, epoch: int = 0, origin: int = 0, slot: int = 0, owned: bytes = b"\x07", lanes: int = 2
+) -> StreamWanted:
+    """Return a request for a stream of three shards over two lanes.
+
+    It has credit for one message.
+    """
+    credit = Credit(read_bytes=0, allowed_bytes=4 << 20, epoch=epoch + 1)
+    return StreamWanted(epoch=epoch, origin=origin, slot=slot, owned=owned, lanes=lanes, credit=credit)
+
+
 def example_offer(session: int) -> PlanOffer:
-    """A plan for `example_rows`."""
+    """Return the offer of a plan for `example_rows`."""
     return PlanOffer(
         session=session,
         fingerprint="f" * 32,
@@ -88,18 +103,17 @@ def example_offer(session: int) -> PlanOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """What the two sides are told.
+    """The configuration of the two sides.
 
     Attributes:
-        rows: what the daemon holds.
-        knows_catalog: whether the daemon knows the catalog that is offered, or must be sent it.
-        refusal: why the daemon refuses every plan; "" where it agrees.
-        timeout_ns: the rank's.
-        heartbeat_timeout_ns: the daemon's.
-        ports: the lanes of every stream that has none reserved.
-        reserved_ports: the lanes that can be reserved.
-        energy: what the daemon answers to questions for energy.
-        ahead_ns: of the rank's clock, the daemon's.
+        rows: the daemon's shards.
+        knows_catalog: whether the daemon knows the offered catalog; otherwise it must be sent.
+        refusal: the reason why the daemon refuses every plan; "" if it agrees.
+        timeout_ns: the rank's timeout.
+        heartbeat_timeout_ns: the daemon's timeout.
+        lanes: the number of lanes of every stream.
+        energy: the daemon's answer to questions about energy.
+        ahead_ns: how far the daemon's clock is ahead of the rank's.
     """
 
     rows: tuple[ShardRow, ...] = example_rows(3)
@@ -107,25 +121,22 @@ class SessionSettings:
     refusal: str = ""
     timeout_ns: int = 10_000_000_000
     heartbeat_timeout_ns: int = 5_000_000_000
-    ports: tuple[int, ...] = (6001, 6002)
-    reserved_ports: tuple[int, ...] = (6101, 6102)
+    lanes: int = 2
     energy: EnergyReply = field(default_factory=lambda: EnergyReply(absent="nobody records here"))
     ahead_ns: int = 0
 
 
 class SessionPair:
-    """A rank and a daemon that talk.
+    """A rank and a daemon that exchange messages.
 
     Attributes:
         rank: the rank's machine.
-        daemon: the daemon's, once a hello has arrived.
-        log: every instruction that is not a message, of both sides, in the order they came.
-        error: why the rank's session failed.
-        ended: why the daemon's session ended.
-        running: the order of the stream the daemon pushes, if any.
-        catalog: the rows the daemon was sent.
-        held: the lanes that the rank connected to before it has a stream.
-        kept: whether the daemon keeps lanes for a stream to come.
+        daemon: the daemon's machine, once a hello has arrived.
+        log: every instruction of both sides that is not a message, in order.
+        error: the failure of the rank's session.
+        ended: the end of the daemon's session.
+        running: the order of the stream that the daemon sends, if any.
+        catalog: the rows that were sent to the daemon.
     """
 
     def __init__(self, clock: ManualClock, settings: SessionSettings, *, up: Link, down: Link) -> None:
@@ -136,8 +147,6 @@ class SessionPair:
         self.ended: Ended | None = None
         self.running: Open | None = None
         self.catalog: tuple[ShardRow, ...] | None = None
-        self.held: tuple[int, ...] = ()
-        self.kept = False
         self._clock = clock
         self._settings = settings
         self._up = up
@@ -145,37 +154,34 @@ class SessionPair:
 
     @property
     def failed(self) -> bool:
-        """Whether the rank's session failed."""
+        """True if the rank's session failed."""
         return self.error is not None
 
-    # ---- what the rank's user asks for ----------------------------------------------------------------------------
+    # ---- requests of the rank's user --------------------------------------------------------------------------------
 
     def greet(self) -> None:
         """Say hello."""
         self._at_rank(self.rank.greet(example_hello(), self._clock.monotonic_ns()))
 
-    def reserve(self, lanes: int = 2) -> None:
-        """Have lanes before there is a plan."""
-        self._at_rank(self.rank.reserve(lanes))
+    def offer(self, catalog: Sequence[ShardRow], *, begins: bool = False) -> None:
+        """Offer a plan for this catalog.
 
-    def offer(self, catalog: Sequence[ShardRow]) -> None:
-        """Propose a plan for this catalog."""
-        offer = example_offer(self.rank.session)
-        self._at_rank(self.rank.offer(offer, catalog, self._clock.monotonic_ns()))
+        With `begins`, order its first stream in the same message.
+        """
+        offer, first = example_offer(self.rank.session), example_wanted() if begins else None
+        self._at_rank(self.rank.offer(offer, catalog, self._clock.monotonic_ns(), first))
 
     def open(self, *, epoch: int = 0, origin: int = 0, slot: int = 0) -> None:
-        """Ask for a stream from a position on."""
-        now_ns = self._clock.monotonic_ns()
-        self._at_rank(
-            self.rank.open(StreamWanted(epoch=epoch, origin=origin, slot=slot, owned=b"\x07", lanes=2), now_ns=now_ns)
-        )
+        """Order a stream from a position on."""
+        wanted = example_wanted(epoch=epoch, origin=origin, slot=slot)
+        self._at_rank(self.rank.open(wanted, now_ns=self._clock.monotonic_ns()))
 
     def ask_sizes(self, shard: str, first: int, count: int) -> None:
-        """Ask how long records are."""
+        """Ask for the sizes of records."""
         self._at_rank(self.rank.ask_sizes(shard, first, count))
 
     def ask_energy(self, from_ns: int, to_ns: int) -> None:
-        """Ask what the daemon's node used."""
+        """Ask for the energy that the daemon's node used."""
         self._at_rank(self.rank.ask_energy(from_ns, to_ns))
 
     def leave(self) -> None:
@@ -183,7 +189,7 @@ class SessionPair:
         self._at_rank(self.rank.leave())
 
     def daemon_does(self, instructions: Sequence[DaemonInstruction]) -> None:
-        """Carry out what the daemon's machine asked for."""
+        """Carry out the instructions of the daemon's machine."""
         if self.daemon is None:
             raise ValueError("there is a daemon only after a hello has arrived")
         self._at_daemon(self.daemon, instructions)
@@ -191,7 +197,10 @@ class SessionPair:
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Deliver what has arrived, and what follows from it at this moment; then both sides learn the time."""
+        """Deliver all messages that are due, and what follows from them.
+
+        Then tell both sides the time.
+        """
         while True:
             up, down = self._up.arrived(), self._down.arrived()
             for data in up:
@@ -206,10 +215,10 @@ class SessionPair:
             self._at_daemon(self.daemon, self.daemon.tick(now_ns + self._settings.ahead_ns))
 
     def run_until(self, end_ns: int) -> None:
-        """Let time pass from one event to the next, until `end_ns`."""
+        """Advance the clock from one event to the next, until `end_ns`."""
         self.settle()
         while (following_ns := self._next_ns()) is not None and following_ns <= end_ns:
-            # A deadline that has been reached and dealt with lies in the past; time goes on all the same.
+            # A deadline that was reached and handled lies in the past; time advances all the same.
             self._clock.advance_to(max(following_ns, self._clock.monotonic_ns() + 1))
             self.settle()
         self._clock.advance_to(end_ns)
@@ -231,10 +240,7 @@ class SessionPair:
                 case Failed():
                     self.error = instruction
                     self.log.append(instruction)
-                case Listed() | Agreed() | SizesCame() | EnergyCame():
-                    self.log.append(instruction)
-                case StreamOpened() | LanesReserved() | LanesLost():
-                    self.held = instruction.ports if isinstance(instruction, LanesReserved) else ()
+                case Listed() | Agreed() | StreamOpened() | SizesCame() | EnergyCame():
                     self.log.append(instruction)
 
     def _daemon_hears(self, message: ControlMessage) -> None:
@@ -284,26 +290,18 @@ class SessionPair:
                     self._down.send(encode_control(self._sizes(instruction)))
                 case LookUpEnergy():
                     self._at_daemon(daemon, daemon.tell_energy(self._settings.energy))
-                case ReserveLanes():
-                    self.kept = bool(self._settings.reserved_ports)
-                    self._at_daemon(daemon, daemon.reserved(self._settings.reserved_ports, _RESERVED_SECRET))
-                case FreeLanes():
-                    self.kept = False
                 case StartStream(order=order):
                     if self.running is not None:
                         raise RemoteProtocolError("a stream must be stopped before another is started")
                     self.running = order
-                    lanes = (self._settings.ports, b"")
-                    if self.kept:
-                        lanes, self.kept = (self._settings.reserved_ports, _RESERVED_SECRET), False
-                    self._at_daemon(daemon, daemon.opened(order.stream, *lanes))
+                    self._at_daemon(daemon, daemon.opened(order.stream, self._settings.lanes))
                 case StopStream():
                     self.running = None
                 case Ended():
                     self.ended = instruction
 
     def _sizes(self, asked: LookUpSizes) -> SizesReply:
-        """As if the records of a shard were of one length."""
+        """Return an answer as if all records of a shard had the same size."""
         held = next((row for row in self._settings.rows if row.name == asked.shard and asked.first < row.records), None)
         if held is None:
             return SizesReply(shard=asked.shard, first=asked.first, offset=0, sizes=b"")

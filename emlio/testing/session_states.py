@@ -1,7 +1,7 @@
-"""One side of a session, brought to a state by what the other side would have said.
+"""One side of a session, brought to a state by messages that the other side would send.
 
-Covers: every state of both machines, for tests of what may happen in it. Does not cover: the two sides together
-(emlio.testing.session_pair).
+Covers: every state of both machines, for tests of what may happen in it. Does not cover: the two
+sides together (emlio.testing.session_pair).
 """
 
 import msgspec
@@ -9,9 +9,9 @@ import msgspec
 from emlio.session.daemon import DaemonSession
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.session.stream_wanted import StreamWanted
-from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 from emlio.wire.control import Open, Opened, PlanReply, ShardsReply, Welcome
+from emlio.wire.credit import Credit
 from emlio.wire.protection import CLEAR
 
 __all__ = ["daemon_in", "example_open", "example_welcome", "rank_in"]
@@ -20,7 +20,7 @@ _ROWS = example_rows(5)
 
 
 def example_welcome(protection: str = CLEAR) -> Welcome:
-    """Session 7 at a daemon that holds five shards and lacks one."""
+    """Return the welcome to session 7, of a daemon that holds five shards and lacks one."""
     return Welcome(
         session=7,
         daemon="store1",
@@ -37,18 +37,25 @@ def example_welcome(protection: str = CLEAR) -> Welcome:
 
 
 def example_open(lanes: int = 1) -> Open:
-    """The first stream of all five shards."""
-    return Open(session=7, stream=1, epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=lanes)
+    """Return an order for the first stream of all five shards."""
+    return Open(
+        session=7,
+        stream=1,
+        epoch=0,
+        origin=0,
+        slot=0,
+        owned=b"\x1f",
+        lanes=lanes,
+        credit=Credit(read_bytes=0, stream=1),
+    )
 
 
-def rank_in(state: RankState, protection: str = CLEAR, *, reserve: int = 0) -> RankSession:
-    """A rank's session that has come to `state`, with a daemon that protects its data so and has not answered for lanes yet."""
+def rank_in(state: RankState, protection: str = CLEAR) -> RankSession:
+    """Return a rank's session in `state`, with a daemon that protects its data like this."""
     rank = RankSession(peer="store1:5555", timeout_ns=10_000_000_000)
     if state is RankState.NEW:
         return rank
     rank.greet(msgspec.structs.replace(example_hello(), protections=(protection,)), 0)
-    if reserve:
-        rank.reserve(reserve)
     if state is RankState.GREETING:
         return rank
     rank.receive(example_welcome(protection), 0)
@@ -63,10 +70,10 @@ def rank_in(state: RankState, protection: str = CLEAR, *, reserve: int = 0) -> R
     rank.receive(PlanReply(need_catalog=False), 0)
     if state is RankState.READY:
         return rank
-    rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x1f", lanes=1), now_ns=0)
+    rank.open(example_wanted(owned=b"\x1f", lanes=1), now_ns=0)
     if state is RankState.OPENING:
         return rank
-    rank.receive(Opened(stream=1, ports=[6001]), 0)
+    rank.receive(Opened(stream=1, lanes=1), 0)
     if state is RankState.STREAMING:
         return rank
     rank.leave()
@@ -74,7 +81,7 @@ def rank_in(state: RankState, protection: str = CLEAR, *, reserve: int = 0) -> R
 
 
 def daemon_in(state: DaemonState) -> DaemonSession:
-    """A daemon's session that has come to `state`."""
+    """Return a daemon's session in `state`."""
     daemon = DaemonSession(
         hello=example_hello(), welcome=example_welcome(), rows=_ROWS, heartbeat_timeout_ns=5_000_000_000, now_ns=0
     )

@@ -1,7 +1,7 @@
-"""Records of tokens that can be told from each other, and what of them is in a batch.
+"""Records with unique tokens, and finding those tokens in batches.
 
-Covers: datasets in which every token says whose it is and where it stood, reading batches with every promise about their
-layout checked. Does not cover: other datasets (emlio.testing.datasets).
+Covers: datasets in which every token identifies its record and its position, reading batches with a
+check of their layout. Does not cover: other datasets (emlio.testing.datasets).
 """
 
 from collections import Counter
@@ -19,12 +19,12 @@ from emlio.testing.datasets import make_dataset
 __all__ = ["TokenRun", "all_tokens", "count_tokens", "make_token_dataset", "read_packed", "read_padded", "token_record"]
 
 _STRIDE = {"int32": 10_000, "int64": 10**15}
-"""Tokens of record r begin at r times this; a 64-bit one does not fit 32 bits."""
+"""Tokens of record r begin at r times this; a 64-bit token does not fit 32 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRun:
-    """Tokens of one record that lie one after another in a batch, in their order; `begin` is the first one's place in it."""
+    """Consecutive tokens of one record in a batch: those from `begin` up to before `end`."""
 
     record: int
     begin: int
@@ -32,13 +32,13 @@ class TokenRun:
 
 
 def token_record(record: int, length: int, dtype: str = "int32") -> bytes:
-    """A record's bytes: its number times a stride, and so on upwards."""
+    """Return a record: tokens that count up from its number times a stride."""
     tokens: npt.NDArray[Any] = np.arange(length, dtype=np.dtype(dtype).newbyteorder("<")) + record * _STRIDE[dtype]
     return tokens.tobytes()
 
 
 def make_token_dataset(directory: Path, lengths: Sequence[int], *, shards: int, dtype: str = "int32") -> None:
-    """A dataset of records of these lengths."""
+    """Make a dataset of records of these lengths."""
     make_dataset(
         directory,
         records=len(lengths),
@@ -48,17 +48,17 @@ def make_token_dataset(directory: Path, lengths: Sequence[int], *, shards: int, 
 
 
 def all_tokens(lengths: Iterable[int]) -> Counter[tuple[int, int]]:
-    """Every token of a dataset once: record, and place in it."""
+    """Return every token of a dataset once: its record, and its position there."""
     return Counter((record, place) for record, length in enumerate(lengths) for place in range(length))
 
 
 def count_tokens(runs: Iterable[TokenRun]) -> Counter[tuple[int, int]]:
-    """How often each token is in these runs."""
+    """Return how often each token is in these runs."""
     return Counter(chain.from_iterable(((run.record, at) for at in range(run.begin, run.end)) for run in runs))
 
 
 def read_padded(batch: Mapping[str, Any], *, pad_id: int = 0) -> list[TokenRun]:
-    """The rows of a padded batch that hold tokens; fails where the batch is not as it must be."""
+    """Return the non-empty rows of a padded batch; fail if the batch is not as it must be."""
     tokens, lengths = np.asarray(batch["tokens"]), np.asarray(batch["lengths"])
     assert tokens.ndim == 2
     assert lengths.shape == tokens.shape[:1]
@@ -69,7 +69,7 @@ def read_padded(batch: Mapping[str, Any], *, pad_id: int = 0) -> list[TokenRun]:
 
 
 def read_packed(batch: Mapping[str, Any], *, pad_id: int = 0) -> list[TokenRun]:
-    """The sequences of a packed batch, row by row; fails where the batch is not as it must be."""
+    """Return the sequences of a packed batch, row by row; fail if it is not as it must be."""
     tokens, segments, positions = (np.asarray(batch[name]) for name in ("tokens", "segments", "positions"))
     assert tokens.ndim == 2
     assert segments.shape == positions.shape == tokens.shape

@@ -1,7 +1,7 @@
-"""What is to happen to the bytes of many connections, and at which of them.
+"""Faults and rates for the bytes of many connections.
 
-Covers: places in the bytes to come where something happens, a rate that all share. Pure. Does not cover: sockets
-(emlio.testing.proxied_connection), who asks for it (emlio.testing.proxy).
+Covers: positions in later bytes at which a fault happens, a rate that all share. Pure. Does not
+cover: sockets (emlio.testing.proxied_connection), requesting faults (emlio.testing.proxy).
 """
 
 from dataclasses import dataclass
@@ -10,29 +10,32 @@ from enum import Enum
 __all__ = ["Course", "Mark", "Marks", "Pace"]
 
 _BURST_S = 0.02
-"""How much of a rate may be saved up; a thread that came late by that much still keeps the rate."""
+"""The part of a second's bytes that may be saved up; a thread that is late by this time still keeps
+the rate."""
 
 _PORTION_S = 0.002
-"""How much of a rate goes at once at least: otherwise the first sender would take every few bytes as they are earned, and
-the others would never have their turn."""
+"""The least part of a second's bytes that is sent at once. Otherwise the first sender would take
+every few bytes as they are earned, and the others would never get a turn."""
 
 
 class Course(Enum):
-    """Where bytes go; each byte is of one."""
+    """The direction and port of bytes; each byte has one."""
 
     DATA = "from a daemon to ranks, over its data ports"
     CONTROL = "from a daemon to ranks, over its control port"
-    TO_DAEMON = "from ranks to a daemon, over any port"
+    CREDIT = "from ranks to a daemon, over its data ports"
+    TO_DAEMON = "from ranks to a daemon, over its control port"
 
 
 @dataclass(slots=True, kw_only=True)
 class Mark:
-    """A place in the bytes to come.
+    """A position in the bytes to come.
 
     Attributes:
-        course: of which bytes.
-        left: how many of them go before it.
-        mask: turns the bits of the byte there; 0 for the end of the connection that carried the byte before it.
+        course: the course whose bytes count.
+        left: the number of bytes before it.
+        mask: the bits to flip in the byte there; 0 to end the connection that carried the byte
+            before it.
     """
 
     course: Course
@@ -48,22 +51,25 @@ class Mark:
 
 
 class Marks:
-    """The places where something happens, each once."""
+    """The positions at which something happens, each once."""
 
     def __init__(self) -> None:
         self._marks: list[Mark] = []
 
     def add(self, mark: Mark) -> None:
-        """One more."""
+        """Add a position."""
         self._marks.append(mark)
 
     def room(self, course: Course, most: int) -> int:
-        """How many bytes, at most so many, may go before something happens; a byte that is changed goes alone."""
+        """Return how many bytes, at most `most`, may be sent before something happens.
+
+        A byte that is changed is sent alone.
+        """
         left = min((mark.left for mark in self._marks if mark.course is course), default=most)
         return min(most, max(left, 1))
 
     def mask(self, course: Course) -> int:
-        """The bits of the next byte that are turned."""
+        """Return the bits of the next byte that are flipped."""
         mask = 0
         for mark in self._marks:
             if mark.course is course and mark.left == 0:
@@ -71,25 +77,29 @@ class Marks:
         return mask
 
     def went(self, course: Course, count: int) -> list[Mark]:
-        """So many bytes went; returns the marks they brought, which are done with: changed bytes, and ends."""
+        """Note that bytes were sent; return the marks that were reached, and remove them.
+
+        These are changed bytes, and ends of connections.
+        """
         brought: list[Mark] = []
         for mark in list(self._marks):
             if mark.course is not course:
                 continue
             mark.left -= count
-            # A byte is changed once it went itself; a connection ends as soon as the byte before went.
+            # A byte is changed once it was sent itself; a connection ends once the byte before was
+            # sent.
             if mark.left < 0 or (mark.left == 0 and not mark.mask):
                 self._marks.remove(mark)
                 brought.append(mark)
         return brought
 
     def clear(self) -> None:
-        """Nothing happens any more."""
+        """Remove all positions."""
         self._marks.clear()
 
 
 class Pace:
-    """So many bytes a second and no more, however many connections they take."""
+    """A limit in bytes per second, for any number of connections."""
 
     def __init__(self, bytes_per_s: float, now_ns: int) -> None:
         if not bytes_per_s > 0:
@@ -100,17 +110,17 @@ class Pace:
         self._now_ns = now_ns
 
     def allowed(self, now_ns: int) -> int:
-        """How many bytes may go now."""
+        """Return the number of bytes that may be sent now."""
         earned = (now_ns - self._now_ns) / 1e9 * self._rate
         self._now_ns = now_ns
         self._saved = min(self._saved + earned, max(self._rate * _BURST_S, 1.0))
         return int(self._saved) if self._saved >= self._portion else 0
 
     def went(self, count: int) -> None:
-        """So many went."""
+        """Note that bytes were sent."""
         self._saved -= count
 
     @property
     def pause_s(self) -> float:
-        """How long to wait until more may go."""
+        """The time until more bytes may be sent."""
         return max(self._portion - self._saved, 0.0) / self._rate

@@ -1,1 +1,1 @@
-"""Bytes to messages and back. No sockets."""
+"""Encoding and decoding of messages. No sockets."""

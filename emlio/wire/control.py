@@ -1,10 +1,12 @@
-"""Control messages: what a rank and a daemon say to each other besides data, and its bytes.
+"""Control messages between a rank and a daemon, and their encoding.
 
     2 bytes magic | 1 byte protocol version | 4 bytes CRC32C of the rest, little-endian | msgpack map with "type"
 
-Covers: the messages as frozen values, encoding, decoding with the checksum and every limit checked. The envelope and `Refused`
-never change from version to version, so that two versions can always tell each other apart. Does not cover: who may say what
-when (emlio.session), data messages (emlio.wire.data).
+The envelope and `Refused` never change between protocol versions, so that peers of different
+versions can always recognise each other.
+
+Covers: the messages as frozen values, encoding, decoding with the checksum and every limit checked.
+Does not cover: who may send what when (emlio.session), data messages (emlio.wire.data).
 """
 
 from contextlib import suppress
@@ -14,6 +16,7 @@ import msgspec
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
+from emlio.wire.credit import Credit
 from emlio.wire.energy import DeviceRow, ReadingRow
 from emlio.wire.kinds import Count, Digest, Name, Named, Text
 from emlio.wire.limits import (
@@ -46,8 +49,6 @@ __all__ = [
     "PlanReply",
     "Pong",
     "Refused",
-    "Reserve",
-    "Reserved",
     "ShardRow",
     "ShardsReply",
     "ShardsRequest",
@@ -59,7 +60,7 @@ __all__ = [
     "encode_control",
 ]
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 RACE: Final = "race"
 ENERGY: Final = "energy"
 PACES: Final = (RACE, ENERGY)
@@ -72,18 +73,18 @@ _MOST_REASON = 400
 Protections = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=8)]
 ShardCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHARDS)]
 Pace = Literal["race", "energy"]
-Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Secret = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
     """A control message; its tag is its lower-case name.
 
-    The classes repeat `frozen` and `kw_only`: msgspec inherits only the first, type checkers neither.
+    Classes repeat `frozen` and `kw_only`: msgspec inherits only the first, type checkers neither.
     """
 
 
 class ShardRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One shard as both sides must see it."""
+    """One shard; both sides must see the same values."""
 
     name: Named
     records: Count
@@ -95,7 +96,12 @@ Rows = Annotated[list[ShardRow], msgspec.Meta(max_length=ROWS_PER_PART)]
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """Rank: who I am and which dataset I want, and how it may be protected on its way, best first. Opens a session."""
+    """From the rank: open a session.
+
+    Names the rank, the dataset it wants, and the protections it accepts for data, best first. The
+    names and tokens of the lanes and the keys of the streams are derived from `lane_secret`, which
+    the rank draws for this hello alone.
+    """
 
     job: Name
     client: Name
@@ -105,13 +111,14 @@ class Hello(_Message, frozen=True, kw_only=True):
     host: Name
     pid: Count
     software: Name
+    lane_secret: Secret
     protections: Protections = ("clear",)
     ordinal: Count | msgspec.UnsetType = msgspec.UNSET  # loaders this process made before for the dataset and rank
     process: Name | msgspec.UnsetType = msgspec.UNSET  # drawn by it: in containers several have one host name and pid
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """Daemon: the session, what is held here, this side's limits, how data will be protected; all shards if they are few."""
+    """From the daemon: the session, holdings, limits, data protection; all shards if they are few."""
 
     session: Count
     daemon: Name
@@ -123,20 +130,23 @@ class Welcome(_Message, frozen=True, kw_only=True):
     heartbeat_timeout_ns: Count
     send_buffer_bytes: Count
     max_lanes: Count
+    data_offset: Annotated[int, msgspec.Meta(ge=-65535, le=65535)] = (
+        1  # from the port of this conversation to that of the lanes
+    )
     protection: Name = "clear"
     rows: Rows = []
-    process: Name = ""  # drawn when the daemon starts: addresses at which it is the same lead to one daemon
+    process: Name = ""  # drawn when the daemon starts: the same at two addresses means one daemon
 
 
 class ShardsRequest(_Message, frozen=True, kw_only=True):
-    """Rank: the shards you hold, from row `first`."""
+    """From the rank: list the shards that you hold, from row `first` on."""
 
     session: Count
     first: ShardCount
 
 
 class ShardsReply(_Message, frozen=True, kw_only=True):
-    """Daemon: a part of the list of shards."""
+    """From the daemon: a part of the list of shards."""
 
     first: ShardCount
     total: ShardCount
@@ -144,7 +154,7 @@ class ShardsReply(_Message, frozen=True, kw_only=True):
 
 
 class SizesRequest(_Message, frozen=True, kw_only=True):
-    """Rank: how long the records of a shard are, from record `first` on. Allowed at any time, and changes nothing."""
+    """From the rank: send sizes of a shard's records. Allowed at any time; changes nothing."""
 
     session: Count
     shard: Name
@@ -153,11 +163,13 @@ class SizesRequest(_Message, frozen=True, kw_only=True):
 
 
 class SizesReply(_Message, frozen=True, kw_only=True):
-    """Daemon: where record `first` begins in the shard's file, and the sizes of its frame and of those after it.
+    """From the daemon: the sizes of records, from record `first` of a shard on.
 
-    `sizes` is packed as little-endian uint32; a frame too long for that, which is never sent, counts as 2^32 - 1. It ends
-    with the shard, with the count asked for, or with RECORDS_PER_SIZES, whichever comes first. It is empty, and `offset`
-    0, where the shard is not held here or has no record `first`.
+    `offset` is where that record begins in the shard's file. `sizes` has the size of each frame,
+    packed as little-endian uint32; a frame too long for that, which is never sent, counts as 2^32 -
+    1. It ends with the shard, with the count asked for, or with RECORDS_PER_SIZES, whichever comes
+    first. If the shard is not held here or has no record `first`, `sizes` is empty and `offset` is
+    0.
     """
 
     shard: Name
@@ -167,10 +179,12 @@ class SizesReply(_Message, frozen=True, kw_only=True):
 
 
 class EnergyRequest(_Message, frozen=True, kw_only=True):
-    """Rank: what your node used from `from_ns` to `to_ns`, by its CLOCK_MONOTONIC. Changes nothing.
+    """From the rank: send the energy that your node used from `from_ns` to `to_ns`.
 
-    An answer may end before the stretch does; the next question goes on with the same `recording` from reading `first` on. Only
-    a daemon whose pongs tell its time knows this message. The next question must wait for the answer to this one.
+    The times are of the node's CLOCK_MONOTONIC. Changes nothing. An answer may end before the
+    interval does; the next request then continues with the same `recording` from reading `first`
+    on. The next request must wait for the answer to this one. Only a daemon whose pongs carry its
+    time knows this message.
     """
 
     session: Count
@@ -181,10 +195,12 @@ class EnergyRequest(_Message, frozen=True, kw_only=True):
 
 
 class EnergyReply(_Message, frozen=True, kw_only=True):
-    """Daemon: what the recorder on my node has of that stretch, with a reading before and one after it where there are such.
+    """From the daemon: the readings of this node's recorder for the interval.
 
-    Where there is nothing, `absent` says why, and the rest is empty. With `more` the readings end here for want of room; with
-    `live` the recorder still records, or was killed. `boot` says which start of the node its clock belongs to.
+    Includes one reading before the interval and one after it, if they exist. If there are no
+    readings, `absent` says why and the rest is empty. `more`: the readings end here for lack of
+    room. `live`: the recorder still records, or was killed. `boot` names the boot of the node that
+    its clock belongs to.
     """
 
     absent: Text = ""
@@ -198,8 +214,31 @@ class EnergyReply(_Message, frozen=True, kw_only=True):
     live: bool = False
 
 
+class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
+    """From the rank: push the records of the `owned` shards.
+
+    The stream begins at `slot` of `epoch` and ends before epoch `end`. `end` 0 means no end. The
+    stream replaces the session's current one, if any: reopening is how every fault is recovered
+    from. `credit` is the stream's initial credit. Use at most `lanes` of the rank's lanes, and fill
+    messages to at most `message_bytes`, unless that is 0. `pace` says whether to read as far ahead
+    as there is room, or as the rank needs.
+    """
+
+    session: Count
+    stream: Count
+    epoch: Count
+    origin: Count
+    slot: Count
+    owned: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARDS // 8 + 1)]
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
+    credit: Credit
+    message_bytes: Count = 0
+    pace: Pace = "race"
+    end: Count = 0
+
+
 class PlanOffer(_Message, frozen=True, kw_only=True):
-    """Rank: the plan I work by; agree or refuse."""
+    """From the rank: the plan it uses; agree or refuse. On agreement, start `first` at once."""
 
     session: Count
     fingerprint: Digest
@@ -211,10 +250,11 @@ class PlanOffer(_Message, frozen=True, kw_only=True):
     batch_size: Count
     drop_last: bool
     pad: bool
+    first: Open | msgspec.UnsetType = msgspec.UNSET
 
 
 class CatalogPart(_Message, frozen=True, kw_only=True):
-    """Rank: a part of the list of all shards of the dataset, wherever they lie. The last part completes the offer."""
+    """From the rank: a part of the dataset's list of shards; the last part completes the offer."""
 
     session: Count
     fingerprint: Digest
@@ -224,79 +264,40 @@ class CatalogPart(_Message, frozen=True, kw_only=True):
 
 
 class PlanReply(_Message, frozen=True, kw_only=True):
-    """Daemon: the same digest came out here; or, with `need_catalog`, send the catalog first."""
+    """From the daemon: the plan's digest is the same here; or, `need_catalog`: send the catalog."""
 
     need_catalog: bool
 
 
-class Open(_Message, frozen=True, kw_only=True, omit_defaults=True):
-    """Rank: push to me the records of `owned` shards, from `slot` of `epoch` on, up to epoch `end`; for ever where that is 0.
-
-    It replaces the session's stream, if there is one: opening again is how everything is recovered. The pace says whether to
-    read as far ahead as there is room, or no further than I need.
-    """
-
-    session: Count
-    stream: Count
-    epoch: Count
-    origin: Count
-    slot: Count
-    owned: Annotated[bytes, msgspec.Meta(max_length=MAX_SHARDS // 8 + 1)]
-    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
-    pace: Pace = "race"
-    end: Count = 0
-
-
-class Reserve(_Message, frozen=True, kw_only=True):
-    """Rank: bind so many lanes for my first stream now, while I ask for shards and offer my plan.
-
-    It may follow the hello at once, so `session` may be 0. Once in a session, before the first `Open`, which gets the lanes if it
-    asks for as many as there are.
-    """
-
-    session: Count
-    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
-
-
-class Reserved(_Message, frozen=True, kw_only=True):
-    """Daemon: connect a PULL to each of these ports; the first stream will be theirs, if it is opened soon.
-
-    Without ports none can be had now, which changes nothing else. The secret is the one that stream's `Opened` repeats.
-    """
-
-    session: Count
-    ports: Annotated[list[Port], msgspec.Meta(max_length=MAX_LANES)]
-    secret: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
-
-
 class Stop(_Message, frozen=True, kw_only=True):
-    """Rank: push nothing more; the session stays."""
+    """From the rank: push nothing more. The session stays."""
 
     session: Count
 
 
 class Opened(_Message, frozen=True, kw_only=True):
-    """Daemon: connect a PULL to each of these ports. What admits you there, and the lanes' keys, follow from the secret.
+    """From the daemon: the stream has begun.
 
-    It is empty where lanes ask for the rank's own key.
+    It uses at most `lanes` lanes, with at most `lane_bytes` in flight (sent and not read) on each.
     """
 
     stream: Count
-    ports: Annotated[list[Port], msgspec.Meta(min_length=1, max_length=MAX_LANES)]
-    secret: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)]
+    lane_bytes: Count = 0
 
 
 class Ping(_Message, frozen=True, kw_only=True):
-    """Rank: I live. `session` may be 0 before there is one; then it measures the round trip only."""
+    """From the rank: a heartbeat. `session` 0: before a session, to measure the round trip."""
 
     session: Count
     nonce: Count
 
 
 class Pong(_Message, frozen=True, kw_only=True):
-    """Daemon: so do I; and what held the stream up since it was opened.
+    """From the daemon: the answer to a ping, and what held the stream up since it was opened.
 
-    `heard_ns` and `said_ns` are when the ping was heard and the answer given, by this node's CLOCK_MONOTONIC; 0 where not told.
+    `heard_ns` and `said_ns` are when the ping came and the answer left, by this node's
+    CLOCK_MONOTONIC; 0 if not given.
     """
 
     nonce: Count
@@ -308,7 +309,7 @@ class Pong(_Message, frozen=True, kw_only=True):
 
 
 class Fault(_Message, frozen=True, kw_only=True):
-    """Daemon: the stream cannot go on, or not with this record."""
+    """From the daemon: the stream cannot go on, or not with this record."""
 
     stream: Count
     code: Name
@@ -319,14 +320,14 @@ class Fault(_Message, frozen=True, kw_only=True):
 
 
 class Refused(_Message, frozen=True, kw_only=True):
-    """Daemon: no, and why. The session, if there was one, is over."""
+    """From the daemon: a refusal and its reason. The session, if any, is over."""
 
     code: Name
     text: Text
 
 
 class Goodbye(_Message, frozen=True, kw_only=True):
-    """Either side: this session ends here."""
+    """From either side: this session ends here."""
 
     session: Count
     reason: Text = ""
@@ -347,8 +348,6 @@ ControlMessage = (
     | Open
     | Stop
     | Opened
-    | Reserve
-    | Reserved
     | Ping
     | Pong
     | Fault
@@ -362,13 +361,13 @@ _REFUSAL: msgspec.msgpack.Decoder[Refused] = msgspec.msgpack.Decoder(Refused)
 
 
 def encode_control(message: ControlMessage) -> bytes:
-    """The bytes of a control message."""
+    """Return the bytes of a control message."""
     body = _ENCODER.encode(message)
     return b"".join((_MAGIC, bytes((PROTOCOL_VERSION,)), crc32c(body).to_bytes(4, "little"), body))
 
 
 def decode_control(data: bytes | memoryview) -> ControlMessage:
-    """The message in `data`; anything else raises `RemoteProtocolError`."""
+    """Return the message in `data`; anything else raises `RemoteProtocolError`."""
     view = memoryview(data)
     if len(view) > MAX_CONTROL_BYTES:
         raise RemoteProtocolError(f"a control message must be at most {MAX_CONTROL_BYTES} bytes, got {len(view)}")
@@ -379,7 +378,7 @@ def decode_control(data: bytes | memoryview) -> ControlMessage:
     version, stored, body = view[_VERSION_AT], bytes(view[_CHECKSUM]), view[_BODY_AT:]
     computed = crc32c(body).to_bytes(4, "little")
     if version != PROTOCOL_VERSION:
-        # A refusal can be read whatever the version; it says more than the number alone.
+        # A refusal can be read whatever the version, and says more than the version number alone.
         if stored == computed:
             with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 return _REFUSAL.decode(body)
@@ -395,6 +394,6 @@ def decode_control(data: bytes | memoryview) -> ControlMessage:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        # What came may be repeated in the reason, whatever its length.
+        # The decoder's text may quote the input, so it is cut.
         reason = str(error)[:_MOST_REASON]
         raise RemoteProtocolError(f"a control message must be a msgpack map of a known type: {reason}") from None

@@ -1,11 +1,14 @@
-"""What a rank says on a lane: how much it has read there, and how far the stream may go on.
+"""The credit message, which a rank sends on a lane.
+
+It says how much the rank has read on this lane and how far the stream may go on.
 
     4 bytes CRC32C of the rest, little-endian | msgpack array, the fields of `Credit` in order
 
-All figures are totals, so a message that comes twice, late or not at all does no harm: the next one says it all again.
+All figures are totals. So a message that is duplicated, late or lost does no harm: the next one
+repeats everything.
 
-Covers: the message, its bytes and limits. Does not cover: what may be sent for it (emlio.session.credits), which credit a rank
-gives (emlio.receiver.grants).
+Covers: the message, its encoding and limits. Does not cover: what a daemon may send for it
+(emlio.session.credits), how much credit a rank gives (emlio.receiver.placement.grants).
 """
 
 from typing import Final
@@ -19,23 +22,26 @@ from emlio.wire.kinds import Count
 __all__ = ["MAX_CREDIT_BYTES", "Credit", "decode_credit", "encode_credit"]
 
 MAX_CREDIT_BYTES: Final = 128
-"""Nothing a rank says on a lane is longer: the checksum, and eight integers of at most nine bytes."""
+"""The longest message a rank sends on a lane: the checksum, and eight integers of at most nine
+bytes."""
 
 _CHECKSUM_BYTES = 4
 _VERSION: Final = 1
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
-    """See the module.
+    """The credit message.
 
     A *place* is an epoch and a slot in it; places are ordered as the stream comes to them.
 
     Attributes:
-        read_bytes: of all frames that came over this lane since it was connected.
-        stream: the stream that the rest is about; credit for another one than the current says nothing.
+        read_bytes: size of all frames received on this lane since it was connected.
+        stream: the stream that the other fields are about. Credit for any stream but the current
+            one is ignored.
         allowed_bytes: payload bytes that the stream may have sent since it was opened.
         epoch, slot: the first place that it may not send yet.
-        must_epoch, must_slot: the first place that is not needed at once. What lies before is sent however many bytes it has.
+        must_epoch, must_slot: the first place that is not needed at once. Everything before it is
+            sent, however many bytes it has.
         version: of this message.
     """
 
@@ -54,13 +60,13 @@ _DECODER: msgspec.msgpack.Decoder[Credit] = msgspec.msgpack.Decoder(Credit)
 
 
 def encode_credit(credit: Credit) -> bytes:
-    """The bytes of a credit."""
+    """Return the bytes of a credit."""
     body = _ENCODER.encode(credit)
     return crc32c(body).to_bytes(_CHECKSUM_BYTES, "little") + body
 
 
 def decode_credit(data: bytes | memoryview) -> Credit:
-    """The credit in `data`; anything else raises `RemoteProtocolError`."""
+    """Return the credit in `data`; anything else raises `RemoteProtocolError`."""
     if len(data) > MAX_CREDIT_BYTES:
         raise RemoteProtocolError(f"a credit must be at most {MAX_CREDIT_BYTES} bytes, got {len(data)}")
     view = memoryview(data)

@@ -1,20 +1,28 @@
-"""A data message: the records as they lie in the shard, and the header behind them.
+"""Data messages: records as stored in the shard, a header behind them, and the stamp of the lane.
 
-    header:     4 bytes CRC32C of the rest, little-endian | msgpack array, the fields of `DataHeader` in order
-    in one:     the payload | the header | its length, 4 bytes little-endian
-    apart:      the header | 4 bytes CRC32C of the payload's ends | the header's length with its top bit set; in the lane's next
-                frame the payload
+    header:     msgpack array, the fields of `DataHeader` in order
+    stamp:      4 bytes lane | 8 bytes number in the lane | 4 bytes CRC32C of header, lane and number | 4 bytes header's length
+    in one:     the payload | the header | the stamp
+    apart:      the header | 4 bytes CRC32C of the payload's ends | the stamp, its length with the top bit set
+                and in the lane's next frame the payload
 
-Every ZeroMQ message has one frame: libzmq aborts the process when a connection and its socket end between two frames of one
-message (docs/adr/0016-libzmq-assertions.md). The header stands behind the payload, so that the daemon writes it into the memory
-the payload was read into. A payload that is sent from a mapped file has no such room: it comes apart. Nothing is lost within a
-connection; the checksum of its ends, the first and the last 4 KiB, is there so that no defect can give it another one's header.
+All numbers of the stamp are little-endian. The header is made, and the payload sealed with it,
+before the lane is chosen. The stamp is made when the message leaves.
 
-Covers: the header's and the tail's bytes, their checksum, their limits, the packed sizes. Does not cover: what the payload means
-and its checksums (emlio.tfrecord), whether it is the message that was expected (emlio.receiver.reorder).
+Every ZeroMQ message has one frame: libzmq aborts the process when a connection and its socket end
+between two frames of one message (docs/adr/0016-libzmq-assertions.md). The header stands behind the
+payload, so that the daemon can write it into the memory that the payload was read into. A payload
+sent from a mapped file has no such room, so it travels apart. Nothing is lost within a connection;
+the checksum of the payload's ends, its first and last 4 KiB, guards against a defect that pairs a
+payload with another header.
+
+Covers: the bytes of the header and the tail, their checksum and limits, the packed sizes. Does not
+cover: the meaning of the payload and its checksums (emlio.tfrecord), whether the message is the
+expected one (emlio.receiver.placement.reorder).
 """
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Annotated, Final
 
 import msgspec
@@ -38,47 +46,53 @@ __all__ = [
     "tail_room",
 ]
 
-DATA_VERSION = 2
-_CHECKSUM_BYTES = 4
-_LENGTH_BYTES: Final = 4
+DATA_VERSION = 3
+_CHECKSUM_BYTES: Final = 4
 _END_BYTES: Final = 4096
 _APART: Final = 1 << 31
-_FIXED_TAIL_BYTES: Final = 96
-"""A tail without its sizes: the checksum, an array of ten, nine integers of at most nine bytes, five bytes before the sizes, the
-length."""
+
+_PLACE: Final = Struct("<IQ")
+"""Lane, and number in the lane."""
+
+_STAMP: Final = Struct("<IQII")
+"""Lane, number, checksum, the header's length."""
+
+_FIXED_TAIL_BYTES: Final = 1 + 8 * 9 + 5 + _STAMP.size
+"""A tail without its sizes: an array of nine, eight integers of at most nine bytes, five bytes
+before the sizes, the stamp."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class DataHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
-    """What a data message says of itself.
+    """The header of a data message.
 
     Attributes:
-        version: of this header; it stays the first field for ever, and the checksum before it.
+        version: of this header; it will always stay the first field.
         session: the session the stream belongs to.
-        stream: which opening of the session's stream this is.
+        stream: the stream's number in the session.
+        number: 0 for the stream's first message, then counting up, in the order in which they were
+            read.
         epoch: the epoch of all records in the message.
-        lane: which of the stream's lanes carries it.
-        lane_sequence: 0 for the lane's first message, one more for each: a gap means messages were lost.
         slot: the rank's running sample number of the first record.
         count: records in the message.
-        ids_crc: CRC32C of the records' global ids as little-endian int64, as the daemon's plan has them.
+        ids_crc: CRC32C of the records' global ids as little-endian int64, as the daemon's plan has
+            them.
         sizes: bytes each record takes in the payload, packed as little-endian uint32.
     """
 
     version: _Count
     session: _Count
     stream: _Count
+    number: _Count
     epoch: _Count
-    lane: _Count
-    lane_sequence: _Count
     slot: _Count
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_RECORDS)]
     ids_crc: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
     sizes: Annotated[bytes, msgspec.Meta(max_length=4 * MAX_MESSAGE_RECORDS)]
 
     def record_sizes(self) -> npt.NDArray[np.int64]:
-        """The sizes as numbers."""
+        """Return the sizes as an array of numbers."""
         return np.frombuffer(self.sizes, dtype="<u4").astype(np.int64)
 
 
@@ -87,26 +101,31 @@ _DECODER: msgspec.msgpack.Decoder[DataHeader] = msgspec.msgpack.Decoder(DataHead
 
 
 def ids_checksum(ids: npt.NDArray[np.int64]) -> int:
-    """What `DataHeader.ids_crc` must be for these records."""
+    """Return the value that `DataHeader.ids_crc` must have for these records."""
     return crc32c(np.ascontiguousarray(ids, dtype="<i8").data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFrame:
-    """A frame taken apart.
+    """A frame, split into its parts.
 
     Attributes:
         header: the header's bytes.
-        payload: what stands before it, None where the payload is the lane's next frame.
-        ends_crc: of the payload that comes apart.
+        lane: the lane that the sender stamped it for.
+        lane_sequence: 0 for the lane's first message, then counting up: a gap means messages were
+            lost.
+        payload: the bytes before the header; None if the payload is the lane's next frame.
+        ends_crc: checksum of the ends of a payload that comes apart.
     """
 
     header: bytes
+    lane: int
+    lane_sequence: int
     payload: memoryview | None
     ends_crc: int = 0
 
     def check_apart(self, payload: memoryview) -> None:
-        """Raise `RemoteProtocolError` unless this is the payload that was to come next."""
+        """Raise `RemoteProtocolError` unless this is the payload that belongs to the header."""
         computed = _ends_crc(payload)
         if computed != self.ends_crc:
             raise RemoteProtocolError(
@@ -115,19 +134,31 @@ class DataFrame:
 
 
 def tail_room(records: int) -> int:
-    """The most bytes that stand behind the payload of a message with so many records."""
+    """Return the most bytes that follow the payload of a message with so many records."""
     return _FIXED_TAIL_BYTES + 4 * records
 
 
-def data_tail(header: bytes) -> bytes:
-    """What stands behind the payload in a frame that holds both."""
-    return header + len(header).to_bytes(_LENGTH_BYTES, "little")
+def data_tail(header: bytes, header_crc: int, lane: int, sequence: int) -> bytes:
+    """Return the bytes behind the payload in a frame that holds both header and payload.
+
+    Args:
+        header: the header's bytes.
+        header_crc: their CRC32C, computed once for all lanes that the message is offered to.
+        lane: the lane that takes the message.
+        sequence: the message's number in that lane.
+    """
+    return header + _STAMP.pack(lane, sequence, _stamp_crc(header_crc, lane, sequence), len(header))
 
 
-def header_apart(header: bytes, payload: memoryview) -> bytes:
-    """The whole frame before the one that holds nothing but this payload."""
+def header_apart(header: bytes, header_crc: int, payload: memoryview, lane: int, sequence: int) -> bytes:
+    """Return the whole frame that precedes a frame with only this payload; see `data_tail`."""
     ends = _ends_crc(payload).to_bytes(_CHECKSUM_BYTES, "little")
-    return b"".join((header, ends, (len(header) | _APART).to_bytes(_LENGTH_BYTES, "little")))
+    stamp = _STAMP.pack(lane, sequence, _stamp_crc(header_crc, lane, sequence), len(header) | _APART)
+    return b"".join((header, ends, stamp))
+
+
+def _stamp_crc(header_crc: int, lane: int, sequence: int) -> int:
+    return crc32c(_PLACE.pack(lane, sequence), header_crc)
 
 
 def _ends_crc(payload: memoryview) -> int:
@@ -135,47 +166,56 @@ def _ends_crc(payload: memoryview) -> int:
 
 
 def split_data_frame(frame: memoryview) -> DataFrame:
-    """The header's bytes and the payload in a frame that has a header; `RemoteProtocolError` where it cannot have one."""
-    behind = len(frame) - _LENGTH_BYTES
-    length = int.from_bytes(frame[max(behind, 0) :], "little")
+    """Return the header's bytes, the payload and the stamp of a frame that has a header.
+
+    Raises:
+        RemoteProtocolError: the frame cannot hold them, or header and stamp do not match the
+            stamp's checksum.
+    """
+    behind = len(frame) - _STAMP.size
+    if behind < 0:
+        raise RemoteProtocolError(
+            f"a data frame must have a stamp of {_STAMP.size} bytes, got {len(frame)} bytes in all"
+        )
+    lane, sequence, stored, length = _STAMP.unpack_from(frame, behind)
     apart, length = bool(length & _APART), length & ~_APART
     if length > MAX_DATA_HEADER_BYTES:
         raise RemoteProtocolError(f"a data header must be at most {MAX_DATA_HEADER_BYTES} bytes, got {length}")
     if length > behind or (apart and length + _CHECKSUM_BYTES != behind):
         raise RemoteProtocolError(
-            f"a data frame of {len(frame)} bytes must hold its header{', a checksum' if apart else ''} and 4 bytes, "
+            f"a data frame of {len(frame)} bytes must hold its header{', a checksum' if apart else ''} and a stamp, "
             f"{'and nothing else, ' if apart else ''}got a header of {length} bytes"
         )
-    if apart:
-        return DataFrame(
-            header=bytes(frame[:length]), payload=None, ends_crc=int.from_bytes(frame[length:behind], "little")
+    begin = 0 if apart else behind - length
+    header = bytes(frame[begin : begin + length])
+    computed = _stamp_crc(crc32c(header), lane, sequence)
+    if stored != computed:
+        raise RemoteProtocolError(
+            f"a data header and its stamp must match the checksum {stored:08x}, these {length} bytes, lane {lane} and number "
+            f"{sequence} have {computed:08x}: they were changed on their way"
         )
-    begin = behind - length
-    return DataFrame(header=bytes(frame[begin:behind]), payload=frame[:begin])
+    if apart:
+        ends_crc = int.from_bytes(frame[length:behind], "little")
+        return DataFrame(header=header, lane=lane, lane_sequence=sequence, payload=None, ends_crc=ends_crc)
+    return DataFrame(header=header, lane=lane, lane_sequence=sequence, payload=frame[:begin])
 
 
 def encode_data_header(header: DataHeader) -> bytes:
-    """The header's bytes."""
-    body = _ENCODER.encode(header)
-    return crc32c(body).to_bytes(_CHECKSUM_BYTES, "little") + body
+    """Return the header's bytes."""
+    return _ENCODER.encode(header)
 
 
 def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHeader:
-    """The header in `data`, in agreement with a payload of that size; anything else raises `RemoteProtocolError`."""
+    """Return the header in `data`, checked against a payload of that size.
+
+    Anything else raises `RemoteProtocolError`.
+    """
     if len(data) > MAX_DATA_HEADER_BYTES:
         raise RemoteProtocolError(f"a data header must be at most {MAX_DATA_HEADER_BYTES} bytes, got {len(data)}")
     if payload_bytes > MAX_PAYLOAD_BYTES:
         raise RemoteProtocolError(f"a payload must be at most {MAX_PAYLOAD_BYTES} bytes, got {payload_bytes}")
-    view = memoryview(data)
-    stored, body = bytes(view[:_CHECKSUM_BYTES]), view[_CHECKSUM_BYTES:]
-    computed = crc32c(body).to_bytes(_CHECKSUM_BYTES, "little")
-    if stored != computed:
-        raise RemoteProtocolError(
-            f"a data header must match its checksum {stored.hex() or '(none)'}, its {len(body)} bytes have "
-            f"{computed.hex()}: it was changed on its way"
-        )
     try:
-        header = _DECODER.decode(body)
+        header = _DECODER.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(
             f"a data header must be the msgpack array of version {DATA_VERSION}: {error}"

@@ -1,6 +1,6 @@
-"""Kinds of values in control messages, each with its bounds.
+"""Bounded value types that several control messages share.
 
-Covers: what several messages have in common. Does not cover: the messages (emlio.wire.control).
+Covers: the types. Does not cover: the messages (emlio.wire.control).
 """
 
 from typing import Annotated

@@ -1,6 +1,7 @@
-"""The bounds every message is held to before anything is allocated for it.
+"""The bounds that every message is checked against before memory is allocated for it.
 
-Covers: the numbers and why they are what they are. Does not cover: limits of sessions and connections (the daemon's).
+Covers: the numbers and their reasons. Does not cover: limits of sessions and connections (the
+daemon's).
 """
 
 __all__ = [
@@ -23,32 +24,41 @@ __all__ = [
 ]
 
 MAX_NAME_LENGTH = 255
-"""Of a dataset, a shard, a job, a host: what file systems allow a name."""
+"""The longest name of a dataset, shard, job or host: what file systems allow."""
 
 ROWS_PER_PART = 4096
-"""Shards described in one control message: about 350 kB, so a list of any length travels in parts."""
+"""Shards described in one control message: about 350 kB. Longer lists travel in parts."""
 
 ROWS_IN_WELCOME = 1024
-"""Lists up to this length travel with the welcome, about 90 kB: to ask for one takes a round trip."""
+"""Longest list that travels with the welcome, about 90 kB. This saves the round trip of asking for
+it."""
 
 MAX_CONTROL_BYTES = 4 << 20
-"""A part of a list with the longest names allowed fits; nothing legitimate is larger. Decoding takes at most ten times as much
-memory: a text with one rare character takes four bytes for each of its characters, and a reason may repeat it."""
+"""The longest control message.
+
+A part of a list with the longest allowed names fits, and no legitimate message is larger.
+
+Decoding takes at most ten times as much memory: a text with one rare character takes four bytes for
+each character, and an error's reason may repeat it.
+"""
 
 RECORDS_PER_SIZES = 1 << 18
-"""Sizes of records in one control message: 1 MiB, little enough that a heartbeat behind it is not late on a slow path."""
+"""Sizes of records in one control message: 1 MiB, small enough not to delay a heartbeat behind it
+on a slow path."""
 
 MAX_ENERGY_DEVICES = 256
-"""Of one node whose energy is counted: sockets, memories and GPUs."""
+"""Devices of one node whose energy is counted: sockets, memories and GPUs."""
 
 MAX_NOTE_LENGTH = 1024
-"""Of what a reader of a device's figures must know. Those of all devices together have 1 MiB at most."""
+"""The longest note on how to read a device's figures. The notes of all devices together have at
+most 1 MiB."""
 
 READINGS_PER_ENERGY = 4096
-"""Readings of energy in one control message: seven minutes of ten a second."""
+"""Energy readings in one control message: seven minutes at ten per second."""
 
 VALUES_PER_ENERGY = 1 << 16
-"""Numbers in these readings, of nine bytes at most: 576 KiB, so that a heartbeat behind them is not late on a slow path."""
+"""Numbers in these readings, of at most nine bytes each: 576 KiB, small enough not to delay a
+heartbeat behind them on a slow path."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""
@@ -57,7 +67,7 @@ MAX_LANES = 64
 """Connections of one rank to one daemon: 64 stock socket buffers cover 10 Gbit/s at 180 ms."""
 
 MAX_LANE_COMMAND_BYTES = 4096
-"""What one who connects to a lane may say: ZeroMQ's own commands, of which none has a kilobyte."""
+"""The longest input from a lane's peer: ZeroMQ's own commands, all shorter than a kilobyte."""
 
 MAX_MESSAGE_RECORDS = 1 << 17
 """Records in one data message: a message of 1 MiB holds 65,536 of the smallest frames."""
@@ -66,8 +76,12 @@ MAX_DATA_HEADER_BYTES = 1 << 20
 """MAX_MESSAGE_RECORDS lengths of four bytes, and half as much again."""
 
 MAX_PAYLOAD_BYTES = (1 << 31) - 1024
-"""A single record is never cut, so this is also the longest record that can be served: 1 KiB less than 2 GiB. With the tag of a
-sealed one it is still below 2 GiB, more than which ciphers do not take at once."""
+"""The longest payload: 1 KiB less than 2 GiB.
+
+A single record is never split, so this is also the longest record.
+
+With the tag of a sealed payload it stays below 2 GiB, the most that the ciphers take at once.
+"""
 
 MAX_DATA_FRAME_BYTES = MAX_PAYLOAD_BYTES + MAX_DATA_HEADER_BYTES + 1024
-"""A payload, its tag, its header and the header's length."""
+"""A payload, its tag, its header and the stamp."""

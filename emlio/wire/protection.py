@@ -1,53 +1,53 @@
-"""How data messages are protected on their way, and how a rank and a daemon come to agree on it.
+"""The protection of data messages in transit, and how a rank and a daemon choose it.
 
-    clear                  not at all; only a rank's token keeps strangers out of its lanes
-    curve                  ZeroMQ's own encryption of each lane
+    clear                  none; only a rank's token keeps strangers out of its lanes
     aes-256-gcm            payloads sealed with AES, fast where the processor has instructions for it
     chacha20-poly1305      payloads sealed with ChaCha20, fast where it has none
 
-Covers: what each side accepts under its setting, the choice. Pure. Does not cover: sealing (emlio.wire.seal), keys (emlio.keys).
+Covers: what each side accepts under its setting, the choice. Pure. Does not cover: sealing
+(emlio.wire.seal), keys (emlio.keys).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from emlio.errors import ConfigError, RefusedError, RemoteProtocolError
-from emlio.wire.seal import CIPHERS, SECRET_BYTES
+from emlio.wire.seal import CIPHERS
 
-__all__ = ["CLEAR", "CURVE", "SETTINGS", "accepted", "check_chosen", "check_secret", "choose"]
+__all__ = ["CLEAR", "SETTINGS", "accepted", "check_chosen", "choose"]
 
 CLEAR: Final = "clear"
-CURVE: Final = "curve"
-SETTINGS: Final = ("auto", "aead", "curve", "off")
+SETTINGS: Final = ("auto", "aead", "off")
 
 
-def accepted(setting: str, *, keyed: bool, has_aes: bool) -> tuple[str, ...]:
-    """What a side with this setting accepts, what it likes best first.
+def accepted(setting: str, *, keyed: bool, has_aes: bool, missing: str = "this side uses none") -> tuple[str, ...]:
+    """Return the protections that a side with this setting accepts, the preferred one first.
 
     Args:
-        setting: one of SETTINGS. `auto` means everything that protects where there are keys, and nothing where there are none.
-        keyed: whether the control channel is encrypted; secrets are told there.
-        has_aes: whether the processor does AES by itself.
+        setting: one of SETTINGS. `auto` means encryption if there are keys, and none if there are
+            no keys.
+        keyed: whether the control channel is encrypted; secrets are sent over it.
+        has_aes: whether the processor has instructions for AES.
+        missing: for the error: which side lacks which key, and what to do about it.
 
     Raises:
-        ConfigError: nothing can be protected without keys.
+        ConfigError: the setting is unknown, or asks for protection without keys.
     """
     if setting not in SETTINGS:
         raise ConfigError(f"encryption must be one of {', '.join(SETTINGS)}, got {setting!r}")
     if setting == "off" or (setting == "auto" and not keyed):
         return (CLEAR,)
     if not keyed:
-        raise ConfigError(
-            f"encryption={setting!r} needs keys on both sides, there are none here: make them with emlio keygen"
-        )
-    if setting == "curve":
-        return (CURVE,)
-    ciphers = CIPHERS if has_aes else CIPHERS[::-1]
-    return ciphers if setting == "aead" else (*ciphers, CURVE)
+        raise ConfigError(f"encryption={setting!r} needs keys on both sides: {missing}")
+    return CIPHERS if has_aes else CIPHERS[::-1]
 
 
 def choose(here: Sequence[str], offered: Sequence[str]) -> str:
-    """The first that was offered and is accepted here.
+    """Return the first protection that the rank offered and the daemon accepts.
+
+    Args:
+        here: the protections that the daemon accepts.
+        offered: the protections that the rank offered, the preferred one first.
 
     Raises:
         RefusedError: there is none.
@@ -56,27 +56,28 @@ def choose(here: Sequence[str], offered: Sequence[str]) -> str:
         if protection in here:
             return protection
     raise RefusedError(
-        f"data must be protected by one of {', '.join(here)} here, the other side accepts {', '.join(offered) or 'nothing'}: "
-        "say the same encryption on both sides",
+        f"the daemon sends {_in_words(here)} only, the loader accepts {_in_words(offered)} only: give both sides the same "
+        "encryption",
         code="protection",
     )
 
 
 def check_chosen(chosen: str, offered: Sequence[str]) -> None:
-    """Nobody is talked into less than was asked for, not even by a daemon that has the right key.
+    """Check that the daemon chose a protection that was offered.
+
+    Even a daemon with the right key must not weaken the protection.
 
     Raises:
-        RemoteProtocolError: the daemon chose what was not offered.
+        RemoteProtocolError: the daemon chose a protection that was not offered.
     """
     if chosen not in offered:
-        raise RemoteProtocolError(f"data must be protected by one of {', '.join(offered)}, the daemon chose {chosen}")
+        raise RemoteProtocolError(
+            f"the daemon chose {_in_words((chosen,))}, this loader accepts {_in_words(offered)} only"
+        )
 
 
-def check_secret(protection: str, secret: bytes) -> None:
-    """Whether keys can follow from what the daemon told, where they must.
-
-    Raises:
-        RemoteProtocolError: they cannot.
-    """
-    if protection != CLEAR and len(secret) != SECRET_BYTES:
-        raise RemoteProtocolError(f"a secret must have {SECRET_BYTES} bytes, got {len(secret)}")
+def _in_words(protections: Sequence[str]) -> str:
+    """Return the protections as a message names them."""
+    ciphers = [protection for protection in protections if protection != CLEAR]
+    words = [f"encrypted data ({' or '.join(ciphers)})"] if ciphers else []
+    return " or ".join([*words, *(["unencrypted data"] if CLEAR in protections else [])]) or "nothing"

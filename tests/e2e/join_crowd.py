@@ -27,6 +27,7 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import ROWS_PER_PART
+from emlio.wire.seal import new_secret
 
 _TIMEOUT_MS = 120_000
 
@@ -51,6 +52,7 @@ class _Rank:
                 host="here",
                 pid=1 + rank,
                 software="test",
+                lane_secret=new_secret(),
             )
         )
 

@@ -6,6 +6,7 @@ running daemon.
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess
+from emlio.testing.proxy import free_ports
 
 DEADLINE_S = 15
 
@@ -112,10 +114,24 @@ def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_p
 
 def test_a_second_daemon_on_a_used_port_names_the_address(small: Path, tmp_path: Path) -> None:
     with DaemonProcess({"small": small}, folder=tmp_path) as first:
-        said = refused("--data", f"small={small}", "--data-ports", "40000-40010", bind=first.endpoint)
-        assert said.startswith(f"an address must be free to listen on, got {first.endpoint}: Address already in use")
-        assert "data ports" not in said, "the control port is what is taken"
+        said = refused("--data", f"small={small}", bind=first.endpoint)
+        expected = (
+            f"the control port cannot be opened: {first.endpoint}: Address already in use; name another one with --bind"
+        )
+        assert said.startswith(expected)
         assert first.running
+
+
+def test_a_daemon_whose_data_port_is_used_names_that_address(small: Path) -> None:
+    control = free_ports(2, "127.0.0.1")[0]
+    with socket.create_server(("127.0.0.1", control + 1)) as other:
+        data = other.getsockname()[1]
+        for bind, options in ((f"tcp://127.0.0.1:{control}", []), ("tcp://127.0.0.1:0", ["--data-port", str(data)])):
+            said = refused("--data", f"small={small}", *options, bind=bind)
+            expected = (
+                f"the data port cannot be opened: tcp://127.0.0.1:{data}: Address already in use; name another one with"
+            )
+            assert said.startswith(f"{expected} --data-port")
 
 
 def test_an_address_of_another_machine_is_named(small: Path) -> None:
@@ -140,9 +156,17 @@ def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(smal
     [
         (["--bind", "tcp://127.0.0.1:99999"], "--bind: a port must be in [0, 65535], got 99999"),
         (["--bind", "nonsense"], "--bind: must be tcp://HOST:PORT (IPv6 in brackets), got 'nonsense'"),
-        (["--workers", "0"], "--workers: must be a whole number in [1, 64], got '0'"),
         (["--readers", "many"], "--readers: must be a whole number in [1, 256], got 'many'"),
-        (["--data-ports", "9-5"], "--data-ports: must be FIRST-LAST within 1..65535, got 9-5"),
+        (["--data-port", "0"], "--data-port: must be a port in [1, 65535], got '0'"),
+        (["--data-port", "65536"], "--data-port: must be a port in [1, 65535], got '65536'"),
+        (
+            ["--bind", "tcp://127.0.0.1:65535"],
+            "--bind must leave the next port for data, got port 65535: name one with --data-port",
+        ),
+        (
+            ["--bind", "tcp://127.0.0.1:5555", "--data-port", "5555"],
+            "--data-port must be another port than that of --bind, got 5555 for both",
+        ),
         (["--message-size", "1"], "--message-size must be auto or in [4 KiB, 64 MiB], got 1"),
         (["--message-size", "big"], "--message-size: must be a number with a unit, like '64MiB', got 'big'"),
         (
@@ -162,8 +186,8 @@ def test_a_bad_value_of_a_flag_says_what_must_hold_what_came_and_where(
 
 
 def test_a_bad_value_of_an_environment_variable_names_the_variable(small: Path) -> None:
-    said = refused("--data", f"small={small}", environment={"EMLIO_DAEMON_WORKERS": "-1"})
-    assert said == "environment variable EMLIO_DAEMON_WORKERS: must be a whole number in [1, 64], got '-1'"
+    said = refused("--data", f"small={small}", environment={"EMLIO_DAEMON_READERS": "-1"})
+    assert said == "environment variable EMLIO_DAEMON_READERS: must be a whole number in [1, 256], got '-1'"
 
 
 def test_a_bad_configuration_file_is_named(tmp_path: Path, small: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_shard_changed_before_a_session_is_refused_and_the_other_dataset_is_se
         with load(daemon, "x") as loader:
             assert sum(map(len, ids_of(loader))) == RECORDS
         change(shard, how)
-        refused: list[RefusedError] = []
+        refused, met = list[RefusedError](), list[DatasetError]()
 
         def is_refused() -> bool:
             """Ranks that come within a second hear what the last look found; what has changed since is noticed by reading."""
@@ -182,9 +182,12 @@ def test_a_shard_changed_before_a_session_is_refused_and_the_other_dataset_is_se
                 load(daemon, "x").close()
             except RefusedError as error:
                 refused.append(error)
+            except DatasetError as error:
+                met.append(error)
             return bool(refused)
 
         assert settles(is_refused, 20)
+        assert all(str(shard) in str(error) for error in met), "a rank has its first records sent before it asks"
         assert str(shard) in str(refused[0])
         assert refused[0].code == "dataset-changed"
         said = "a shard must stay" if how == "removed" else "(a shard must not change|changed while it was served)"

@@ -22,9 +22,10 @@ from emlio.checksum import crc32c
 from emlio.errors import ConfigError, DatasetError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.testing.datasets import make_dataset, numbered_payload
 from emlio.testing.processes import DaemonProcess
-from emlio.wire.control import Hello, encode_control
+from emlio.wire.control import PROTOCOL_VERSION, Hello, encode_control
 
 SOON_S = 5.0
+SECRET = bytes(32)
 
 
 def load(address: str, **options: object) -> EmlioLoader:
@@ -130,7 +131,9 @@ def test_a_batch_larger_than_the_dataset_is_one_batch_of_all(daemon: DaemonProce
 
 
 def test_a_rank_the_daemon_hears_of_must_be_in_the_world(daemon: DaemonProcess) -> None:
-    hello = Hello(job="j", client="c", rank=4, world_size=4, dataset="small", host="h", pid=1, software="0")
+    hello = Hello(
+        job="j", client="c", rank=4, world_size=4, dataset="small", host="h", pid=1, software="0", lane_secret=SECRET
+    )
     with dealer(daemon) as peer:
         peer.send(encode_control(hello))
         assert refusal(peer) == ("rank-out-of-range", "rank must be in [0, 4), got 4")
@@ -191,41 +194,6 @@ def test_a_missing_shard_is_noticed_though_it_is_beyond_those_each_daemon_names(
         load(first.address("x", second))
 
 
-# ---- ports --------------------------------------------------------------------------------------------------------------
-
-
-def test_when_the_data_ports_run_out_the_rank_is_told_and_the_others_go_on(small: Path, tmp_path: Path) -> None:
-    port = unused_port()
-    options = ("--data-ports", f"{port}-{port}", "--lanes", "1")
-    with DaemonProcess({"small": small}, *options, folder=tmp_path) as daemon:
-        with load(daemon.address("small")) as first:
-            batches = iter(first)
-            next(batches)
-            with (
-                load(daemon.address("small")) as second,
-                soon(),
-                pytest.raises(RefusedError, match=f"the data ports {port}-{port}, none is free") as got,
-            ):
-                next(iter(second))
-            assert got.value.code == "no-lane"
-            assert "--data-ports" in str(got.value)
-            assert sum(len(batch["record"]) for batch in batches) == 490
-        with load(daemon.address("small")) as third:
-            assert len(records_of(third)) == 500, "the port is free again"
-
-
-def test_one_port_is_enough_for_a_rank_that_jumps_from_epoch_to_epoch(small: Path, tmp_path: Path) -> None:
-    port = unused_port()
-    options = ("--data-ports", f"{port}-{port}", "--lanes", "1")
-    with (
-        DaemonProcess({"small": small}, *options, folder=tmp_path) as daemon,
-        load(daemon.address("small")) as loader,
-    ):
-        for epoch in (7, 3, 12, 0):
-            loader.set_epoch(epoch)
-            assert sorted(records_of(loader)) == list(range(500))
-
-
 # ---- strangers on the control port --------------------------------------------------------------------------------------
 
 
@@ -255,14 +223,16 @@ def refusal(peer: "zmq.Socket[bytes]") -> tuple[str, str]:
 
 
 def test_a_rank_of_another_protocol_version_gets_a_refusal_it_can_read(daemon: DaemonProcess) -> None:
-    hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="small", host="h", pid=1, software="9")
+    hello = Hello(
+        job="j", client="c", rank=0, world_size=1, dataset="small", host="h", pid=1, software="9", lane_secret=SECRET
+    )
     theirs = bytearray(encode_control(hello))
     theirs[2] = 1
     with dealer(daemon) as peer:
         peer.send(bytes(theirs))
         code, text = refusal(peer)
     assert code == "protocol"
-    assert "the peer speaks protocol version 1, this side version 2" in text
+    assert f"the peer speaks protocol version 1, this side version {PROTOCOL_VERSION}" in text
     assert "install the same release of emlio on both sides" in text
 
 
@@ -302,7 +272,7 @@ def test_a_daemon_of_another_protocol_version_is_named_by_the_rank(
 
 def nonsense(draw: random.Random) -> list[bytes]:
     """Frames no rank sends: noise, nothing, several, a right beginning with a wrong end, depths, sizes."""
-    envelope = b"\xe3M\x02"
+    envelope = b"\xe3M" + bytes((PROTOCOL_VERSION,))
     return draw.choice(
         [
             [draw.randbytes(draw.randrange(1, 200))],

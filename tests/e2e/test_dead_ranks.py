@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
+from emlio.daemon.reading.stream import Stream
 from emlio.daemon.service import Daemon
-from emlio.daemon.stream import Stream
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess, RankProcess, settles
 
@@ -68,12 +67,6 @@ def rank(daemon: DaemonProcess, number: int, *words: str) -> RankProcess:
     return RankProcess(RANK, daemon.address("large"), str(number), *words, environment={"EMLIO_JOB": "training"})
 
 
-def lanes_of(daemon: DaemonProcess) -> int:
-    """How many ports are open for data."""
-    connections = psutil.Process(daemon.pid).net_connections("tcp")
-    return sum(connection.status == psutil.CONN_LISTEN for connection in connections) - 1
-
-
 @contextmanager
 def takes(least_s: float, most_s: float) -> Iterator[None]:
     begun = time.monotonic()
@@ -95,7 +88,7 @@ def test_the_lanes_of_a_killed_rank_are_closed_within_the_heartbeat_timeout_and_
             crowded.wait_for_log("ended: nothing heard for", HEARTBEAT_S + LATE_S)
         assert len(other.line(1)) == RECORDS // 2
         assert other.finish() == 0
-        assert settles(lambda: lanes_of(crowded) == 0, LATE_S)
+        assert settles(lambda: crowded.lanes == 0, LATE_S)
     assert "Traceback" not in crowded.log
 
 
@@ -137,7 +130,7 @@ def test_a_rank_that_stood_still_for_longer_than_the_timeout_comes_back_by_itsel
         assert stopped.line(0) == "began"
         stopped.pause()
         crowded.wait_for_log("ended: nothing heard for", HEARTBEAT_S + LATE_S)
-        assert settles(lambda: lanes_of(crowded) == 0, LATE_S)
+        assert settles(lambda: crowded.lanes == 0, LATE_S)
         stopped.send_signal(signal.SIGCONT)
         seen = stopped.line(1)
         assert stopped.finish() == 0, stopped.log
@@ -185,4 +178,4 @@ def test_one_that_wakes_up_after_its_rank_was_given_away_is_refused_and_the_othe
         for process in (sleeper, successor):
             assert f":{process.pid} (127.0.0.1)" in sleeper.log
         assert successor.running
-        assert lanes_of(crowded) == LANES
+        assert settles(lambda: crowded.lanes == LANES, LATE_S)

@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.edge import EdgeClient
-from emlio.energy.store import Store
+from emlio.energy.recording.instant_reading import EdgeClient
+from emlio.energy.recording.store import Store
 from emlio.errors import ConfigError
 from emlio.testing.energy_machines import write_zone
 from emlio.testing.energy_series import SECOND_NS

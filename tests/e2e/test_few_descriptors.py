@@ -9,21 +9,21 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import EmlioError
 from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, settles
+from emlio.testing.processes import DaemonProcess, RankProcess, settles
 
 RECORDS = 400
-RANKS = 12
+LANES = 4
 
 
 @pytest.mark.parametrize("limit", [96, 160])
 def test_ranks_that_no_descriptor_is_left_for_are_refused_and_the_others_go_on(tmp_path: Path, limit: int) -> None:
     make_dataset(tmp_path / "data", records=RECORDS, shards=4)
-    with DaemonProcess({"data": tmp_path / "data"}, "--lanes", "4", folder=tmp_path) as daemon:
+    with DaemonProcess({"data": tmp_path / "data"}, "--lanes", str(LANES), folder=tmp_path) as daemon:
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (limit, limit))
         refusals: list[str] = []
         with ExitStack() as held:
             begun = []
-            for _ in range(RANKS):
+            for _ in range(limit // LANES):
                 try:
                     loader = EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="1s")
                     batches = iter(held.enter_context(loader))
@@ -35,9 +35,9 @@ def test_ranks_that_no_descriptor_is_left_for_are_refused_and_the_others_go_on(t
             taken = [10 + sum(len(batch["record"]) for batch in batches) for batches in begun]
         assert daemon.running, daemon.log
         assert set(taken) == {RECORDS}
-        assert any(
-            "each lane takes 4 open files, and this daemon has nearly as many as it may" in text for text in refusals
-        )
+        # Where a session was let in and its lanes were not, its rank is told to look into the daemon's log.
+        assert any("nearly as many as it may" in text or "which its log says" in text for text in refusals)
+        assert "each lane takes an open file, and this daemon has nearly as many as it may" in daemon.log
         assert settles(lambda: reads_all(daemon.address("data")), 20), "once there is room again"
 
 
@@ -47,3 +47,34 @@ def reads_all(address: str) -> bool:
             return sum(len(batch["record"]) for batch in loader) == RECORDS
     except EmlioError:
         return False
+
+
+RANK = """
+import json, resource, sys
+from emlio import EmlioLoader
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+with EmlioLoader(sys.argv[1], batch_size=10, raw=True, ids=True, to="numpy", timeout="10s") as loader:
+    seen = sorted(number for batch in loader for number in batch["__id__"].tolist())
+    print(json.dumps([seen, loader.stats().lanes]), flush=True)
+"""
+
+
+def test_a_rank_that_may_open_few_files_has_fewer_lanes(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data", records=RECORDS, shards=4)
+    with DaemonProcess({"data": tmp_path / "data"}, "--lanes", "64", folder=tmp_path) as daemon:
+        with RankProcess(RANK, daemon.address("data"), "100") as rank:
+            seen, lanes = rank.line(0)
+        assert seen == list(range(RECORDS))
+        assert 0 < lanes < 32
+        assert "fewer lanes than the 64 wanted" in rank.log
+        assert "ulimit -n" in rank.log
+
+
+def test_a_rank_that_may_open_no_files_is_told_so(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data", records=RECORDS, shards=4)
+    with DaemonProcess({"data": tmp_path / "data"}, folder=tmp_path) as daemon:
+        with RankProcess(RANK, daemon.address("data"), "16") as rank:
+            assert settles(lambda: not rank.running, 20)
+        assert "takes 5 open files, and this process has nearly as many as it may, 16" in rank.log
+        assert "internal error" not in rank.log

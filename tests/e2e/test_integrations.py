@@ -27,7 +27,7 @@ TWO = 2
 STEPS = 7  # of an epoch on two ranks
 STOPS = [
     pytest.param(3, 3 * BATCH * TWO, id="in the middle of an epoch"),
-    pytest.param(STEPS, RECORDS, id="at its end", marks=pytest.mark.slow),
+    pytest.param(STEPS, RECORDS, id="at its end"),
 ]
 END_S = 120.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -114,6 +114,7 @@ def test_lightning_gives_two_ranks_each_record_once(lightning: Path, pictures: P
     assert seen(lightning / "seen") == planned(pictures, TWO)
 
 
+@pytest.mark.slow  # that of Accelerate is tested each time
 @needs("lightning", "PIL")
 @pytest.mark.parametrize(("step", "consumed"), STOPS)
 def test_lightning_goes_on_where_its_checkpoint_was_written(
@@ -137,12 +138,14 @@ def with_transformers(address: str) -> list[object]:
     return [*TORCHRUN, TWO, script, address, "--batch-size", BATCH, "--epochs", EPOCHS]
 
 
+@pytest.mark.slow  # Lightning and Accelerate are tested each time
 @needs("transformers", "accelerate", "PIL")
 def test_transformers_gives_two_ranks_each_record_once(transformers: Path, pictures: Path) -> None:
     assert_whole_epochs(seen(transformers / "seen"))
     assert seen(transformers / "seen") == planned(pictures, TWO)
 
 
+@pytest.mark.slow
 @needs("transformers", "accelerate", "PIL")
 @pytest.mark.parametrize(("step", "consumed"), STOPS)
 def test_transformers_goes_on_where_its_checkpoint_was_written(
@@ -166,6 +169,7 @@ def test_accelerate_gives_two_ranks_each_record_once_and_goes_on_with_one(
     assert seen(tmp_path / "rest") == planned(pictures, 1, consumed)
 
 
+@pytest.mark.slow
 @needs("torch", "PIL")
 def test_a_distributed_checkpoint_of_one_rank_goes_on_with_two_and_of_two_with_one(
     address: str, pictures: Path, tmp_path: Path

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.edge import EdgeClient
-from emlio.energy.job_folder import recorder_socket
-from emlio.energy.journal import read_journals
-from emlio.energy.store import Store
+from emlio.energy.job.folder import recorder_socket
+from emlio.energy.job.journal import read_journals
+from emlio.energy.recording.instant_reading import EdgeClient
+from emlio.energy.recording.store import Store
 from emlio.errors import TransportError
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import RankProcess, settles

@@ -2,6 +2,10 @@
 
 Covers: memory, descriptors, threads and ports of both sides, as the kernel counts them. Does not cover: how much memory a side
 may hold at most (emlio-bench memory), many ranks at once (test_many_ranks).
+
+Freed memory that glibc keeps (docs/adr/0007) is no leak, and how much it is depends on the order in which messages were freed:
+of a window of 64 MiB it was 4 to 13 MiB, and came and went by whole messages. So a rank gives it back before it is measured. What
+is left grew by 0.1 MiB in 30 epochs, and varied by up to 3 MiB, the free ends of threads' heaps.
 """
 
 import signal
@@ -14,14 +18,17 @@ import numpy as np
 import psutil
 import pytest
 
-from emlio.benchmarks.memory import read_resident
+from emlio.benchmarks.harness.resident import read_resident
 from emlio.example import encode_example
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio.units import parse_size
 
 MIB = 1 << 20
 RECORDS, RECORD_BYTES = 10_000, 20_000
 GROWTH = 0.05
+RANK_GROWTH_BYTES = 6 * MIB  # a heap of many threads is never quite the same; a batch of each epoch would be more
+"""The ends of threads' heaps: with messages of 1 MiB they vary by that. Each epoch has 157 batches, of 1.3 MB each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +68,15 @@ def held(pid: int) -> Held:
 
 # ---- many epochs --------------------------------------------------------------------------------------------------------
 
-# It stands still after the epochs it is told, with its window full: what it holds then does not depend on who was faster.
+# It stands still after the epochs it is told, with its window full: what it holds then does not depend on who was faster. Then it
+# gives back what is free, and stands still again.
 EPOCHS = """
 import json, signal, sys
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, NumPy's too: all of them block it then
 
 from emlio import EmlioLoader
+from emlio.allocator import give_back_freed_memory
 
 address, way, prefetch, *stops = sys.argv[1:]
 options = {"raw": True} if way == "plain" else {"fields": ["number", "vector"]}
@@ -77,6 +86,9 @@ with EmlioLoader(address, batch_size=64, ids=True, to="numpy", prefetch=prefetch
         assert sorted(seen) == list(range(loader.records)), epoch
         if str(epoch) in stops:
             print(json.dumps(epoch))
+            signal.sigwait({signal.SIGUSR1})
+            give_back_freed_memory()
+            print(json.dumps("gave back"))
             signal.sigwait({signal.SIGUSR1})
 """
 
@@ -103,10 +115,14 @@ def holdings_after(
     found: list[tuple[Held, Held]] = []
     with RankProcess(EPOCHS, address, way, prefetch, *map(str, stops)) as rank:
         for number, epoch in enumerate(stops):
-            assert rank.line(number, 200.0) == epoch
+            assert rank.line(2 * number, 200.0) == epoch
             assert rank.calms_down()
             assert daemon.calms_down()
+            with_freed = held(rank.pid).own_bytes
+            rank.send_signal(signal.SIGUSR1)
+            assert rank.line(2 * number + 1) == "gave back"
             found.append((held(rank.pid), held(daemon.pid)))
+            assert with_freed - found[-1][0].own_bytes <= parse_size(prefetch) // 2, "what is kept must have a bound"
             rank.send_signal(signal.SIGUSR1)
         assert rank.finish() == 0, rank.log
         assert rank.log == "", "nothing must have gone wrong on the way"
@@ -117,10 +133,19 @@ def own_bytes(of: Held) -> int:
     return of.own_bytes
 
 
-def assert_like(before: Held, after: Held, who: str) -> None:
+def assert_like(before: Held, after: Held, who: str, more_bytes: int) -> None:
     assert after.things == before.things, who
-    assert after.own_bytes <= (1 + GROWTH) * before.own_bytes, who
-    assert after.resident_bytes <= (1 + GROWTH) * before.resident_bytes, who
+    assert after.own_bytes - before.own_bytes <= more_bytes, who
+    assert after.resident_bytes - before.resident_bytes <= more_bytes, who
+
+
+def two_at_each_end(found: Sequence[tuple[Held, Held]], side: int) -> tuple[Held, Held]:
+    """The larger one of the first two, and the smaller one of the last: a leak is there in both.
+
+    A piece of a thread's heap that is there at one moment is no leak.
+    """
+    one, other, *_, last_but_one, last = (pair[side] for pair in found)
+    return max(one, other, key=own_bytes), min(last_but_one, last, key=own_bytes)
 
 
 def test_after_ten_epochs_both_sides_hold_what_they_held_after_two(large: tuple[str, Path], tmp_path: Path) -> None:
@@ -128,13 +153,12 @@ def test_after_ten_epochs_both_sides_hold_what_they_held_after_two(large: tuple[
     # Memory comes and goes by whole messages: with small ones a twentieth of it is more than a few of them.
     with DaemonProcess({"large": directory}, "--message-size", "1MiB", folder=tmp_path) as daemon:
         found = holdings_after(daemon, daemon.address("large"), way, "64MiB", (2, 3, 9, 10))
-    ranks, stores = ([one[side] for one in found] for side in (0, 1))
-    assert min(rank.own_bytes for rank in ranks) > 64 * MIB, (
+    assert min(rank.own_bytes for rank, _ in found) > 64 * MIB, (
         "the window must be full, or a fuller one looks like a leak"
     )
-    # Twice at each end: a piece of a thread's heap that is there at one moment is no leak, which is there ever after.
-    for who, (*early, one, other) in (("the rank", ranks), ("the daemon", stores)):
-        assert_like(max(early, key=own_bytes), min(one, other, key=own_bytes), who)
+    assert_like(*two_at_each_end(found, 0), "the rank", RANK_GROWTH_BYTES)
+    before, after = two_at_each_end(found, 1)
+    assert_like(before, after, "the daemon", int(GROWTH * before.own_bytes))
 
 
 @pytest.mark.slow
@@ -143,12 +167,10 @@ def test_with_sizes_as_they_are_by_default_fifty_epochs_hold_what_ten_did(
 ) -> None:
     way, directory = large
     with DaemonProcess({"large": directory}, folder=tmp_path) as daemon:
-        stops = (10, 50)
-        (rank, store), (rank_at_end, store_at_end) = holdings_after(
-            daemon, daemon.address("large"), way, "256MiB", stops
-        )
-        assert_like(rank, rank_at_end, "the rank")
-        assert_like(store, store_at_end, "the daemon")
+        found = holdings_after(daemon, daemon.address("large"), way, "256MiB", (9, 10, 49, 50))
+    for side, who in enumerate(("the rank", "the daemon")):
+        before, after = two_at_each_end(found, side)
+        assert_like(before, after, who, int(GROWTH * before.own_bytes))
 
 
 # ---- many jobs ----------------------------------------------------------------------------------------------------------
@@ -209,7 +231,7 @@ def rests(daemon: DaemonProcess) -> bool:
 
 def at_rest(daemon: DaemonProcess) -> Held:
     """What it holds once all is given back that it does not need."""
-    assert settles(lambda: held(daemon.pid).ports == 1, 10.0)
+    assert settles(lambda: daemon.lanes == 0, 10.0)
     assert daemon.calms_down()
     return held(daemon.pid)
 

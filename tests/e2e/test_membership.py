@@ -143,7 +143,7 @@ def test_a_name_that_gets_another_address_brings_the_daemon_there(
         return answer or real(host, port, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr("emlio.receiver.names._EVERY_S", 0.05)
+    monkeypatch.setattr("emlio.receiver.addresses.host_names._EVERY_S", 0.05)
     with start(whole, tmp_path) as first:
         port = first.peer.rpartition(":")[2]
         with (

@@ -16,6 +16,7 @@ import zmq
 
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.plan import Plan, PlanSpec
+from emlio.testing.attackers_inside import CREDIT
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess
 from emlio.wire.control import (
@@ -37,6 +38,7 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import MAX_NAME_LENGTH
+from emlio.wire.seal import new_secret
 
 # The letters of these names have a second spelling: some file systems take both for one.
 _DATASET = unicodedata.normalize("NFC", "served")
@@ -98,6 +100,7 @@ class _Peer:
                 rank=0,
                 world_size=1,
                 pid=1,
+                lane_secret=new_secret(),
             )
         )
         if isinstance(answer, Welcome):
@@ -138,7 +141,9 @@ class _Peer:
     def open(self, name: str) -> ControlMessage:
         """Ask for the shard of this name, after `agree_with`."""
         owned = bytes((1 << self._offered.index(name),))
-        return self.ask(Open(session=self.session, stream=1, epoch=0, origin=0, slot=0, owned=owned, lanes=1))
+        return self.ask(
+            Open(session=self.session, stream=1, epoch=0, origin=0, slot=0, owned=owned, lanes=1, credit=CREDIT)
+        )
 
 
 @contextmanager

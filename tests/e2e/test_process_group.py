@@ -102,8 +102,8 @@ def test_a_loader_made_after_the_group_takes_its_rank_from_it(tmp_path: Path) ->
     ("options", "here", "there"),
     [
         ({"seed": 2}, "seed=2", "seed=0"),
-        ({"batch_size": 8}, "batch_size=8", "batch_size=4"),
-        ({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'"),
+        pytest.param({"batch_size": 8}, "batch_size=8", "batch_size=4", marks=pytest.mark.slow),
+        pytest.param({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'", marks=pytest.mark.slow),
     ],
 )
 def test_the_rank_that_comes_later_with_other_options_is_told_what_differs(

@@ -66,7 +66,7 @@ with loader() as batches:
 def check_names_all(text: str, peer: str) -> None:
     """Daemon, shards, position, and what was heard of it last."""
     named = re.escape(peer)
-    assert re.search(rf"(daemon {named} of|nobody else sends) train-0000\d-of-00006", text)
+    assert re.search(rf"(daemon {named} of|no other daemon sends) train-0000\d-of-00006", text)
     assert re.search(r"batch \d+ of epoch \d+", text)
     silent = r"must .* within \S+ \S+, (nothing|no answer) came for"
     heard = rf"must last as long as the session, it ended \(state: streaming\)|{silent}"
@@ -92,7 +92,9 @@ def test_a_daemon_that_nobody_can_replace_and_that_stays_away_becomes_one_error_
     # Said before, while there was still time to do something about it.
     before = [line for line in lines[: lines.index("Traceback (most recent call last):")] if line.startswith("WARNING")]
     assert any(re.search(r"waiting for 2 s: batch \d+ .* train-0000\d-of-00006", line) for line in before), before
-    assert any(f"{daemon.peer} is lost" in line and "nobody else holds train-0000" in line for line in before), before
+    assert any(f"{daemon.peer} is lost" in line and "no other daemon holds train-0000" in line for line in before), (
+        before
+    )
 
 
 GROUP = (

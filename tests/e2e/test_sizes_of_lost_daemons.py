@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.receiver.engine import Engine
+from emlio.receiver.engine.engine import Engine
 from emlio.testing.engines import running_engine
 from emlio.testing.processes import DaemonProcess
 

@@ -33,13 +33,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def proxied(directory: Path, folder: Path, host: str) -> Iterator[tuple[DaemonProcess, FaultProxy]]:
     """A daemon, and a proxy at another address of this machine through which ranks reach it."""
-    ports = free_ports(5)
+    ports = free_ports(2)
     with ExitStack() as stack:
         daemon = stack.enter_context(
             DaemonProcess(
                 {"data": directory},
                 *("--message-size", "64KiB", "--memory", "1MiB"),
-                *("--data-ports", f"{ports[1]}-{ports[-1]}"),
                 folder=folder,
                 bind=f"tcp://127.0.0.1:{ports[0]}",
             )

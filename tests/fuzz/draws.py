@@ -26,6 +26,10 @@ def _type_of(kind: type[Any]) -> inspect.Type:
     return inspect.type_info(kind)
 
 
+def _is_message(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.StructType)
+
+
 class Draws:
     """Reads an input from its first byte on."""
 
@@ -80,6 +84,8 @@ class Draws:
                 return self.number()
             case inspect.StrType():
                 return self.text()
+            case inspect.BytesType(min_length=least) if least:
+                return self.take(least).ljust(least, b"\0")
             case inspect.BytesType():
                 return self.take(self.number() & 63)
             case inspect.BoolType():
@@ -95,6 +101,8 @@ class Draws:
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 return [self._value(item) for _ in range(self.byte() & 7)]
             case inspect.StructType(cls=made, fields=fields):
-                return made(**{field.name: self._value(field.type) for field in fields})
+                # A message within another may be absent.
+                there = [one for one in fields if one.required or not _is_message(one.type) or self.byte() & 1]
+                return made(**{field.name: self._value(field.type) for field in there})
             case _:
                 raise TypeError(f"no values are known for {kind}")

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from emlio.checksum import crc32c
 from emlio.example import encode_example
 from emlio.keys.allow_list import ClientRule
 from emlio.shards.mapping import Feature, ShardMapping, format_mapping
 from emlio.tfrecord import frame
-from emlio.wire.data import header_apart
+from emlio.wire.data import data_tail, header_apart
 from tests.fuzz.run import SEEDS
 from tests.fuzz.targets.keys import PUBLIC
 
@@ -25,13 +26,17 @@ __all__ = ["main"]
 
 _GOLDEN: Any = json.loads((Path(__file__).parents[1] / "golden" / "wire.json").read_text(encoding="utf-8"))
 _ENVELOPE = 7
+_FULLER = {("Open", "end"): "to-an-end", ("PlanOffer", "first"): "with-an-order", ("Hello", "process"): "named"}
 _DEEP = 10_000
 
 
 def _control() -> Iterator[tuple[str, bytes]]:
     for entry in _GOLDEN["control"]:
         whole = bytes.fromhex(entry["bytes"])
-        name = "-".join([entry["kind"].lower(), *(["to-an-end"] if "end" in entry["fields"] else [])])
+        kind, fields = entry["kind"], entry["fields"]
+        name = "-".join(
+            [kind.lower(), *(words for (of, field), words in _FULLER.items() if of == kind and field in fields)]
+        )
         yield name, b"\1" + whole[_ENVELOPE:]
         yield f"{name}-whole", b"\0" + whole
     refused = next(bytes.fromhex(entry["bytes"]) for entry in _GOLDEN["control"] if entry["kind"] == "Refused")
@@ -53,23 +58,47 @@ def _data_header() -> Iterator[tuple[str, bytes]]:
     whole = bytes.fromhex(entry["bytes"])
     payload = entry["payload_bytes"].to_bytes(4, "little")
     yield "golden", b"\0" + payload + whole
-    yield "golden-without-checksum", b"\1" + payload + whole[4:]
-    fields = msgspec.msgpack.decode(whole[4:])
-    yield "sizes-promised", b"\1" + payload + msgspec.msgpack.encode([*fields[:7], 1 << 17, *fields[8:]])
-    yield "sizes-that-wrap", b"\1" + payload + msgspec.msgpack.encode([*fields[:7], 4, fields[8], b"\xff" * 16])
-    yield "array-of-2-32", b"\1" + payload + b"\xdd\xff\xff\xff\xff" + whole[5:]
-    yield "deep", b"\1" + payload + b"\x91" * _DEEP
-    length = len(whole).to_bytes(4, "little")
-    yield "frame", b"\2" + payload + bytes(entry["payload_bytes"]) + whole + length
-    yield "frame-apart", b"\2" + payload + header_apart(whole, memoryview(b""))
-    yield "frame-shorter-than-its-header", b"\2" + payload + whole[:-1] + length
-    yield "frame-of-2-31", b"\2" + payload + b"\xff\xff\xff\x7f"
+    fields = msgspec.msgpack.decode(whole)
+    yield "sizes-promised", b"\0" + payload + msgspec.msgpack.encode([*fields[:6], 1 << 17, *fields[7:]])
+    yield "sizes-that-wrap", b"\0" + payload + msgspec.msgpack.encode([*fields[:6], 4, fields[7], b"\xff" * 16])
+    yield "array-of-2-32", b"\0" + payload + b"\xdd\xff\xff\xff\xff" + whole[1:]
+    yield "deep", b"\0" + payload + b"\x91" * _DEEP
+    tail = data_tail(whole, crc32c(whole), 1, 3)
+    yield "frame", b"\2" + payload + bytes(entry["payload_bytes"]) + tail
+    yield "frame-changed", b"\2" + payload + bytes(entry["payload_bytes"]) + bytes((tail[0] ^ 1,)) + tail[1:]
+    yield "frame-put-right", b"\3" + payload + bytes(entry["payload_bytes"]) + whole + bytes(16) + tail[-4:]
+    yield "frame-of-another-lane", b"\3" + payload + bytes(entry["payload_bytes"]) + whole + b"\xff" * 16 + tail[-4:]
+    yield "frame-apart", b"\2" + payload + header_apart(whole, crc32c(whole), memoryview(b""), 1, 3)
+    yield "frame-apart-with-a-payload", b"\3" + payload + bytes(9) + whole + bytes(19) + tail[-4:-1] + b"\x80"
+    yield "frame-shorter-than-its-header", b"\3" + payload + tail[1:]
+    yield "frame-without-a-stamp", b"\3" + payload + tail[-19:]
+    yield "frame-of-2-31", b"\3" + payload + bytes(16) + b"\xff\xff\xff\x7f"
+
+
+def _credit() -> Iterator[tuple[str, bytes]]:
+    golden = bytes.fromhex(_GOLDEN["credit"]["bytes"])
+    yield "golden", b"\0" + golden
+    body = golden[4:]
+    yield "body", b"\1" + body
+    yield "cut", b"\1" + body[:-1]
+    yield "behind", b"\1" + body + b"\0"
+    yield "version", b"\1" + body[:-1] + b"\2"
+    yield "short", b"\1\x91\0"
+    yield "largest", b"\1\x98" + (b"\xcf" + ((1 << 62) - 1).to_bytes(8, "big")) * 7 + b"\1"
+    yield "number-of-2-62", b"\1\x98" + b"\xcf" + (1 << 62).to_bytes(8, "big") + bytes(6) + b"\1"
+    yield "negative", b"\1\x98\xff" + bytes(6) + b"\1"
+    yield "array-of-2-32", b"\1\xdd\xff\xff\xff\xff" + body[1:]
+    yield "deep", b"\1" + b"\x91" * 120
+    yield "too-long", b"\1" + b"\x91" * _DEEP
+    yield "lies", bytes((3,)) + bytes(range(1, 200))
+    for lanes in range(4):
+        yield f"told-of-lane-{lanes}", bytes((2, lanes)) + bytes(range(0, 240, 3)) * 3
 
 
 def _sessions() -> Iterator[tuple[str, bytes]]:
     for state in range(9):
         yield f"from-state-{state}", bytes((state,)) + bytes(range(256))
-    yield "all-asked", bytes((0,)) + b"".join(bytes((210, asked)) for asked in range(17)) * 4
+    yield "all-asked", bytes((0,)) + b"".join(bytes((210, asked)) for asked in range(16)) * 4
     yield "all-kinds", bytes((4,)) + b"".join(bytes((0, kind, 1, 1, 1, 1)) for kind in range(21))
 
 
@@ -77,7 +106,7 @@ def _seal() -> Iterator[tuple[str, bytes]]:
     number = (1 << 20).to_bytes(8, "little")
     for cipher in (0, 1):
         yield f"right-{cipher}", bytes((cipher | 2,)) + number + bytes((4, 0, 0, 0, 0)) + b"head" + b"payload"
-        for elsewhere in range(1, 5):
+        for elsewhere in range(1, 6):
             changed = bytes((4, 0, 0, 0, elsewhere))
             yield f"moved-{cipher}-{elsewhere}", bytes((cipher | 2,)) + number + changed + b"head" + b"payload"
         yield f"changed-{cipher}", bytes((cipher | 2,)) + number + bytes((4, 1, 0, 1, 0)) + b"head" + b"payload"
@@ -147,18 +176,19 @@ def _example() -> Iterator[tuple[str, bytes]]:
 
 
 def _configuration() -> Iterator[tuple[str, bytes]]:
-    right = b'[daemon]\nbind = "tcp://127.0.0.1:5555"\nworkers = 4\nmemory = "1GiB"\n[datasets]\nimagenet = "/data/imagenet"\n'
+    right = b'[daemon]\nbind = "tcp://127.0.0.1:5555"\nreaders = 4\nmemory = "1GiB"\n[datasets]\nimagenet = "/data/imagenet"\n'
     yield "right", b"\0" + right
     yield "variable", b"\2" + right + b"DRAIN_TIMEOUT=2.5min"
     yield "deep", b"\1a = " + b"[" * _DEEP
     yield "deep-tables", b"\1" + b"a." * 1000 + b"a = 1"
-    yield "long-number", b"\1[daemon]\nworkers = " + b"9" * 4990
+    yield "long-number", b"\1[daemon]\nreaders = " + b"9" * 4990
     yield "large-size", b"\1[daemon]\nmemory = '" + b"9" * 400 + b".5'"
     yield "long-size", b"\1[daemon]\nmemory = '" + b"9" * 5000 + b"'"
     yield "no-such-user", b"\1[daemon]\nkeys = '~nobody-of-that-name/x'"
     yield "no-such-user-of-data", b"\0datasets.x = '~nobody-of-that-name/x'"
     yield "zero-byte", b'\0datasets.x = "a\\u0000b"'
-    yield "odd-digit", b"\1[daemon]\nworkers = '\xc2\xb2'"
+    yield "no-host-name", b"\1[daemon]\nbind = 'tcp://a..b:5555'\ninsecure = true\n"
+    yield "odd-digit", b"\1[daemon]\nreaders = '\xc2\xb2'"
     yield "odd-types", b"\1[daemon]\nbind = 1979-05-27\nmemory = inf\nlanes = [1]\nlog = {}\ninsecure = nan\n"
 
 
@@ -229,6 +259,7 @@ def main() -> None:
         "address": _address,
         "configuration": _configuration,
         "control": _control,
+        "credit": _credit,
         "daemon_session": _sessions,
         "data_header": _data_header,
         "example": _example,

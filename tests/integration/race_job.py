@@ -6,18 +6,18 @@ from emlio.benchmarks.link.contract import LinkKind
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.race.measure import Job, run_once
 from emlio.benchmarks.race.outcome import Contest, Run
-from emlio.benchmarks.race.rival import Rival
+from emlio.benchmarks.race.system import System
 
 __all__ = ["run_over_relay"]
 
 
-def run_over_relay(rival: Rival, contest: Contest, forms: Path) -> Run:
+def run_over_relay(system: System, contest: Contest, forms: Path) -> Run:
     """What a system does at its defaults."""
     job = Job(
         contest=contest,
-        rival=rival,
-        setting=rival.settings(contest.rtt_ns)[0],
-        prepared=rival.prepare(contest.corpus, forms),
+        system=system,
+        setting=system.settings(contest.rtt_ns)[0],
+        prepared=system.prepare(contest.corpus, forms),
         spec=LinkSpec(rtt_ns=contest.rtt_ns),
         kind=LinkKind.RELAY,
         round=0,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emlio.daemon.permissions import Permissions
+from emlio.daemon.access.permissions import Permissions
 from emlio.errors import ConfigError
 from emlio.keys.allow_folder import AllowFolder
 from emlio.keys.allow_list import ClientRule

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.attacks_attackers import ATTACKS
-from emlio.benchmarks.attacks_plot import plot_attacks
-from emlio.benchmarks.attacks_rank import Finished
-from emlio.benchmarks.attacks_stage import Besieged, opened_store
+from emlio.benchmarks.attacks.attackers import ATTACKS
+from emlio.benchmarks.attacks.plot import plot_attacks
+from emlio.benchmarks.attacks.rank import Finished
+from emlio.benchmarks.attacks.stage import Besieged, opened_store
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.results import read_results
+from emlio.benchmarks.harness.results import read_results
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import run_python
 
@@ -23,14 +23,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_rank_reads_at_its_pace_while_each_attack_does_what_it_says(data: Path) -> None:
+@pytest.mark.parametrize(
+    "attacks",
+    [
+        pytest.param(("nothing", "crowd", "pings"), id="three"),
+        pytest.param(tuple(ATTACKS), id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_reads_at_its_pace_while_each_attack_does_what_it_says(data: Path, attacks: tuple[str, ...]) -> None:
     did: dict[str, float] = {}
     with opened_store(data) as store, Besieged(store, store.rank_order(BATCH, 10_000_000)) as besieged:
         besieged.reads()
         quiet = besieged.quiet(0.3)
         assert not quiet.attacked
         assert 0 < quiet.records_per_s < 2000, "a batch of 10 each 10 ms"
-        for name in ATTACKS:
+        for name in attacks:
             span = besieged.attacked(name, 0.3, 0.0)
             assert span.attacked
             assert span.attacker_s < 0.3
@@ -63,7 +70,8 @@ def test_a_quick_run_tells_all_of_each_attack_and_is_drawn(tmp_path: Path, capsy
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     script = (
         f"import sys; from pathlib import Path; from {plot_attacks.__module__} import plot_attacks; "
-        "from emlio.benchmarks.results import read_results; plot_attacks(read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
+        "from emlio.benchmarks.harness.results import read_results; "
+        "plot_attacks(read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     run_python("-c", script, path, tmp_path / "run.png", timeout_s=120.0)
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.data import make_data
-from emlio.benchmarks.delivery import make_subjects
-from emlio.benchmarks.loader import Loader
-from emlio.benchmarks.protected import WAYS
-from emlio.benchmarks.results import read_results
-from emlio.benchmarks.scenario import QUICK_WINDOW, delivery_scenario
-from emlio.benchmarks.settings import DeliverySettings
-from emlio.benchmarks.sockets import Sockets
+from emlio.benchmarks.delivery.run import make_subjects
+from emlio.benchmarks.harness.data import make_data
+from emlio.benchmarks.harness.protected import WAYS
+from emlio.benchmarks.harness.results import read_results
+from emlio.benchmarks.harness.scenario import QUICK_WINDOW, delivery_scenario
+from emlio.benchmarks.harness.settings import DeliverySettings
+from emlio.benchmarks.subjects.loader import Loader
+from emlio.benchmarks.subjects.sockets import Sockets
 from emlio.errors import TransportError
 from emlio.wire.seal import CIPHERS
 
@@ -28,7 +28,7 @@ def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
     assert "100 kB records" in text
     assert "only 1 round(s)" in text
     samples = {sample.subject: sample.measured for sample in read_results(path).samples}
-    ours = [f"emlio-{order}{way}" for way in ("", "-sealed", "-curve") for order in ("global", "shard")]
+    ours = [f"emlio-{order}{way}" for way in ("", "-sealed") for order in ("global", "shard")]
     assert len(samples) == 1 + 1 + len(ours) + 1
     for name in ("bare", *ours, "paper"):
         measured = samples[name]
@@ -38,11 +38,7 @@ def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
     for name in ours:
         assert samples[name].payload_bytes == samples[name].records * 100_000
         assert (samples[name].first_batch_ns or 0) > 0
-    for name, protections in (
-        ("emlio-shard", ("clear",)),
-        ("emlio-shard-sealed", CIPHERS),
-        ("emlio-shard-curve", ("curve",)),
-    ):
+    for name, protections in (("emlio-shard", ("clear",)), ("emlio-shard-sealed", CIPHERS)):
         assert samples[name].protection in protections
     assert "sealed / clear, 100 kB records, shard order" in text
     assert "one core opens, chacha20-poly1305" in text

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.energy import run_energy
-from emlio.benchmarks.energy_hosts import COMPUTE, STORAGE, why_no_hosts
+from emlio.benchmarks.energy.hosts import COMPUTE, STORAGE, why_no_hosts
+from emlio.benchmarks.energy.run import run_energy
+from emlio.benchmarks.harness.report import missed_bounds
+from emlio.benchmarks.harness.settings import EnergySettings
 from emlio.benchmarks.link.own_time import MOST_OWN_NS
-from emlio.benchmarks.report import missed_bounds
-from emlio.benchmarks.settings import EnergySettings
-from emlio.energy.job import read_job
-from emlio.energy.job_report import job_text
-from emlio.energy.report import text_report
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.report.epoch_report import text_report
+from emlio.energy.report.job_report import job_text
 
 
 @pytest.fixture(scope="module", autouse=True)

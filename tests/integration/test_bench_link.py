@@ -15,7 +15,7 @@ from emlio.benchmarks.link.emulated import EmulatedLink, why_not
 from emlio.benchmarks.link.held import STRETCH_NS, Held
 from emlio.benchmarks.link.ping import measure_rtt_ns
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import TransportError
 from emlio.testing.namespaces import holders
 
@@ -24,14 +24,14 @@ SLOW_S = 60.0
 NOBODY = """
 import os
 from emlio.benchmarks.link.choice import choose_kind
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 os.setgroups([])
 os.setuid(65534)
 say(choose_kind(None))
 """
 ECHO = """
 import socket, sys
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 with socket.create_server((sys.argv[1], 0)) as listener:
     say(listener.getsockname()[1])
     connection, peer = listener.accept()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from emlio.benchmarks.cli import main
+from emlio.benchmarks.harness.results import read_results
 from emlio.benchmarks.link.accuracy import judge
 from emlio.benchmarks.link.contract import Link, LinkKind
 from emlio.benchmarks.link.emulated import EmulatedLink, why_not
@@ -22,8 +23,7 @@ from emlio.benchmarks.link.measuring import measure_link
 from emlio.benchmarks.link.ping import measure_rtt_ns, ping_ns
 from emlio.benchmarks.link.relay import RelayedLink
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
-from emlio.benchmarks.results import read_results
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import TransportError
 
 MS = 1_000_000

@@ -18,7 +18,7 @@ from emlio.benchmarks.link.emulated import EmulatedLink, why_not
 from emlio.benchmarks.link.own_time import MOST_OWN_NS
 from emlio.benchmarks.link.ping import measure_rtt_ns
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError, TransportError
 from emlio.testing.namespaces import holders
 
@@ -30,8 +30,8 @@ from contextlib import ExitStack
 from emlio.benchmarks.link.choice import open_star
 from emlio.benchmarks.link.contract import LinkKind
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child, say
-stays = "import signal; from emlio.benchmarks.processes import say; say(1); signal.pause()"
+from emlio.benchmarks.processes.child import Child, say
+stays = "import signal; from emlio.benchmarks.processes.child import say; say(1); signal.pause()"
 with open_star([LinkSpec(rtt_ns=0)] * 3, LinkKind.EMULATED) as links:
     ends = [*(link.storage for link in links), links[0].training]
     programs = [Child("stays", end.command([sys.executable, "-c", stays])) for end in ends]

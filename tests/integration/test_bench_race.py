@@ -14,11 +14,10 @@ import pytest
 
 from emlio.benchmarks.link.relay import RelayedLink
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import cache_folder
 from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
-from emlio.benchmarks.race.rival import Rival, Setting
 from emlio.benchmarks.race.subjects.bare_sockets import BareSockets
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
 from emlio.benchmarks.race.subjects.grain import Grain
@@ -32,6 +31,7 @@ from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
 from emlio.benchmarks.race.subjects.spdl import Spdl
 from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
+from emlio.benchmarks.race.system import Setting, System
 
 SLOW_S = 120.0
 LIMIT_NS = 120_000_000_000
@@ -48,9 +48,9 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("forms")
 
 
-def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[list[Epoch], Finished]:
-    prepared = rival.prepare(CORPUS, forms)
-    with RelayedLink(LinkSpec(rtt_ns=0)) as link, rival.serve(prepared, link) as url:
+def run(system: System, setting: Setting, forms: Path, tmp_path: Path) -> tuple[list[Epoch], Finished]:
+    prepared = system.prepare(CORPUS, forms)
+    with RelayedLink(LinkSpec(rtt_ns=0)) as link, system.serve(prepared, link) as url:
         order = RaceOrder(
             url=url,
             corpus=CORPUS,
@@ -63,9 +63,9 @@ def run(rival: Rival, setting: Setting, forms: Path, tmp_path: Path) -> tuple[li
             folder=str(tmp_path),
             options=dict(setting.options),
         )
-        with Child(rival.name, link.training.command(rival.command(order))) as consumer:
+        with Child(system.name, link.training.command(system.command(order))) as consumer:
             lines = consumer.rest(SLOW_S).splitlines()
-        if rival.name != "emlio-local":  # nobody reads past the link
+        if system.name != "emlio-local":  # nobody reads past the link
             assert link.counts().to_training.wire_bytes > CORPUS.payload_bytes
     epochs = [msgspec.json.decode(line, type=Epoch) for line in lines[:-1]]
     return epochs, msgspec.json.decode(lines[-1], type=Finished)
@@ -85,32 +85,32 @@ def check_exact(epochs: list[Epoch], finished: Finished) -> None:
     assert finished.peak_rss_bytes > 1 << 20
 
 
-@pytest.mark.parametrize("rival", [Remote(), Local()], ids=lambda rival: rival.name)
-def test_ours_reads_each_record_once(rival: Rival, forms: Path, tmp_path: Path) -> None:
-    for setting in rival.settings(0):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+@pytest.mark.parametrize("system", [Remote(), Local()], ids=lambda system: system.name)
+def test_ours_reads_each_record_once(system: System, forms: Path, tmp_path: Path) -> None:
+    for setting in system.settings(0):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
 
 
-def skip_without(rival: Rival) -> None:
-    reason = rival.why_not()
+def skip_without(system: System) -> None:
+    reason = system.why_not()
     if reason is not None:
-        pytest.skip(f"{rival.name} {reason}")
+        pytest.skip(f"{system.name} {reason}")
 
 
 def test_the_papers_way_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
-    rival = PaperWay()
-    skip_without(rival)
-    epochs, finished = run(rival, rival.settings(0)[0], forms, tmp_path)
+    system = PaperWay()
+    skip_without(system)
+    epochs, finished = run(system, system.settings(0)[0], forms, tmp_path)
     check_exact(epochs, finished)
 
 
 def test_iperf_says_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
-    rival = Iperf3()
-    skip_without(rival)
-    eight = dataclasses.replace(rival.settings(0)[1], options=(("streams", "8"), ("seconds", "1"), ("left_out", "0")))
-    epochs, _ = run(rival, eight, forms, tmp_path)
+    system = Iperf3()
+    skip_without(system)
+    eight = dataclasses.replace(system.settings(0)[1], options=(("streams", "8"), ("seconds", "1"), ("left_out", "0")))
+    epochs, _ = run(system, eight, forms, tmp_path)
     assert len(epochs) == EPOCHS
     for epoch in epochs:
         assert epoch.payload_bytes > 1_000_000
@@ -119,9 +119,9 @@ def test_iperf_says_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
 
 
 def test_bare_sockets_say_bytes_and_no_records(forms: Path, tmp_path: Path) -> None:
-    rival = BareSockets()
-    short = dataclasses.replace(rival.settings(0)[0], options=(("seconds", "0.5"), ("left_out", "0.1")))
-    epochs, _ = run(rival, short, forms, tmp_path)
+    system = BareSockets()
+    short = dataclasses.replace(system.settings(0)[0], options=(("seconds", "0.5"), ("left_out", "0.1")))
+    epochs, _ = run(system, short, forms, tmp_path)
     assert len(epochs) == EPOCHS
     for epoch in epochs:
         assert epoch.payload_bytes > 10_000_000
@@ -129,38 +129,38 @@ def test_bare_sockets_say_bytes_and_no_records(forms: Path, tmp_path: Path) -> N
         assert epoch.records == 0
 
 
-def chosen(rival: Rival, *names: str) -> list[Setting]:
-    settings = {setting.name: setting for setting in rival.settings(30_000_000)}
+def chosen(system: System, *names: str) -> list[Setting]:
+    settings = {setting.name: setting for setting in system.settings(30_000_000)}
     return [settings[name] for name in names]
 
 
 def test_webdataset_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
-    rival = WebDataset(cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned"):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+    system = WebDataset(cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned"):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
 
 
 def test_mosaic_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
-    rival = Mosaic(cache=CACHE)
-    skip_without(rival)
+    system = Mosaic(cache=CACHE)
+    skip_without(system)
     shared = set(os.listdir("/dev/shm"))
-    (setting,) = chosen(rival, "2 workers")
-    epochs, finished = run(rival, setting, forms, tmp_path)
+    (setting,) = chosen(system, "2 workers")
+    epochs, finished = run(system, setting, forms, tmp_path)
     check_exact(epochs, finished)
     assert finished.cache_bytes >= CORPUS.payload_bytes
     assert not [name for name in os.listdir("/dev/shm") if name not in shared and name.startswith("0000")]
 
 
 def test_litdata_reads_each_record_once_and_leaves_them_on_the_disk(forms: Path, tmp_path: Path) -> None:
-    rival = LitData(cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned"):
+    system = LitData(cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned"):
         folder = tmp_path / setting.name
         folder.mkdir()
-        epochs, finished = run(rival, setting, forms, folder)
+        epochs, finished = run(system, setting, forms, folder)
         check_exact(epochs, finished)
         assert finished.cache_bytes >= CORPUS.payload_bytes
 
@@ -171,10 +171,10 @@ def check_unmounted(tmp_path: Path) -> None:
 
 
 def test_pytorch_reads_each_file_once_over_a_mount(forms: Path, tmp_path: Path) -> None:
-    rival = PyTorchFiles(cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned mount"):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+    system = PyTorchFiles(cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned mount"):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
         check_unmounted(tmp_path)
@@ -184,20 +184,20 @@ def test_pytorch_reads_each_file_once_over_a_mount(forms: Path, tmp_path: Path) 
 def test_dali_reads_each_record_once_over_a_mount(
     form: Literal["file", "tfrecord"], forms: Path, tmp_path: Path
 ) -> None:
-    rival = DaliFiles(form=form, cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned"):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+    system = DaliFiles(form=form, cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned"):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
         check_unmounted(tmp_path)
 
 
 def test_hugging_face_datasets_reads_each_record_once_from_either_form(forms: Path, tmp_path: Path) -> None:
-    rival = HfDatasets(cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned", "tar files"):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+    system = HfDatasets(cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned", "tar files"):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes < CORPUS.record_bytes
 
@@ -206,19 +206,19 @@ def test_hugging_face_datasets_reads_each_record_once_from_either_form(forms: Pa
 def test_loaders_of_threads_read_each_record_once_over_a_mount(
     kind: type[Spdl | Grain], forms: Path, tmp_path: Path
 ) -> None:
-    rival = kind(cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned"):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+    system = kind(cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned"):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0
         check_unmounted(tmp_path)
 
 
 def test_tf_data_service_reads_each_record_once(forms: Path, tmp_path: Path) -> None:
-    rival = TfDataService(cache=CACHE)
-    skip_without(rival)
-    for setting in chosen(rival, "default", "tuned"):
-        epochs, finished = run(rival, setting, forms, tmp_path)
+    system = TfDataService(cache=CACHE)
+    skip_without(system)
+    for setting in chosen(system, "default", "tuned"):
+        epochs, finished = run(system, setting, forms, tmp_path)
         check_exact(epochs, finished)
         assert finished.cache_bytes == 0

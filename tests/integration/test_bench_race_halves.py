@@ -33,7 +33,7 @@ def test_dali_reads_shards_of_two_folders(tmp_path: Path) -> None:
 
 def test_only_those_who_read_shards_of_two_places_take_part(tmp_path: Path) -> None:
     files = DaliFiles(form="file", cache=tmp_path)
-    assert [rival.claim.halves for rival in (Remote(), Local(), files)] == [True, False, False]
+    assert [system.claim.halves for system in (Remote(), Local(), files)] == [True, False, False]
 
 
 def test_every_file_of_a_shard_lies_in_one_half(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from emlio.benchmarks.race.corpus import PICTURES, Corpus
 from emlio.benchmarks.race.file_forms import as_files
 from emlio.benchmarks.race.outcome import Contest
-from emlio.benchmarks.race.rival import Rival
 from emlio.benchmarks.race.subjects.dali_local import DaliLocal
 from emlio.benchmarks.race.subjects.ours import Local, Remote
+from emlio.benchmarks.race.system import System
 from tests.integration.race_job import run_over_relay
 
 CORPUS = Corpus(records=40, record_bytes=94_000, kind=PICTURES)
@@ -23,9 +23,16 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="needs nvidia-dali")
-@pytest.mark.parametrize("rival", [Remote(), Local(), DaliLocal()], ids=lambda rival: rival.name)
-def test_each_picture_is_decoded_once(rival: Rival, forms: Path) -> None:
-    run = run_over_relay(rival, CONTEST, forms)
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param(Remote(), id="emlio"),
+        pytest.param(Local(), id="emlio-local", marks=pytest.mark.slow),
+        pytest.param(DaliLocal(), id="dali-local"),
+    ],
+)
+def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
+    run = run_over_relay(system, CONTEST, forms)
     assert run.failure is None
     assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True, True]
     assert [epoch.payload_bytes for epoch in run.epochs] == [CORPUS.payload_bytes] * 2

@@ -20,14 +20,14 @@ from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.entries import Entry
+from emlio.benchmarks.race.folder import RaceFolder
 from emlio.benchmarks.race.host_time import children
 from emlio.benchmarks.race.joules import Joules
 from emlio.benchmarks.race.measure import Job, run_once
 from emlio.benchmarks.race.order import RaceOrder
 from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
-from emlio.benchmarks.race.race_folder import RaceFolder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 from emlio.benchmarks.race.subjects.ours import Remote
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
 from emlio.benchmarks.race.turns import Turns
 from emlio.errors import DatasetError
 from tests.unit.test_bench_race_folder import WORLD
@@ -96,12 +96,12 @@ class Sleepy(Remote):
         return consumer_command(None, "read_emlio", msgspec.structs.replace(order, step_ns=200_000_000))
 
 
-def job(rival: Actor | Remote, tmp_path: Path, contest: Contest = CONTEST) -> Job:
+def job(system: Actor | Remote, tmp_path: Path, contest: Contest = CONTEST) -> Job:
     return Job(
         contest=contest,
-        rival=rival,
-        setting=rival.settings(0)[0],
-        prepared=rival.prepare(CORPUS, tmp_path / "forms"),
+        system=system,
+        setting=system.settings(0)[0],
+        prepared=system.prepare(CORPUS, tmp_path / "forms"),
         spec=SPEC,
         kind=LinkKind.RELAY,
         round=3,
@@ -192,26 +192,26 @@ def test_a_consumer_that_fails_is_a_result_with_its_own_words(tmp_path: Path) ->
 def hold(
     folder: Path,
     rounds: int,
-    *rivals: Actor,
+    *systems: Actor,
     told: Callable[[str], None] = lambda _: None,
     within_ns: int | None = None,
     contests: Sequence[Contest] = (CONTEST,),
 ) -> Sequence[Run]:
     entries = [
         Entry(
-            rival=rival,
-            setting=rival.settings(0)[0],
+            system=system,
+            setting=system.settings(0)[0],
             entrant=Entrant(
-                subject=rival.name,
+                subject=system.name,
                 setting="default",
                 words="as it is",
-                family=rival.family,
+                family=system.family,
                 shuffles="nothing",
                 exact=None,
                 leaves_on_disk="nothing",
             ),
         )
-        for rival in rivals
+        for system in systems
     ]
     race_folder = RaceFolder(folder / "race")
     race = race_folder.begin(

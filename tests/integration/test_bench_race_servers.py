@@ -14,7 +14,7 @@ import pytest
 
 from emlio.benchmarks.link.relay import RelayedLink
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.benchmarks.race import web_server
 from emlio.benchmarks.race.served import free_port, served
 from emlio.errors import TransportError
@@ -23,7 +23,7 @@ DRIVER = """
 import signal, sys
 from emlio.benchmarks.link.relay import RelayedLink
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 from emlio.benchmarks.race.served import free_port, served
 
 with RelayedLink(LinkSpec(rtt_ns=0)) as link:

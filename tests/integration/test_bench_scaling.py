@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.data import make_data, shard_paths, split_evenly, split_shards
+from emlio.benchmarks.harness.data import make_data, shard_paths, split_evenly, split_shards
+from emlio.benchmarks.harness.plot import blank_figure, png_bytes
+from emlio.benchmarks.harness.results import read_results
+from emlio.benchmarks.harness.scenario import DataSpec
 from emlio.benchmarks.link.emulated import why_not
-from emlio.benchmarks.plot import blank_figure, png_bytes
-from emlio.benchmarks.results import read_results
-from emlio.benchmarks.scaling import shards_for
-from emlio.benchmarks.scaling_figures import aggregate_name, ratio_name
-from emlio.benchmarks.scenario import DataSpec
+from emlio.benchmarks.scaling.figures import aggregate_name, ratio_name
+from emlio.benchmarks.scaling.run import shards_for
 from emlio.errors import DatasetError
 from emlio.shards.dataset import open_dataset
 
@@ -60,6 +60,7 @@ def test_each_number_of_daemons_can_have_equally_many_shards(daemons: tuple[int,
     assert all(shards % count == 0 for count in daemons)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fonts")
 def test_two_daemons_behind_lines_of_their_own_feed_three_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

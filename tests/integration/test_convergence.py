@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from emlio.benchmarks.convergence import ACCURACIES, LOSSES, WAY_NAMES, count_other_losses
-from emlio.benchmarks.convergence_digits import LABEL, PIXELS, DigitFiles, make_digits, read_arrays
-from emlio.benchmarks.convergence_training import TrainingOrder
-from emlio.benchmarks.convergence_ways import Run, train_from_memory, train_over_link, train_over_loopback
+from emlio.benchmarks.convergence.digits import LABEL, PIXELS, DigitFiles, make_digits, read_arrays
+from emlio.benchmarks.convergence.run import ACCURACIES, LOSSES, WAY_NAMES, count_other_losses
+from emlio.benchmarks.convergence.training import TrainingOrder
+from emlio.benchmarks.convergence.ways import Run, train_from_memory, train_over_link, train_over_loopback
+from emlio.benchmarks.harness.results import read_results
 from emlio.benchmarks.link.emulated import why_not
 from emlio.benchmarks.link.own_time import MOST_OWN_NS
-from emlio.benchmarks.results import read_results
 from emlio.example import encode_example
 from emlio.testing.datasets import make_dataset
 
@@ -54,6 +54,7 @@ def from_memory(tmp_path_factory: pytest.TempPathFactory) -> FromMemory:
     return FromMemory(files=files, order=order, run=train_from_memory(order, no_progress))
 
 
+@pytest.mark.slow  # the one pixel below is trained over loopback, too
 def test_fed_over_loopback_a_training_has_the_bits_it_has_from_memory(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason='a picture needs the extra "bench"')
     json, picture = tmp_path / "r.json", tmp_path / "r.png"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.prepare.convert import ConvertOptions, convert
-from emlio.shards.tfrecord import scan, verify_records
+from emlio.prepare.convert import ConvertOptions, convert
+from emlio.shards.tfrecord import scan
+from emlio.shards.verify import verify_records
 from emlio.testing.datasets import write_tfrecord
 
 # Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.

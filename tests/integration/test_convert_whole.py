@@ -11,15 +11,16 @@ import pytest
 from PIL import Image
 
 from emlio.cli import main
-from emlio.daemon.prepare.convert import ConvertOptions, convert
-from emlio.daemon.prepare.shard_set import Recipe, write_shards
-from emlio.daemon.prepare.source import Record
-from emlio.daemon.prepare.target import sole_writer
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
+from emlio.prepare.convert import ConvertOptions, convert
+from emlio.prepare.record_source import Record
+from emlio.prepare.shard_set import Recipe, write_shards
+from emlio.prepare.target import sole_writer
 from emlio.shards.dataset import open_dataset
 from emlio.shards.mapping import read_mapping
-from emlio.shards.tfrecord import scan, verify_records
+from emlio.shards.tfrecord import scan
+from emlio.shards.verify import verify_records
 from emlio.testing.datasets import write_tfrecord
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 

@@ -10,14 +10,16 @@ import zmq
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.energy.epoch_energy import measure_epoch
-from emlio.energy.run import Run, boot_id
-from emlio.energy.store import Store
-from emlio.receiver.engine import Engine
+from emlio.energy.job.epoch_energy import measure_epoch
+from emlio.energy.recording.store import Store
+from emlio.energy.values.run import Run, boot_id
+from emlio.receiver.engine.engine import Engine
+from emlio.testing.attackers_inside import hello_of
 from emlio.testing.datasets import make_dataset
 from emlio.testing.energy_series import make_device, make_reading
 from emlio.testing.engines import running_engine
-from emlio.wire.control import EnergyReply, EnergyRequest, Hello, Refused, Welcome, decode_control, encode_control
+from emlio.wire.control import EnergyReply, EnergyRequest, Refused, Welcome, decode_control, encode_control
+from emlio.wire.protection import CLEAR
 
 _S = 1_000_000_000
 _EVERY_NS = 100_000_000
@@ -125,8 +127,7 @@ def test_only_a_rank_with_a_session_is_told(folder: Path, tmp_path: Path, begun_
         answer = decode_control(socket.recv())
         assert isinstance(answer, Refused)
         assert answer.code == "no-session"
-        hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="x", host="h", pid=1, software="0")
-        socket.send(encode_control(hello))
+        socket.send(encode_control(hello_of("x", protections=(CLEAR,))))
         welcome = decode_control(socket.recv())
         assert isinstance(welcome, Welcome)
         socket.send(encode_control(request))

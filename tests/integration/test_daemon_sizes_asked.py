@@ -9,12 +9,12 @@ import zmq
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
+from emlio.testing.attackers_inside import hello_of
 from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import frame
 from emlio.wire.control import (
     ControlMessage,
     Goodbye,
-    Hello,
     Ping,
     Pong,
     Refused,
@@ -25,6 +25,7 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import RECORDS_PER_SIZES
+from emlio.wire.protection import CLEAR
 
 _ANSWER_MS = 10_000
 
@@ -40,8 +41,7 @@ class _Peer:
         return decode_control(self._socket.recv())
 
     def greet(self) -> int:
-        hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="x", host="h", pid=1, software="0")
-        welcome = self.ask(hello)
+        welcome = self.ask(hello_of("x", protections=(CLEAR,)))
         assert isinstance(welcome, Welcome)
         return welcome.session
 

@@ -162,6 +162,8 @@ def test_a_daemon_that_dies_is_told_after_the_batches_that_are_here(tmp_path: Pa
     ):
         handed = iter(loader)
         labels += next(handed)["label"].tolist()
+        # The first batch comes alone, over young connections: those behind it must be here, too.
+        assert settles(lambda: loader.stats().received_bytes >= 4 * _BATCH * 20_000, 10.0)
         daemon.kill()
         with pytest.raises(PeerLostError):
             _use_for_ever(loader, handed, labels)

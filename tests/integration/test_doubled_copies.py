@@ -12,7 +12,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.findings import findings
+from emlio.daemon.datasets.findings import findings
 from emlio.daemon.service import Daemon
 from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset

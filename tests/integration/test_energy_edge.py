@@ -14,12 +14,12 @@ from threading import Thread
 import pytest
 
 from emlio.clock import SystemClock
-from emlio.energy.counter import Event
-from emlio.energy.doors import Doors
-from emlio.energy.edge import EdgeClient, EdgeDesk, listen
-from emlio.energy.metrics import HTTP_PATIENCE_NS, http_answer, is_loopback, listen_at, parse_address
-from emlio.energy.reading import Reading
-from emlio.energy.run import Run
+from emlio.energy.recording.instant_reading import EdgeClient, InstantReadings, listen
+from emlio.energy.recording.metrics import HTTP_PATIENCE_NS, http_answer, is_loopback, listen_at, parse_address
+from emlio.energy.recording.socket_waiter import SocketWaiter
+from emlio.energy.values.counter import Event
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.run import Run
 from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_series import make_device, make_reading
@@ -30,10 +30,10 @@ SOON_S = 20.0
 
 
 class House:
-    """Doors that a thread keeps."""
+    """SocketWaiter that a thread keeps."""
 
     def __init__(self) -> None:
-        self.doors = Doors(SystemClock())
+        self.waiter = SocketWaiter(SystemClock())
         self.reading: Reading | None = READING
         self.asked = 0
         self._stop = Flag()
@@ -42,7 +42,7 @@ class House:
     def _run(self) -> None:
         clock = SystemClock()
         while not self._stop.is_set():
-            self.doors.wait(clock.monotonic_ns() + 50_000_000)
+            self.waiter.wait(clock.monotonic_ns() + 50_000_000)
 
     def read(self) -> Reading | None:
         self.asked += 1
@@ -53,10 +53,10 @@ class House:
 
     def close(self) -> None:
         self._stop.set()
-        self.doors.wake()
+        self.waiter.wake()
         if self._thread.is_alive():
             self._thread.join()
-        self.doors.close()
+        self.waiter.close()
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def house() -> Iterator[House]:
 def place(house: House, tmp_path: Path) -> Path:
     """Where a recorder is asked for edges."""
     path = tmp_path / "edge"
-    desk = EdgeDesk(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
-    house.doors.open(listen(path), desk.answer)
+    desk = InstantReadings(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
+    house.waiter.open(listen(path), desk.answer)
     house.start()
     return path
 
@@ -98,7 +98,7 @@ def test_who_asks_too_often_is_told(place: Path, house: House) -> None:
 
 def test_it_is_known_whether_somebody_holds_the_recorder(place: Path, house: House) -> None:
     with EdgeClient(place, timeout_s=SOON_S) as watcher:
-        assert (house.doors.held, house.doors.was_held) == (False, False)
+        assert (house.waiter.held, house.waiter.was_held) == (False, False)
         first, second = EdgeClient(place, timeout_s=SOON_S), EdgeClient(place, timeout_s=SOON_S)
         for holder in (first, second):
             holder.hold()
@@ -107,14 +107,14 @@ def test_it_is_known_whether_somebody_holds_the_recorder(place: Path, house: Hou
             holder.close()
             for _ in range(2):  # what was done before the first question has been seen when the second one is answered
                 watcher.read()
-            assert (house.doors.held, house.doors.was_held) == (still, True)
+            assert (house.waiter.held, house.waiter.was_held) == (still, True)
 
 
 def test_a_path_may_be_longer_than_the_kernel_takes_for_a_socket(tmp_path: Path, house: House) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    desk = EdgeDesk(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
-    house.doors.open(listen(folder / "edge"), desk.answer)
+    desk = InstantReadings(RUN, file=Path("/data/e.sqlite"), number=3, read=house.read)
+    house.waiter.open(listen(folder / "edge"), desk.answer)
     house.start()
     assert stat.S_ISSOCK((folder / "edge").lstat().st_mode)
     with EdgeClient(folder / "edge", timeout_s=SOON_S) as client:
@@ -209,7 +209,7 @@ def test_asking_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
 def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
     answers: list[bytes] = []
     for number in (1, 2):
-        desk = EdgeDesk(RUN, file=Path("/e"), number=number, read=lambda: READING)
+        desk = InstantReadings(RUN, file=Path("/e"), number=number, read=lambda: READING)
         answer = desk.answer(b"read\n")
         assert answer is not None
         answers.append(answer.reply)
@@ -243,7 +243,7 @@ def test_an_answer_that_is_none_is_not_believed(line: bytes, tmp_path: Path) -> 
 def url(house: House) -> str:
     listener = listen_at("127.0.0.1", 0)
     host, port = listener.getsockname()
-    house.doors.open(
+    house.waiter.open(
         listener, lambda heard: http_answer(heard, lambda: "joules 1\n" * 20_000), patience_ns=HTTP_PATIENCE_NS
     )
     house.start()
@@ -276,15 +276,15 @@ def test_what_is_no_request_is_told_so() -> None:
 
 def test_who_connects_and_says_nothing_is_shown_out() -> None:
     clock = ManualClock()
-    with Doors(clock) as doors, listen_at("127.0.0.1", 0) as listener, socket.socket() as link:
-        doors.open(listener, lambda heard: None, patience_ns=1_000)
+    with SocketWaiter(clock) as waiter, listen_at("127.0.0.1", 0) as listener, socket.socket() as link:
+        waiter.open(listener, lambda heard: None, patience_ns=1_000)
         link.connect(listener.getsockname())
         link.settimeout(SOON_S)
         for passed_ns in (0, 1_000, 1):
             clock.advance(passed_ns)
             link.sendall(b"x")
-            doors.wake()
-            doors.wait(clock.monotonic_ns() + 1_000_000_000)
+            waiter.wake()
+            waiter.wait(clock.monotonic_ns() + 1_000_000_000)
         assert link.recv(1) == b""
 
 

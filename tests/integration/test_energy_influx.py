@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.domain import Domain, Method
-from emlio.energy.influx import InfluxTarget, influx_lines, send_lines
-from emlio.energy.run import Run
+from emlio.energy.export.influx import InfluxTarget, influx_lines, send_lines
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.run import Run
 from emlio.errors import RefusedError, TransportError
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 from emlio.testing.processes import settles

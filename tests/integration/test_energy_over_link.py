@@ -9,9 +9,9 @@ import pytest
 
 from emlio.benchmarks.link.emulated import EmulatedLink, why_not
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes import Child
-from emlio.energy.run import Run, boot_id
-from emlio.energy.store import Store
+from emlio.benchmarks.processes.child import Child
+from emlio.energy.recording.store import Store
+from emlio.energy.values.run import Run, boot_id
 from emlio.testing.datasets import make_dataset
 from emlio.testing.energy_series import make_device, make_reading
 
@@ -23,7 +23,7 @@ _BUSY_NS = 20 * _MS
 
 _RANK = """
 import sys, time
-from emlio.benchmarks.processes import say
+from emlio.benchmarks.processes.child import say
 from emlio.testing.engines import running_engine
 
 begun_ns, ended_ns = int(sys.argv[2]), int(sys.argv[3])
@@ -63,7 +63,7 @@ def _record(path: Path, begun_ns: int) -> None:
         store.append(number, rows)
 
 
-@pytest.mark.parametrize("rtt_ms", [0, 10, 30])
+@pytest.mark.parametrize("rtt_ms", [0, pytest.param(10, marks=pytest.mark.slow), 30])
 def test_the_offset_is_found_within_its_own_bound_and_the_energy_by_it(tmp_path: Path, rtt_ms: int) -> None:
     make_dataset(tmp_path / "x", records=50, shards=2)
     begun_ns = time.monotonic_ns()

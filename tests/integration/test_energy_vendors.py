@@ -9,14 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emlio.energy.busy_cores import BusyCores
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.liveness import burn
-from emlio.energy.perf import PerfEvent, open_event
-from emlio.energy.perf_stat import PerfStat
-from emlio.energy.probe import open_sources, probe
-from emlio.energy.trust import check_packages
+from emlio.energy.sources.liveness import burn
+from emlio.energy.sources.perf import PerfEvent, open_event
+from emlio.energy.sources.probe import open_sources, probe
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.verification.busy_cores import BusyCores
+from emlio.energy.verification.counter_check import check_packages
+from emlio.energy.verification.perf_stat import PerfStat
 from emlio.errors import ConfigError
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import MovingCounters, machine_at, write_proc, write_zone

@@ -13,13 +13,13 @@ import pytest
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.energy.epoch_energy import EpochEnergy, Role
-from emlio.energy.journal import Journal, read_journals
-from emlio.energy.run import Run, boot_id
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stage_rows import stage_rows
-from emlio.energy.stage_table import View
-from emlio.energy.store import Store
+from emlio.energy.job.epoch_energy import EpochEnergy, Role
+from emlio.energy.job.journal import Journal, read_journals
+from emlio.energy.job.stage_table import View
+from emlio.energy.recording.store import Store
+from emlio.energy.report.stage_rows import stage_rows
+from emlio.energy.values.run import Run, boot_id
+from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
 from emlio.testing.datasets import make_dataset
 from emlio.testing.energy_recorder import SteadyRecorder

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from emlio import EmlioLoader
-from emlio.energy.journal import JournalEpoch, read_journals
-from emlio.energy.spans import Stage
+from emlio.energy.job.journal import JournalEpoch, read_journals
+from emlio.energy.values.spans import Stage
 from emlio.example import encode_example
 from emlio.testing.datasets import make_dataset
 from emlio.testing.energy_recorder import SteadyRecorder

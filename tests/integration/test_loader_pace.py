@@ -8,7 +8,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.results import Figure, read_results
+from emlio.benchmarks.harness.results import Figure, read_results
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError

@@ -19,6 +19,7 @@ from emlio.daemon.service import Daemon
 from emlio.errors import PeerLostError
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import settles
+from emlio.testing.proxy import free_ports
 
 _RECORDS = 2000
 _SHARDS = 4
@@ -64,7 +65,7 @@ def _loader(*peers: "str | int", **options: Any) -> EmlioLoader:
 def _down(*, silent: bool) -> Iterator[int]:
     """A port where no daemon is: it refuses, or says nothing."""
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", free_ports(2, "127.0.0.1")[0]))
         if silent:
             taken.listen(8)
         yield int(taken.getsockname()[1])

@@ -81,8 +81,8 @@ def test_a_record_beyond_the_bound_is_named_before_anything_is_handed_out(daemon
 def test_a_damaged_record_is_an_error_that_names_it_until_the_job_goes_on(
     folder: Path, daemon: str, way: dict[str, Any]
 ) -> None:
+    _damage(folder)
     with _loader(daemon, **way) as loader:
-        _damage(folder)
         batches = iter(loader)
         with pytest.raises(CorruptRecordError, match=f"record 30 of shard {_SHARD} at byte {_offset()}") as error:
             list(batches)
@@ -118,8 +118,8 @@ def test_a_collate_fn_does_not_see_a_damaged_record(folder: Path, daemon: str) -
     def collate(arrays: list[np.ndarray]) -> list[int]:
         return [array.size for array in arrays]
 
+    _damage(folder)
     with _loader(daemon, on_error="skip", collate_fn=collate, **_PADDED) as loader:
-        _damage(folder)
         assert sorted(chain.from_iterable(loader)) == sorted(_LENGTHS[:_BAD])
 
 

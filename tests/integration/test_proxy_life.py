@@ -40,7 +40,7 @@ def test_what_came_each_way_is_kept_if_it_is_to_be_and_a_fault_changes_nothing_o
             assert daemon.recv(6, socket.MSG_WAITALL) == b"please"
             daemon.sendall(b"here")
             assert rank.recv(4, socket.MSG_WAITALL) == b"hese"
-            assert list(proxy.heard) == ([(Course.TO_DAEMON, b"please"), (Course.DATA, b"here")] if keeps else [])
+            assert list(proxy.heard) == ([(Course.CREDIT, b"please"), (Course.DATA, b"here")] if keeps else [])
 
 
 def test_thousands_of_connections_leave_no_descriptor() -> None:
@@ -91,6 +91,26 @@ def test_a_closed_proxy_resets_what_was_open_frees_its_ports_and_takes_no_orders
             proxy.heal()
         with FaultProxy(target=_HERE, ports=ports, host=_FACE) as again:
             assert again.connections == 0
+
+
+def test_other_ports_may_be_offered_than_those_of_the_daemon_and_fewer() -> None:
+    ports, offered = free_ports(2, _HERE), free_ports(2, _FACE)
+    for count in (2, 1):
+        with (
+            socket.create_server((_HERE, ports[1])) as server,
+            FaultProxy(target=_HERE, ports=ports, host=_FACE, offered=offered[:count]) as proxy,
+        ):
+            assert proxy.ports == tuple(offered[:count])
+            if count == 1:
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection((_FACE, offered[1]))
+                continue
+            with (
+                closing(socket.create_connection((_FACE, offered[1]))) as rank,
+                closing(server.accept()[0]) as daemon,
+            ):
+                daemon.sendall(b"here")
+                assert rank.recv(4, socket.MSG_WAITALL) == b"here"
 
 
 def test_a_stalled_proxy_can_be_closed() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
@@ -26,6 +27,7 @@ from emlio.wire.control import (
     decode_control,
     encode_control,
 )
+from emlio.wire.seal import new_secret
 
 S = 1_000_000_000
 HEARTBEAT_S = 3.0
@@ -40,7 +42,7 @@ class Process:
         said: dict[str, object] = {
             "job": "j", "client": "c", "rank": 0, "world_size": 2, "dataset": "x", "host": "gpu1", "pid": 1, "software": "0"
         }  # fmt: skip
-        self._hello = Hello(**{**said, **hello})  # type: ignore[arg-type]  # options of several kinds
+        self._hello = Hello(**{"lane_secret": new_secret(), **said, **hello})  # type: ignore[arg-type]  # options of several kinds
         self._socket = socket
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.RCVTIMEO, ANSWER_MS)
@@ -51,7 +53,7 @@ class Process:
         self._socket.send(encode_control(message))
 
     def say_hello(self) -> None:
-        self.say(self._hello)
+        self.say(msgspec.structs.replace(self._hello, lane_secret=new_secret()))
 
     def hear(self) -> ControlMessage:
         """The next message that is no answer to a ping or a probe."""

@@ -6,7 +6,7 @@ everybody, lanes, each way to protect data. Does not cover: floods and nonsense 
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.keys.folder import KeyFolder
+from emlio.testing.attackers import lane_in
 from emlio.testing.datasets import make_dataset
+from emlio.testing.ports import free_ports
+from emlio.wire.seal import lane_token, new_secret
 
 RECORDS = 600
 
@@ -43,13 +46,14 @@ class House:
     def daemon(self, **options: Any) -> Iterator[int]:
         """Serves both; the port."""
         usual: dict[str, Any] = {
+            "bind": Endpoint(host="127.0.0.1", port=0),
             "keys": self.store.path,
             "heartbeat_timeout": 2_000_000_000,
             "memory": 8 << 20,
             "message_size": 65536,
         }
         data = tuple(DatasetSource(name=name, directory=self.folder / name) for name in ("open", "closed"))
-        with Daemon(DaemonConfig(data=data, bind=Endpoint(host="127.0.0.1", port=0), **(usual | options))) as daemon:
+        with Daemon(DaemonConfig(data=data, **(usual | options))) as daemon:
             yield int(daemon.endpoint.rsplit(":", 1)[1])
 
     def loader(self, port: int, dataset: str = "open", **options: Any) -> EmlioLoader:
@@ -82,12 +86,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
 
 @pytest.mark.parametrize(
     ("setting", "protection"),
-    [("auto", "aes-256-gcm"), ("aead", "aes-256-gcm"), ("curve", "curve"), ("off", "clear")],
+    [("auto", "aes-256-gcm"), ("aead", "aes-256-gcm"), ("off", "clear")],
 )
 def test_a_client_that_is_known_gets_all_records_however_they_are_protected(
     house: House, setting: str, protection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emlio.receiver.trust.has_aes", lambda: True)
+    monkeypatch.setattr("emlio.receiver.addresses.trust.has_aes", lambda: True)
     with house.daemon(encryption=setting) as port, house.loader(port, encryption=setting) as loader:
         house.check_epoch(loader)
         house.check_epoch(loader)
@@ -97,7 +101,7 @@ def test_a_client_that_is_known_gets_all_records_however_they_are_protected(
 def test_a_processor_without_instructions_for_aes_is_sent_the_other_cipher(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emlio.receiver.trust.has_aes", lambda: False)
+    monkeypatch.setattr("emlio.receiver.addresses.trust.has_aes", lambda: False)
     with house.daemon() as port, house.loader(port) as loader:
         house.check_epoch(loader)
         assert loader.stats().protection == "chacha20-poly1305"
@@ -111,12 +115,18 @@ def test_a_key_that_nobody_allowed_gets_nothing_and_is_told_what_to_do(house: Ho
         assert str(house.other.pair().public) in str(refused.value)
 
 
-def test_without_a_key_one_gets_nothing(house: House, tmp_path: Path) -> None:
+def test_without_a_key_one_gets_nothing(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMLIO_HOME", str(tmp_path / "none"))
     with house.daemon() as port:
-        with pytest.raises(RemoteProtocolError, match=f"emlio trust 127.0.0.1:{port} KEY"):
-            house.loader(port, keys=str(tmp_path / "none"), daemon_key=None)
+        with pytest.raises(RemoteProtocolError, match=f"emlio trust 127.0.0.1:{port} KEY.*emlio keygen"):
+            house.loader(port, keys=None, daemon_key=None)
         with pytest.raises(ConfigError, match="emlio keygen"):
-            house.loader(port, keys=str(tmp_path / "none"))
+            house.loader(port, keys=None)
+
+
+def test_a_folder_of_keys_that_is_named_must_have_one(house: House, tmp_path: Path) -> None:
+    with house.daemon(keys=None) as port, pytest.raises(ConfigError, match="there must be a key of this host, is none"):
+        house.loader(port, keys=str(tmp_path / "none"), daemon_key=None)
 
 
 def test_a_daemon_with_another_key_is_not_believed(house: House) -> None:
@@ -130,6 +140,33 @@ def test_a_daemon_without_keys_is_not_believed_where_one_is_expected(house: Hous
     reasons = "asks for no keys at all|hung up instead, .* or one that runs without keys"
     with house.daemon(keys=None) as port, pytest.raises(RemoteProtocolError, match=reasons):
         house.loader(port)
+
+
+@pytest.mark.parametrize("daemon_keyed", [False, True])
+@pytest.mark.parametrize("rank_keyed", [False, True])
+def test_an_address_with_the_data_port_is_told_that_the_control_port_is_needed(
+    house: House, daemon_keyed: bool, rank_keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMLIO_HOME", str(house.folder / "none"))
+    port = free_ports(2, "127.0.0.1")[0]
+    keys: dict[str, Any] = {} if daemon_keyed else {"keys": None}
+    own: dict[str, Any] = {} if rank_keyed else {"daemon_key": None, "keys": None}
+    expected = (
+        f"If {port + 1} is its data port, the address must have its control port, {port} by default"
+        if rank_keyed
+        else f"must have the daemon's control port, 127.0.0.1:{port + 1} is its data port.*, {port} by default"
+    )
+    with (
+        house.daemon(bind=Endpoint(host="127.0.0.1", port=port), **keys),
+        pytest.raises(RemoteProtocolError, match=expected),
+    ):
+        house.loader(port + 1, **own)
+
+
+def test_a_daemon_that_is_to_encrypt_without_keys_is_told_that_it_has_none(house: House) -> None:
+    expected = r"this daemon uses none\. Make its keys with emlio keygen and start it with --keys DIR"
+    with pytest.raises(ConfigError, match=expected), house.daemon(keys=None, encryption="aead"):
+        pytest.fail("it must not serve")
 
 
 def test_a_dataset_that_is_not_for_this_key_is_as_if_it_were_not_there(house: House) -> None:
@@ -163,34 +200,28 @@ def read_for_ever(loader: EmlioLoader) -> None:
 
 
 def test_nobody_else_gets_into_a_lane(house: House) -> None:
-    """Not before its rank, and not after it; and nobody gets a byte."""
-    with house.daemon(lanes=2) as port, house.loader(port) as loader, zmq.Context() as context:
+    """Not beside its rank, and not after it; and nobody gets a byte."""
+    with house.daemon(lanes=2) as port, house.loader(port) as loader, zmq.Context() as context, ExitStack() as stack:
         batches = iter(loader)
         next(batches)
-        taps = [tap for source in loader._engine._crew.sources for tap in source.taps]
-        endpoints = [tap.lane.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode() for tap in taps]
-        assert len(endpoints) == 2
-        thieves = []
-        for endpoint in endpoints:
-            for token in (None, b"x" * 64):
-                thief = context.socket(zmq.PULL)
-                thief.setsockopt(zmq.LINGER, 0)
-                if token is not None:
-                    thief.setsockopt(zmq.PLAIN_USERNAME, b"rank")
-                    thief.setsockopt(zmq.PLAIN_PASSWORD, token)
-                thief.connect(endpoint)
-                thieves.append(thief)
-        rest = sum(len(batch["record"]) for batch in batches)
-        assert rest == RECORDS - 20
-        assert [thief.poll(100) for thief in thieves] == [0] * 4
-        for thief in thieves:
-            thief.close()
+        (source,) = loader._engine._machine.pool.sources
+        secret, data_port = source.conversation.secret, int(source.lanes.endpoint.rpartition(":")[2])
+        bare = stack.enter_context(context.socket(zmq.DEALER))
+        bare.setsockopt(zmq.LINGER, 0)
+        bare.connect(f"tcp://127.0.0.1:{data_port}")
+        thieves = [bare]
+        for number in range(4):  # the first two are those of the rank
+            tokens = (b"x" * 64, lane_token(secret, 0), lane_token(new_secret(), number))
+            lanes = (lane_in(context, data_port, secret, number, token=token) for token in tokens)
+            thieves += [stack.enter_context(lane) for lane in lanes]
+        assert sum(len(batch["record"]) for batch in batches) == RECORDS - 20
+        assert [thief.poll(100) for thief in thieves] == [0] * len(thieves)
 
 
 def test_settings_that_do_not_go_together_are_refused_with_both_named(house: House) -> None:
     with (
         house.daemon(encryption="aead") as port,
-        pytest.raises(RefusedError, match="say the same encryption on both sides"),
+        pytest.raises(RefusedError, match="give both sides the same encryption"),
     ):
         house.loader(port, encryption="off")
 

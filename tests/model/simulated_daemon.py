@@ -1,46 +1,36 @@
 """A daemon without sockets, threads and files: sessions by the real state machine, messages by the plan.
 
-Covers: answering, streams that are ordered and replaced, lanes on ports that are used again at once and let in whom the real gate
-admits, leaving, dying. Does not cover: when that happens (simulated_job); a guest that has to knock again after its lane was cut:
-here it stays that lane's guest.
+Covers: answering, streams that are ordered, with the offer or after it, and replaced; sending what the two credits allow;
+leaving, dying. Does not cover: its lanes (simulated_lanes), when that happens (simulated_job).
 """
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
-from simulated_network import SimulatedControl, SimulatedLane, SimulatedNetwork
+from simulated_lanes import DataPort
+from simulated_network import SimulatedControl, SimulatedNetwork
 
-from emlio.daemon.gate import Gate, Knock
-from emlio.daemon.lane_guard import LaneGuard
+from emlio.checksum import crc32c
+from emlio.daemon.lanes.group import LaneGroup
 from emlio.planner.plan import Plan, walk
+from emlio.session.credits import Place, StreamCredit
 from emlio.session.daemon import DaemonSession
-from emlio.session.instructions import (
-    DaemonInstruction,
-    Ended,
-    FreeLanes,
-    Judge,
-    ReserveLanes,
-    Send,
-    StartStream,
-    StopStream,
-)
+from emlio.session.instructions import DaemonInstruction, Ended, Judge, Send, StartStream, StopStream
 from emlio.tfrecord import frame
 from emlio.wire.control import Hello, Open, Ping, Pong, Refused, ShardRow, Welcome, decode_control, encode_control
 from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, header_apart, ids_checksum
-from emlio.wire.protection import CLEAR
 
-__all__ = ["SEND_BUFFER_BYTES", "SimulatedDaemon", "framed"]
+__all__ = ["MOST_RECORDS", "SimulatedDaemon", "framed"]
 
-SEND_BUFFER_BYTES = 4 << 20
+MOST_RECORDS = 5
+"""Of one message."""
 
+_SEND_BUFFER_BYTES = 4 << 20
 _HEARTBEAT_NS = 2_000_000_000
-_FIRST_PORT = 6000
-_QUEUE = 3  # messages that one lane holds
 _APART = 0.3  # of messages: those whose payload comes in a frame of its own
 
 
@@ -50,31 +40,21 @@ def framed(identity: int, size: int) -> bytes:
     return frame(identity.to_bytes(8, "little") + bytes(size))
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Lane:
-    """The daemon's end of a lane.
+@dataclass(slots=True, kw_only=True)
+class _Message:
+    """One that was read, and waits for credit and a lane."""
 
-    Attributes:
-        port: where it is bound.
-        door: its name at the gate.
-        guests: the ranks' ends that it let in; the gate sees to it that there is one at most.
-    """
+    place: Place
+    head: bytes
+    payload: bytes
+    apart: bool
 
-    port: int
-    door: str
-    guests: list[SimulatedLane] = field(default_factory=list[SimulatedLane])
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Lanes:
-    """Those of one stream, bound when it is ordered or before; and the secret that their tokens follow from."""
-
-    each: list[_Lane]
-    secret: bytes
-
-    @property
-    def ports(self) -> list[int]:
-        return [lane.port for lane in self.each]
+    def frames(self, lane: int, sequence: int) -> tuple[bytes, ...]:
+        """As that lane carries it."""
+        crc = crc32c(self.head)
+        if self.apart:
+            return header_apart(self.head, crc, memoryview(self.payload), lane, sequence), self.payload
+        return (self.payload + data_tail(self.head, crc, lane, sequence),)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,24 +63,20 @@ class _Stream:
 
     session: int
     order: Open
-    lanes: _Lanes
+    credit: StreamCredit
+    lanes: int
     places: Iterator[tuple[int, int, int]]  # epoch, slot, id
-    sequences: list[int]
+    number: int = 0
     sent_bytes: int = 0
     next: tuple[int, int, int] | None = None
+    ready: _Message | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Client:
     machine: DaemonSession
+    group: LaneGroup
     stream: _Stream | None = None
-    reserved: _Lanes | None = None
-
-    @property
-    def lanes(self) -> list[_Lane]:
-        """All that are bound for it."""
-        streams = self.stream.lanes.each if self.stream is not None else []
-        return streams + (self.reserved.each if self.reserved is not None else [])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,10 +91,8 @@ class SimulatedDaemon:
         draw: what is left to chance.
         alive: whether the process runs.
         frozen_until: the step from which on it does something again.
-        opened: how many streams it began.
-        portless: whether no port is free for another.
-        reserved: how many lanes were last bound before there was a stream for them.
-        served_ahead: how many streams got such lanes.
+        opened: how many streams it began; those that rode with an offer are `ridden`.
+        port: where lanes come in.
     """
 
     host: str
@@ -130,23 +104,25 @@ class SimulatedDaemon:
     alive: bool = True
     frozen_until: int = 0
     opened: int = 0
-    portless: bool = False
-    reserved: int = 0
-    served_ahead: int = 0
+    ridden: int = 0
+    port: DataPort = field(init=False)
     _clients: dict[int, _Client] = field(default_factory=dict[int, _Client])
     _sessions: int = 0
-    _gate: Gate = field(default_factory=lambda: Gate(None))
-    _doors: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.port = DataPort(self.host, self.draw)
 
     @property
     def control_endpoint(self) -> str:
         """Where ranks say hello."""
         return f"tcp://{self.host}:5555"
 
-    def die(self) -> None:
-        """Be gone; another process may follow."""
+    def die(self, network: SimulatedNetwork, *, told: bool, loses: bool) -> None:
+        """Be gone; another process may follow. The rank may be told that lanes ended, and lose what is under way there."""
         self.alive = False
-        self._forget_clients()
+        self.port.die(network, told=told, loses=loses)
+        self._clients.clear()
+        self.port = DataPort(self.host, self.draw)
 
     def leave(self, network: SimulatedNetwork) -> None:
         """Say goodbye to all and how much is under way, then be gone."""
@@ -154,7 +130,7 @@ class SimulatedDaemon:
             if client.stream is not None:
                 self._send(network, identity, Pong(nonce=0, sent_bytes=client.stream.sent_bytes))
             self._carry_out(network, identity, client.machine.drain(), network.clock.monotonic_ns())
-        self.die()
+        self.die(network, told=True, loses=False)
 
     # ---- control --------------------------------------------------------------------------------------------------
 
@@ -166,17 +142,10 @@ class SimulatedDaemon:
                 self._answer(network, control.identity, data, now_ns)
         for identity, client in list(self._clients.items()):
             self._carry_out(network, identity, client.machine.tick(now_ns), now_ns)
-        self._let_in(network, now_ns)
-
-    def _let_in(self, network: SimulatedNetwork, now_ns: int) -> None:
-        """Ask the gate about each of the rank's lanes that knocks; one that is turned away knocks again."""
-        for lane in [lane for client in self._clients.values() for lane in client.lanes]:
-            endpoint = f"tcp://{self.host}:{lane.port}"
-            for guest in network.lanes:
-                if guest.endpoint == endpoint and guest not in lane.guests:
-                    knock = Knock(door=lane.door, address=self.host, token=guest.token)
-                    if self._gate.judge(knock, now_ns).admitted:
-                        lane.guests.append(guest)
+        liars = self.port.listen(network, now_ns)
+        for identity, client in list(self._clients.items()):
+            if client.machine.session in liars:
+                self._carry_out(network, identity, client.machine.refuse("protocol", "a credit must be true"), now_ns)
 
     def _mine(self, network: SimulatedNetwork) -> list[SimulatedControl]:
         return [control for control in network.controls if control.endpoint == self.control_endpoint]
@@ -208,13 +177,14 @@ class SimulatedDaemon:
             missing=[],
             missing_count=0,
             heartbeat_timeout_ns=_HEARTBEAT_NS,
-            send_buffer_bytes=SEND_BUFFER_BYTES,
+            send_buffer_bytes=_SEND_BUFFER_BYTES,
             max_lanes=64,
         )
         machine = DaemonSession(
             hello=hello, welcome=welcome, rows=self.rows, heartbeat_timeout_ns=_HEARTBEAT_NS, now_ns=now_ns
         )
-        self._clients[identity] = _Client(machine=machine)
+        group = self.port.expect(self._sessions, hello.lane_secret)
+        self._clients[identity] = _Client(machine=machine, group=group)
         self._carry_out(network, identity, machine.begin(), now_ns)
 
     def _send(self, network: SimulatedNetwork, identity: int, message: Pong | Refused) -> None:
@@ -241,18 +211,10 @@ class SimulatedDaemon:
                             machine.agree() if rows is not None or self.draw.random() < 0.5 else machine.ask_catalog()
                         )
                     self._carry_out(network, identity, answer, now_ns)
-                case ReserveLanes():
-                    lanes = _Lanes(each=[], secret=b"") if self.portless else self._bind(now_ns)
-                    client.reserved = lanes if lanes.each else None
-                    self.reserved = len(lanes.each)
-                    self._carry_out(network, identity, machine.reserved(lanes.ports, lanes.secret), now_ns)
-                case FreeLanes():
-                    self._close(client.reserved)
-                    client.reserved = None
                 case StartStream(order=order):
                     self._carry_out(network, identity, self._start(client, order, now_ns), now_ns)
                 case StopStream():
-                    self._stop(client)
+                    client.stream = None
                 case Ended():
                     self._forget(identity)
                 case _:
@@ -263,45 +225,22 @@ class SimulatedDaemon:
         owned = bits[: len(self.plan.catalog.shards)].astype(np.bool_)
         if not owned.any() or not set(np.flatnonzero(owned).tolist()) <= self.held:
             return client.machine.refuse("bad-order", "a stream must be of shards held here, and of one at least")
-        if self.portless and self.opened:
-            return client.machine.refuse("no-lane", "each lane needs a port, none is free")
-        self.served_ahead += client.reserved is not None
-        lanes, client.reserved = client.reserved or self._bind(now_ns), None
+        lanes = self.draw.randint(1, 3)
         client.stream = _Stream(
             session=client.machine.session,
             order=order,
+            credit=client.group.open(order.stream, order.credit),
             lanes=lanes,
             places=_places(self.plan, client.machine.hello.rank, order, owned),
-            sequences=[0] * len(lanes.each),
         )
         self.opened += 1
-        return client.machine.opened(order.stream, lanes.ports, lanes.secret)
-
-    def _bind(self, now_ns: int) -> _Lanes:
-        """Lanes on the first ports that are free, each for the one guest that has its token."""
-        taken = {lane.port for client in self._clients.values() for lane in client.lanes}
-        free = [port for port in range(_FIRST_PORT, _FIRST_PORT + 1000) if port not in taken]
-        guard = LaneGuard.draw(CLEAR)
-        lanes: list[_Lane] = []
-        for number, port in enumerate(free[: self.draw.randint(1, 3)]):
-            lanes.append(_Lane(port=port, door=f"lane {next(self._doors)}"))
-            self._gate.expect(lanes[-1].door, guard.guest(number, now_ns))
-        return _Lanes(each=lanes, secret=guard.secret)
-
-    def _close(self, lanes: _Lanes | None) -> None:
-        for lane in lanes.each if lanes is not None else []:
-            self._gate.forget(lane.door)
-
-    def _stop(self, client: _Client) -> None:
-        if client.stream is not None:
-            self._close(client.stream.lanes)
-            client.stream = None
+        self.ridden += client.machine.offer is not None and client.machine.offer.first is order
+        return client.machine.opened(order.stream, lanes)
 
     def _forget(self, identity: int) -> None:
         client = self._clients.pop(identity, None)
         if client is not None:
-            self._stop(client)
-            self._close(client.reserved)
+            self.port.forget(client.group)
 
     def _forget_clients(self) -> None:
         for identity in list(self._clients):
@@ -309,49 +248,55 @@ class SimulatedDaemon:
 
     # ---- data -----------------------------------------------------------------------------------------------------
 
-    def push(self, network: SimulatedNetwork, step: int) -> None:
-        """Send a few messages over whichever lanes take them."""
+    def push(self) -> None:
+        """Send a few messages, each when the credits allow it."""
         for client in self._clients.values():
-            for _ in range(self.draw.randint(0, 2)):
+            for _ in range(self.draw.randint(0, 3)):
                 if client.stream is not None:
-                    self._push(network, client.stream, step)
+                    self._push(client.group, client.stream)
 
-    def _push(self, network: SimulatedNetwork, stream: _Stream, step: int) -> None:
-        lane = self.draw.randrange(len(stream.lanes.each))
-        guests = stream.lanes.each[lane].guests
-        pulls = [pull for pull in guests if not pull.closed and pull.cut_until <= step and len(pull.queue) < _QUEUE]
-        first = stream.next or next(stream.places, None)
-        if not pulls or first is None:
-            stream.next = first
+    def _push(self, group: LaneGroup, stream: _Stream) -> None:
+        message = stream.ready = stream.ready or self._read(stream)
+        if message is None or not stream.credit.allows(message.place, len(message.payload)):
             return
-        message, stream.next = [first], None
-        for _ in range(self.draw.randint(0, 4)):
+        lane = self.port.give(group, stream.lanes, message.frames(0, 0))
+        if lane is None:
+            return
+        self.port.put(lane, message.frames(lane.number, lane.sequence))
+        stream.credit.sent(len(message.payload))
+        stream.sent_bytes += len(message.payload)
+        stream.ready = None
+
+    def _read(self, stream: _Stream) -> _Message | None:
+        first = stream.next or next(stream.places, None)
+        if first is None:
+            return None
+        records, stream.next = [first], None
+        for _ in range(self.draw.randint(0, MOST_RECORDS - 1)):
             following = next(stream.places, None)
             if following is None or following[0] != first[0]:
                 stream.next = following
                 break
-            message.append(following)
-        frames = [framed(identity, self.size) for _, _, identity in message]
+            records.append(following)
+        frames = [framed(identity, self.size) for _, _, identity in records]
         header = DataHeader(
             version=DATA_VERSION,
             session=stream.session,
             stream=stream.order.stream,
+            number=stream.number,
             epoch=first[0],
-            lane=lane,
-            lane_sequence=stream.sequences[lane],
             slot=first[1],
-            count=len(message),
-            ids_crc=ids_checksum(np.array([identity for _, _, identity in message], np.int64)),
+            count=len(records),
+            ids_crc=ids_checksum(np.array([identity for _, _, identity in records], np.int64)),
             sizes=np.array([len(data) for data in frames], "<u4").tobytes(),
         )
-        stream.sequences[lane] += 1
-        payload = b"".join(frames)
-        stream.sent_bytes += len(payload)
-        head, queue = encode_data_header(header), self.draw.choice(pulls).queue
-        if self.draw.random() < _APART:
-            queue += (header_apart(head, memoryview(payload)), payload)
-        else:
-            queue.append(payload + data_tail(head))
+        stream.number += 1
+        return _Message(
+            place=first[:2],
+            head=encode_data_header(header),
+            payload=b"".join(frames),
+            apart=self.draw.random() < _APART,
+        )
 
 
 def _places(plan: Plan, rank: int, order: Open, owned: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:

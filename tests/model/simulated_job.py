@@ -1,25 +1,23 @@
-"""One rank and its daemons, step by step: the receive thread's own code, over a network on which everything goes wrong.
+"""One rank and its daemons, step by step: the rank's own machine, over a network on which everything goes wrong.
 
-Covers: the order of events, faults at given steps, what the user is handed. Does not cover: sockets and threads; the engine's
-turns are taken here, one after the other.
+Covers: the order of events, faults at given steps, what the user is handed. Does not cover: sockets and threads.
 """
 
 import random
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-import pytest
-from simulated_daemon import SimulatedDaemon
-from simulated_network import SimulatedNetwork
+from simulated_daemon import MOST_RECORDS, SimulatedDaemon, framed
+from simulated_network import SimulatedLane, SimulatedNetwork
+from simulated_rank import SimulatedRank
 
 from emlio.planner.plan import Plan
-from emlio.receiver.address import Address
-from emlio.receiver.config import LoaderConfig
-from emlio.receiver.engine import Engine
-from emlio.receiver.loss_words import waiting_for
-from emlio.receiver.reorder import WholeBatch
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.connection_events import LaneEvent
+from emlio.receiver.addresses.known_path import KnownPath
+from emlio.receiver.machine.events import Sought
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.setup.config import LoaderConfig
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import LinkFaults
 from emlio.wire.control import ShardRow
@@ -33,12 +31,18 @@ FAULTS = (
     "freeze",
     "cut control",
     "cut lane",
+    "cut lanes",
+    "silence lane",
+    "silence lanes",
+    "no lanes",
+    "late credits",
+    "repeat credits",
+    "full lanes",
     "lose",
     "repeat",
     "swap",
     "corrupt",
     "bad links",
-    "no ports",
 )
 
 _STEP_NS = 20_000_000
@@ -56,25 +60,6 @@ class Fault:
     steps: int
 
 
-@dataclass(slots=True)
-class _Handed:
-    """Stands where batches wait for the user."""
-
-    batches: deque[WholeBatch] = field(default_factory=deque[WholeBatch])
-    delivered: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
-    error: BaseException | None = None
-
-    @property
-    def hungry(self) -> bool:
-        return not self.batches
-
-    def put(self, generation: int, batch: WholeBatch) -> None:
-        self.batches.append(batch)
-
-    def fail(self, error: BaseException) -> None:
-        self.error = error
-
-
 class SimulatedJob:
     """See the module."""
 
@@ -88,6 +73,8 @@ class SimulatedJob:
         seed: int,
         delay_ns: int = 0,
         round_trip_ns: int | None = None,
+        bound_bytes: int = 1 << 20,
+        known: KnownPath | None = None,
     ) -> None:
         """See the class.
 
@@ -98,17 +85,19 @@ class SimulatedJob:
             size: bytes that each record has more than its number.
             seed: draws the order of events.
             delay_ns: that control messages take each way.
-            round_trip_ns: what TCP says of the way; where it is long, the rank has lanes reserved.
+            round_trip_ns: what TCP says of the way: how many lanes are connected before anything was answered.
+            bound_bytes: the rank's; a loader's is never as small as it may be here.
+            known: what the rank knows of each path from before.
         """
         self._draw = random.Random(seed)
         self._clock = ManualClock()
         self._network = SimulatedNetwork(self._clock)
         self._calm = self._network.faults = LinkFaults(delay_ns=delay_ns)
         self._network.round_trip_ns = round_trip_ns
-        self._handed = _Handed()
         self._corrupted = False
-        self._portless_until: dict[str, int] = {}
-        self.round_trips_ns: list[int] = []  # to each daemon, as measured when the first streams are ordered
+        self._bound_bytes = bound_bytes
+        self._batch_size = plan.spec.batch_size
+        self._until: dict[tuple[str, str], int] = {}  # of faults that last: what, which daemon
         daemons = 1 + max(number for numbers in holders for number in numbers)
         rows = [
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
@@ -146,24 +135,20 @@ class SimulatedJob:
             on_error="raise",
             verify="all",
         )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("emlio.receiver.engine.Network", lambda _waker: self._network)
-            self._engine: Any = Engine(config, self._handed, self._clock)  # type: ignore[arg-type]  # no thread of the user's waits
-        # When a daemon is called again is left to chance, and here to the same chance each time.
-        self._engine._crew._chances = self._draw
+        paths = {} if known is None else {f"{daemon.host}:5555": known for daemon in self.daemons}
+        self.rank = SimulatedRank(config, self._network, self._clock, self._draw, paths, bound_bytes=bound_bytes)
 
     def run(self, *, epoch: int, origin: int, batches: int, faults: Sequence[Fault]) -> list[WholeBatch]:
         """The first `batches` from a position on; fails where they do not come."""
         given: list[WholeBatch] = []
         due = list(faults)
         ended = max((fault.step + fault.steps for fault in faults), default=0)
-        engine = self._engine
+        rank = self.rank
         try:
-            engine._crew.greet()
-            while not engine._crew.all_agreed:
+            rank.begin()
+            while not rank.machine.pool.all_agreed:
                 self._step(0)
-            self.round_trips_ns = [source.machine.round_trip_ns or 0 for source in engine._crew.sources]
-            engine.go_to(epoch, origin, 0)
+            rank.tell(Sought(epoch, origin, 0))
             for step in range(ended + _MOST_STEPS):
                 for fault in [fault for fault in due if fault.step <= step]:
                     # What has nothing to spoil yet spoils what comes next.
@@ -172,48 +157,61 @@ class SimulatedJob:
                 if step >= ended:
                     self._network.faults = self._calm
                 self._step(step)
-                if self._handed.batches and self._draw.random() < 0.5:
-                    batch = self._handed.batches.popleft()
-                    given.append(batch)
-                    self._handed.delivered.append((0, batch.size_bytes))
-                    engine.delivered(batch.size_bytes)
+                if rank.batches and self._draw.random() < 0.5:
+                    given.append(rank.take())
                     if len(given) == batches:
+                        self._check_bound()
                         return given
-            crew, now_ns = engine._crew, engine._clock.monotonic_ns()
-            waits = waiting_for(engine._intake.reorder, crew.flow, crew.sources, now_ns)
+            waits = rank.machine.describe_wait(self._clock.monotonic_ns())
             raise AssertionError(
                 f"all {batches} batches must come once nothing else goes wrong, got {len(given)}: {waits}"
             )
         finally:
-            engine.close()
+            rank.leave()
+
+    def _check_bound(self) -> None:
+        """The credit that was given bounds what is here; only what is needed at once comes in any case, with whole messages."""
+        record_bytes = len(framed(0, self.daemons[0].size))
+        needed = self._batch_size + len(self.daemons) * MOST_RECORDS
+        most_bytes = self._bound_bytes + needed * record_bytes
+        peak_bytes = self.rank.machine.intake.peak_bytes
+        if peak_bytes > most_bytes:
+            raise AssertionError(f"at most {most_bytes} bytes must be held, {peak_bytes} were")
 
     @property
     def lost(self) -> int:
-        """How often a daemon was lost."""
-        return int(self._engine.recoveries[0])
+        """The number of times that a daemon was lost."""
+        return self.rank.machine.pool.losses
 
     @property
     def reopened(self) -> int:
         """Streams opened again after a loss."""
-        return int(self._engine.recoveries[1])
+        return self.rank.machine.pool.assignment.reopened
+
+    def _lasts(self, what: str, daemon: SimulatedDaemon, step: int) -> bool:
+        return step < self._until.get((what, daemon.host), 0)
 
     def _step(self, step: int) -> None:
         self._clock.advance(_STEP_NS)
         network = self._network
         for daemon in self._draw.sample(self.daemons, len(self.daemons)):
             if daemon.frozen_until > step:
+                if not daemon.alive:
+                    daemon.port.refuse(network)
                 continue
-            if not daemon.alive:
-                daemon.alive = True
+            daemon.alive = True
+            daemon.port.late = self._lasts("late credits", daemon, step)
+            if not self._lasts("no lanes", daemon, step):
+                daemon.port.shut = None
             daemon.hear(network)
-            daemon.push(network, step)
-            daemon.portless = step < self._portless_until.get(daemon.host, 0)
+            daemon.push()
         for control in network.controls:
             control.deliver()
+        for daemon in self.daemons:
+            for lane in network.lanes_to(daemon.port.endpoint):
+                lane.full = self._lasts("full lanes", daemon, step)
         if self._draw.random() < 0.6:
-            self._engine._turn()
-        if self._handed.error is not None:
-            raise AssertionError("nothing here may end the job") from self._handed.error
+            self.rank.turn()
         network.tidy()
 
     # ---- what goes wrong ------------------------------------------------------------------------------------------
@@ -222,50 +220,61 @@ class SimulatedJob:
         daemon = self.daemons[fault.daemon % len(self.daemons)]
         network, draw = self._network, self._draw
         controls = [control for control in network.controls if control.endpoint == daemon.control_endpoint]
-        lanes = [lane for lane in network.lanes if lane.endpoint.startswith(f"tcp://{daemon.host}:")]
-        full = [lane for lane in lanes if lane.queue]
+        lanes = network.lanes_to(daemon.port.endpoint)
+        full = [lane for lane in lanes if lane.down]
         match fault.what:
-            case "crash" | "crash, and lose":
-                daemon.die()
+            case "crash" | "crash, and lose" if daemon.alive:
+                daemon.die(network, told=draw.random() < 0.5, loses=fault.what == "crash, and lose")
                 daemon.frozen_until = step + fault.steps
                 for control in controls:
                     control.connect_again(told=draw.random() < 0.5)
-                for lane in full:
-                    if fault.what == "crash, and lose":
-                        lane.queue.clear()
             case "leave" if daemon.alive:
                 daemon.leave(network)
                 daemon.frozen_until = step + fault.steps
-            case "no ports":
-                # Lanes that were closed give their ports back late, or others take them first.
-                self._portless_until[daemon.host] = step + fault.steps
             case "freeze":
                 daemon.frozen_until = max(daemon.frozen_until, step + fault.steps)
             case "cut control":
                 for control in controls:
                     control.connect_again(told=draw.random() < 0.5)
-            case "cut lane":
+            case "cut lane" | "cut lanes" if lanes:
+                self._cut(lanes if fault.what == "cut lanes" else [draw.choice(lanes)])
+            case "silence lane" | "silence lanes" if lanes:
+                for lane in lanes if fault.what == "silence lanes" else [draw.choice(lanes)]:
+                    lane.silent = True
+            case "no lanes":
+                # Those that are cut here cannot be replaced for a while.
+                self._cut(lanes)
+                daemon.port.shut = draw.choice((LaneEvent.UNREACHABLE, LaneEvent.TURNED_AWAY, LaneEvent.CONNECTED))
+                self._until[fault.what, daemon.host] = step + fault.steps
+            case "late credits" | "full lanes":
+                self._until[fault.what, daemon.host] = step + fault.steps
+            case "repeat credits" if any(lane.up for lane in lanes):
                 for lane in lanes:
-                    lane.cut_until = step + fault.steps
-                    for _ in range(draw.randint(0, len(lane.queue))):
-                        lane.queue.pop()
+                    lane.up.extend(list(lane.up))
             case "bad links":
                 network.faults = LinkFaults(delay_ns=10_000_000, jitter_ns=200_000_000, loss=0.05, repetition=0.05)
                 for control in controls:
                     control.connect_again(told=draw.random() < 0.5)
-            case "lose" if full:
-                del draw.choice(full).queue[-1]
+            case "lose" if any(len(lane.down) > 1 for lane in full):
+                # Not the last one: nothing is lost within a connection, and what would follow shows it.
+                queue = draw.choice([lane for lane in full if len(lane.down) > 1]).down
+                del queue[draw.randrange(len(queue) - 1)]
             case "repeat" if full:
-                queue = draw.choice(full).queue
+                queue = draw.choice(full).down
                 queue.append(queue[-1])
             case "swap" if full:
-                draw.choice(full).queue.reverse()
+                draw.choice(full).down.reverse()
             case "corrupt" if full and not self._corrupted:
                 self._corrupted = True  # a record that is changed twice is taken for one that lies so in its file
-                queue = draw.choice(full).queue
+                queue = draw.choice(full).down
                 frame = queue.pop()
                 at = draw.randrange(len(frame))
                 queue.append(frame[:at] + bytes((frame[at] ^ 1,)) + frame[at + 1 :])
             case _:
                 return False
         return True
+
+    def _cut(self, lanes: Sequence[SimulatedLane]) -> None:
+        for lane in lanes:
+            if not lane.ended:
+                lane.end(LaneEvent.ENDED, self._draw.randint(0, len(lane.down)))

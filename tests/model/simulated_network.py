@@ -1,17 +1,22 @@
 """The network between one rank and its daemons, in one thread and by a clock that is told the time.
 
-Covers: what `emlio.receiver.transport.Network` offers, made of queues; connections that are cut, connect again and lose what was
-under way. Does not cover: keys, when that happens (simulated_job), daemons (simulated_daemon).
+Covers: what `emlio.receiver.connection.transport.Network` offers, made of queues; connections that end, fall silent and lose
+what was under way. Does not cover: keys, when that happens (simulated_job), daemons (simulated_daemon).
 """
 
 from collections import deque
 from collections.abc import Iterable
 
-from emlio.receiver.transport import Credentials, LinkEvent
+from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
+from emlio.receiver.addresses.credentials import Credentials
+from emlio.receiver.addresses.lane_pass import LanePass
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
 
 __all__ = ["SimulatedControl", "SimulatedLane", "SimulatedNetwork"]
+
+
+_SILENT_NS = 10_000_000_000
 
 
 class SimulatedControl:
@@ -21,7 +26,7 @@ class SimulatedControl:
         endpoint: the daemon's.
         identity: the connection's, as the daemon sees it; another one after it connected again.
         up, down: what is under way.
-        connected, refused: see `emlio.receiver.transport.ControlLink`.
+        connected, refused: see `emlio.receiver.connection.transport.ControlLink`.
     """
 
     connected = True
@@ -57,60 +62,102 @@ class SimulatedControl:
         return bool(self._inbox) or self._broken or self._round_trip_ns is not None
 
     def news(self) -> LinkEvent | None:
-        """See `emlio.receiver.transport.ControlLink`."""
+        """See `emlio.receiver.connection.transport.ControlLink`."""
         broken, self._broken = self._broken and not self.closed, False
         return LinkEvent.BROKEN if broken else None
 
     def take_round_trip_ns(self) -> int | None:
-        """See `emlio.receiver.transport.ControlLink`."""
+        """See `emlio.receiver.connection.transport.ControlLink`."""
         round_trip_ns, self._round_trip_ns = self._round_trip_ns, None
         return round_trip_ns
 
     def send(self, data: bytes) -> None:
-        """See `emlio.receiver.transport.ControlLink`."""
+        """See `emlio.receiver.connection.transport.ControlLink`."""
         self.up.send(data)
 
     def receive(self) -> bytes | None:
-        """See `emlio.receiver.transport.ControlLink`."""
+        """See `emlio.receiver.connection.transport.ControlLink`."""
         return self._inbox.popleft() if self._inbox else None
 
     def close(self, linger_ms: int = 0) -> None:
-        """See `emlio.receiver.transport.ControlLink`."""
+        """See `emlio.receiver.connection.transport.ControlLink`."""
         if not linger_ms:
             self.up.cut()
         self.closed = True
 
 
 class SimulatedLane:
-    """The rank's end of a lane.
+    """The rank's end of a lane, and what lies between it and the daemon's end.
 
     Attributes:
         endpoint: the address it connects to, whoever listens there.
-        token: what it shows to be let in there.
-        queue: what is under way, and what has come.
-        cut_until: the step at which it connects again.
+        shown: what it shows to be let in there.
+        down: frames under way to the rank, and those that have come.
+        up: credits under way to the daemon.
+        ended: its connection ended, or never was. What is under way to the rank still comes.
+        silent: its connection carries nothing any more, and neither end is told.
+        full: the rank's queue takes no more credits.
+        silent_since_ns: when that was seen first, 0 before.
     """
 
-    def __init__(self, endpoint: str, token: bytes) -> None:
+    def __init__(self, endpoint: str, shown: LanePass) -> None:
         self.endpoint = endpoint
-        self.token = token
+        self.shown = shown
         self.closed = False
-        self.queue: deque[bytes] = deque()
-        self.cut_until = 0
+        self.down: deque[bytes] = deque()
+        self.up: deque[bytes] = deque()
+        self.ended = False
+        self.silent = False
+        self.full = False
+        self.silent_since_ns = 0
+        self._news: list[LaneEvent] = []
 
     @property
     def readable(self) -> bool:
         """Whether something is waiting."""
-        return bool(self.queue)
+        return bool(self.down)
+
+    @property
+    def carries(self) -> bool:
+        """Whether what is sent over it arrives."""
+        return not (self.closed or self.ended or self.silent)
+
+    def tell(self, *news: LaneEvent) -> None:
+        """Let the rank know what became of it."""
+        self._news += news
+
+    def end(self, event: LaneEvent, arriving: int) -> None:
+        """End the connection: of what is under way to the rank so many frames still arrive, and nothing to the daemon."""
+        while len(self.down) > arriving:
+            self.down.pop()
+        self.up.clear()
+        self.ended = True
+        self.tell(event)
+
+    # ---- emlio.receiver.connection.transport.Lane ------------------------------------------------------------------------------
+
+    def news(self) -> list[LaneEvent]:
+        """What became of the connection since this was asked last."""
+        news, self._news = self._news, []
+        return news
 
     def receive(self) -> memoryview | None:
-        """See `emlio.receiver.transport.Lane`."""
-        return memoryview(self.queue.popleft()) if self.queue else None
+        """A frame."""
+        return memoryview(self.down.popleft()) if self.down else None
+
+    def send(self, data: bytes) -> bool:
+        """Queue a credit."""
+        if self.full or self.ended:
+            return False
+        if not self.silent:
+            self.up.append(data)
+        return True
 
     def close(self) -> None:
-        """See `emlio.receiver.transport.Lane`."""
+        """Disconnect."""
         self.closed = True
-        self.queue.clear()
+        self.down.clear()
+        self.up.clear()
 
 
 class SimulatedNetwork:
@@ -137,12 +184,21 @@ class SimulatedNetwork:
         self._number += 1
         return self._number
 
+    def lanes_to(self, endpoint: str) -> list[SimulatedLane]:
+        """Those to a data port that the rank did not close."""
+        return [lane for lane in self.lanes if lane.endpoint == endpoint and not lane.closed]
+
     def tidy(self) -> None:
-        """Forget what was closed."""
+        """Forget what was closed. Of connections that carry nothing libzmq notices it after a while."""
+        for lane in self.lanes:
+            if lane.silent and not lane.ended:
+                lane.silent_since_ns = lane.silent_since_ns or self.clock.monotonic_ns()
+                if self.clock.monotonic_ns() - lane.silent_since_ns >= _SILENT_NS:
+                    lane.end(LaneEvent.ENDED, len(lane.down))
         self.controls = [control for control in self.controls if not control.closed]
         self.lanes = [lane for lane in self.lanes if not lane.closed]
 
-    # ---- emlio.receiver.transport.Network --------------------------------------------------------------------------
+    # ---- emlio.receiver.connection.transport.Network --------------------------------------------------------------------------
 
     def control(self, endpoint: str, _credentials: Credentials | None) -> SimulatedControl:
         """Connect to a daemon's control port."""
@@ -150,19 +206,15 @@ class SimulatedNetwork:
         self.controls.append(control)
         return control
 
-    def lane(self, endpoint: str, token: bytes, _credentials: Credentials | None) -> SimulatedLane:
-        """Connect to a lane."""
-        lane = SimulatedLane(endpoint, token)
+    def lane(self, endpoint: str, pass_: LanePass) -> SimulatedLane:
+        """Connect to a daemon's data port."""
+        lane = SimulatedLane(endpoint, pass_)
         self.lanes.append(lane)
         return lane
 
     def forget(self, thing: object) -> None:
         """Wait for it no longer."""
         self._not_waited_for.add(thing)
-
-    def remember(self, thing: object) -> None:
-        """Wait for it again."""
-        self._not_waited_for.discard(thing)
 
     def wait(
         self, timeout_ms: int | None, things: Iterable[SimulatedControl | SimulatedLane]

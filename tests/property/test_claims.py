@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
+from emlio.daemon.ranks.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
 from emlio.wire.control import Hello
 
 TIMEOUT_NS = 1_000
@@ -77,6 +77,7 @@ class Shell:
         hello = Hello(
             job="j", client=loader.client, rank=loader.rank, world_size=2, dataset="x", host="h", pid=loader.process,
             software="0",
+            lane_secret=bytes(32),
         )  # fmt: skip
         self._carry_out(self.claims.say_hello(Caller(connection=connection, hello=hello), self.now_ns))
         assert (connection in self.waiting) == self.claims.waits(connection)

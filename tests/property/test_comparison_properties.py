@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.daemon.claims import Caller, End, Probe
-from emlio.daemon.comparison import Agree, Comparison, Differ, Verdict
+from emlio.daemon.ranks.claims import Caller, End, Probe
+from emlio.daemon.ranks.comparison import Agree, Comparison, Differ, Verdict
 from emlio.session.terms import Terms
 from emlio.wire.control import Hello
 
@@ -55,7 +55,7 @@ class Shell:
         one = next(self._numbers)
         hello = Hello(
             job="j", client=str(one), rank=number, world_size=RANKS, dataset="x", host="h", pid=rank.pid, software="0",
-            ordinal=ordinal,
+            ordinal=ordinal, lane_secret=bytes(32),
         )  # fmt: skip
         caller = Caller(connection=one.to_bytes(4, "big"), hello=hello)
         session = Session(caller=caller, terms=terms, heard_ns=self.now_ns)

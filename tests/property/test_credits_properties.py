@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.receiver.grants import Grants, Owed
+from emlio.receiver.placement.grants import Grants, Owed
 from emlio.session.credits import LaneCredit, Place, StreamCredit
 from emlio.wire.credit import Credit, decode_credit, encode_credit
 
@@ -166,7 +166,8 @@ class World:
         )
 
     def renew(self) -> None:
-        self.grants.renew(self, self.next, self.batch_end)
+        self.grants.need(self.batch_end)
+        self.grants.renew(self, self.next)
 
     def tell(self, stream: int, lane: Lane) -> None:
         lane.credits.append(encode_credit(self.said(stream, lane.read_bytes)))

@@ -4,8 +4,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.energy.clocks import fit_clock
-from emlio.energy.exchange import Exchange
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.fit import fit_clock
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.energy.counter import Counter, Event
+from emlio.energy.values.counter import Counter, Event
 
 SECOND = 1_000_000_000
 

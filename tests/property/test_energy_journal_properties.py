@@ -4,13 +4,20 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.energy.clocks import ClockFit, ClockLine
-from emlio.energy.counter import Event
-from emlio.energy.domain import Domain, Method
-from emlio.energy.journal import Journal, JournalEpoch, JournalFile, LoaderFacts, StorageEnergy, read_journals
-from emlio.energy.reading import Reading
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stages import CpuUse
+from emlio.clocks.fit import ClockFit, ClockLine
+from emlio.energy.job.journal import (
+    Journal,
+    JournalEpoch,
+    JournalFile,
+    LoaderFacts,
+    StorageEnergy,
+    read_journals,
+)
+from emlio.energy.job.stages import CpuUse
+from emlio.energy.values.counter import Event
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.spans import Span, Stage
 from emlio.testing.energy_series import make_device
 
 NS = st.integers(0, 2**62)

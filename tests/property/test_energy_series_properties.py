@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.energy.series import Series
+from emlio.energy.values.series import Series
 from emlio.testing.energy_series import make_device, make_reading
 
 STEPS = st.lists(

@@ -1,16 +1,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.energy.baseline import Baseline
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.partition import apportion, partition
-from emlio.energy.reading import Reading
-from emlio.energy.series import Series
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stage_table import StageTable
-from emlio.energy.stages import CpuUse, ablation, blocked, cpu_share
-from emlio.energy.window import Window
+from emlio.energy.job.baseline import Baseline
+from emlio.energy.job.stage_table import StageTable
+from emlio.energy.job.stages import CpuUse, ablation, blocked, cpu_share
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.partition import apportion, partition
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.series import Series
+from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.window import Window
 
 PACKAGE = Device(name="package-0", domain=Domain.CPU, source="powercap", method=Method.MEASURED)
 BOARD = Device(name="GPU-1", domain=Domain.GPU, source="nvml", method=Method.MEASURED)

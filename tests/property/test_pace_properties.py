@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.pace import Look, Marks, Pace, Room
-from emlio.daemon.pace_keeper import PaceKeeper
+from emlio.daemon.reading.pace import Look, Marks, Pace, Room
+from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.testing.clock import ManualClock
 
 MESSAGE = 1 << 20

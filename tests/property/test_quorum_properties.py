@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
 from emlio.planner.order import Shuffle
-from emlio.receiver.address import Address
-from emlio.receiver.agreement import Holding, agree
-from emlio.receiver.completeness import why_not_whole
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.assignment.agreement import Holding, agree
+from emlio.receiver.assignment.completeness import why_not_whole
+from emlio.receiver.setup.config import LoaderConfig
 from emlio.wire.control import ShardRow
 
 _CONFIG = LoaderConfig(

@@ -1,8 +1,8 @@
 """However streams are opened again, and wherever in an epoch: the planned batches, each once, and no stream is taken for broken.
 
 Covers: `Reorder` and `Intake` with several streams over several lanes, epochs of a few records, shards that go from stream to
-stream while messages are under way, a window that is nearly always full. Does not cover: messages that are lost, and who decides
-what goes where (test_recovery_orders).
+stream while messages are under way, credit that is nearly always spent, late, and bounds what is held. Does not cover: messages
+and credits that are lost, and who decides what goes where (test_recovery_orders).
 """
 
 import random
@@ -19,17 +19,22 @@ from hypothesis import strategies as st
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.receiver.address import Address
-from emlio.receiver.config import LoaderConfig
-from emlio.receiver.intake import Intake, Message
-from emlio.receiver.reorder import Reorder, WholeBatch
-from emlio.receiver.window import Window
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.machine.instructions import HandOut
+from emlio.receiver.machine.intake import Intake
+from emlio.receiver.machine.message import Message
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.placement.reorder import Reorder, WholeBatch
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.session.credits import StreamCredit
 from emlio.tfrecord import frame
+from emlio.wire.credit import Credit
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
 
 _EPOCHS = 4
 _QUEUE = 3  # messages that one lane holds
 _LONGEST = 4  # records of one message
+_RECORD_BYTES = 24
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,29 +43,21 @@ class _Stream:
 
     places: Iterator[tuple[int, int, int]]  # epoch, slot, id
     lanes: list[deque[Message]]
+    credit: StreamCredit
+    told: deque[Credit]  # on its way
+    number: int
+    said: Credit | None = None
     next: tuple[int, int, int] | None = None
-
-
-class _Handed:
-    """Stands where batches wait for the user."""
-
-    ahead = 0
-
-    def __init__(self) -> None:
-        self.batches: deque[WholeBatch] = deque()
-        self.delivered: deque[tuple[int, int]] = deque()
-
-    def put(self, generation: int, batch: WholeBatch) -> None:
-        self.batches.append(batch)
+    ready: Message | None = None
 
 
 class _Job:
     """One rank and the streams that feed it, step by step, in an order that is drawn."""
 
-    def __init__(self, plan: Plan, streams: int, window_bytes: int, draw: random.Random) -> None:
+    def __init__(self, plan: Plan, streams: int, bound_bytes: int, draw: random.Random) -> None:
         self._plan = plan
         self._draw = draw
-        self._handed = _Handed()
+        self._batches: deque[WholeBatch] = deque()
         self._owners = self._draw_owners(streams)
         config = LoaderConfig(
             address=Address.parse("emlio://store1:5555/numbers"),
@@ -89,25 +86,46 @@ class _Job:
             origin=0,
             in_order=True,
         )
-        self._intake: Any = Intake(config, self._handed, lambda stream, shard: False)  # type: ignore[arg-type]  # no thread waits
-        self._intake._window = Window(window_bytes)  # a loader's is never so small
-        self._intake.begin(self.reorder, 0)
-        self._streams = [self._opened(number, 0, 0) for number in range(streams)]
+        self._out = Outbox()
+        self._intake: Any = Intake(config, self._out, lambda stream, shard: False, ahead=0)
+        self._intake._bound_bytes = bound_bytes  # a loader's is never so small
+        self._intake.begin(self.reorder, plan.catalog, 0)
+        self._most_bytes = bound_bytes + (plan.spec.batch_size + streams * _LONGEST) * _RECORD_BYTES
+        self._openings = 0
+        self._streams: dict[int, _Stream] = {}
+        self._open(dict.fromkeys(range(streams), (0, 0)))
         self.repeated = 0
 
     def _draw_owners(self, streams: int) -> npt.NDArray[np.int64]:
         return np.array([self._draw.randrange(streams) for _ in self._plan.catalog.shards], np.int64)
 
-    def _opened(self, number: int, epoch: int, slot: int) -> _Stream:
-        places = _places(self._plan, epoch, slot, self._owners == number)
-        return _Stream(places=places, lanes=[deque() for _ in range(self._draw.randint(1, 3))])
+    def _open(self, places: dict[int, tuple[int, int]]) -> None:
+        """Open these streams, each at its place: all get credit at once, and the orders carry it."""
+        for number, place in places.items():
+            if (self._owners == number).any():
+                self._intake.open(number, place)
+            else:
+                self._intake.close(number)
+        self._intake.give_credit(opened=True)
+        for number, (epoch, slot) in places.items():
+            self._openings += 1
+            credit = StreamCredit(self._openings)
+            credit.hear(self._intake.credit(number, self._openings))
+            lanes: list[deque[Message]] = [deque() for _ in range(self._draw.randint(1, 3))]
+            self._streams[number] = _Stream(
+                places=_places(self._plan, epoch, slot, self._owners == number),
+                lanes=lanes,
+                credit=credit,
+                told=deque(),
+                number=self._openings,
+            )
 
     def run(self, failovers: int) -> list[tuple[int, int, list[int]]]:
         """Epoch, step and content of each batch of the first epochs."""
         given: list[tuple[int, int, list[int]]] = []
         idle = 0
         while not given or given[-1][0] < _EPOCHS:
-            moved = self._push() | self._push() | self._read() | self._take(given)
+            moved = self._push() | self._push() | self._read() | self._take(given) | self._tell()
             if failovers and self._draw.random() < 0.2:
                 self._fail_over()
                 failovers -= 1
@@ -117,39 +135,64 @@ class _Job:
         return [batch for batch in given if batch[0] < _EPOCHS]
 
     def _push(self) -> bool:
-        number = self._draw.randrange(len(self._streams))
-        stream = self._streams[number]
+        stream = self._streams[self._draw.randrange(len(self._streams))]
         lane = self._draw.choice(stream.lanes)
-        first = stream.next or next(stream.places, None)
-        stream.next = first
-        if first is None or len(lane) >= _QUEUE:
+        message = stream.ready = stream.ready or self._next_message(stream)
+        if message is None or len(lane) >= _QUEUE:
             return False
-        message, stream.next = [first], None
+        header, size_bytes = message.header, len(message.payload)
+        if not stream.credit.allows((header.epoch, header.slot), size_bytes):
+            return False
+        stream.credit.sent(size_bytes)
+        lane.append(message)
+        stream.ready = None
+        return True
+
+    def _next_message(self, stream: _Stream) -> Message | None:
+        first = stream.next or next(stream.places, None)
+        if first is None:
+            return None
+        records, stream.next = [first], None
         for _ in range(self._draw.randrange(_LONGEST)):
             stream.next = next(stream.places, None)
             if stream.next is None or stream.next[0] != first[0]:
                 break
-            message.append(stream.next)
+            records.append(stream.next)
             stream.next = None
-        lane.append(_message(message))
+        return _message(records)
+
+    def _tell(self) -> bool:
+        """The rank says what is new; each stream may hear of it later."""
+        self._intake.give_credit()
+        if self._intake.take_changed():
+            for number, stream in self._streams.items():
+                credit = self._intake.credit(number, stream.number)
+                if credit != stream.said:
+                    stream.said = credit
+                    stream.told.append(credit)
+        stream = self._streams[self._draw.randrange(len(self._streams))]
+        if not stream.told:
+            return False
+        stream.credit.hear(stream.told.popleft())
         return True
 
     def _read(self) -> bool:
         number = self._draw.randrange(len(self._streams))
         lane = self._draw.choice(self._streams[number].lanes)
-        if not lane or not self._intake.admits(lane[0]):
+        if not lane:
             return False
         self.repeated += not self._intake.accept(number, lane.popleft())
+        assert self._intake.peak_bytes <= self._most_bytes, "more is held than credit was given for"
         return True
 
     def _take(self, given: list[tuple[int, int, list[int]]]) -> bool:
-        batches = self._handed.batches
+        self._batches += [told.batch for told in self._out.take() if isinstance(told, HandOut)]
+        batches = self._batches
         if not batches or self._draw.random() < 0.5:
             return bool(batches)
         batch = batches.popleft()
         given.append((batch.epoch, batch.step, _content(batch)))
-        self._handed.delivered.append((0, batch.size_bytes))
-        self._intake.settle()
+        self._intake.taken(0, batch.size_bytes)
         return True
 
     def _fail_over(self) -> None:
@@ -163,9 +206,7 @@ class _Job:
         if self._draw.random() < 0.3:
             affected.add(self._draw.randrange(len(self._streams)))
         self.reorder.reassign(self._owners)
-        for number in affected:
-            epoch, slot = self.reorder.reopen(number)
-            self._streams[number] = self._opened(number, epoch, slot)
+        self._open({number: self.reorder.reopen(number) for number in affected})
 
 
 def _places(plan: Plan, epoch: int, slot: int, owned: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
@@ -184,9 +225,8 @@ def _message(records: list[tuple[int, int, int]]) -> Message:
         version=DATA_VERSION,
         session=1,
         stream=1,
+        number=0,
         epoch=records[0][0],
-        lane=0,
-        lane_sequence=0,
         slot=records[0][1],
         count=len(records),
         ids_crc=ids_checksum(np.array([identity for _, _, identity in records], np.int64)),
@@ -216,12 +256,12 @@ def _plans(draw: st.DrawFn) -> Plan:
     return Plan(Catalog(shards=shards), PlanSpec(seed=1, shuffle=shuffle, batch_size=draw(st.integers(1, 8))))
 
 
-@given(_plans(), st.integers(2, 3), st.sampled_from([1, 100, 1 << 20]), st.integers(1, 20), st.integers(0, 2**32))
+@given(_plans(), st.integers(2, 3), st.sampled_from([1, 100, 500, 1 << 20]), st.integers(1, 20), st.integers(0, 2**32))
 @settings(max_examples=50)
 def test_wherever_streams_are_opened_again_every_batch_comes_and_no_stream_is_taken_for_broken(
-    plan: Plan, streams: int, window_bytes: int, failovers: int, seed: int
+    plan: Plan, streams: int, bound_bytes: int, failovers: int, seed: int
 ) -> None:
-    job = _Job(plan, streams, window_bytes, random.Random(seed))
+    job = _Job(plan, streams, bound_bytes, random.Random(seed))
     due = [
         (number, step, at.ids(0, *at.batch_slots(0, step)).tolist())
         for number in range(_EPOCHS)

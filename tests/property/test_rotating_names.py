@@ -12,8 +12,9 @@ from simulated_job import SimulatedJob
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.address import Peer
-from emlio.receiver.names import Target
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.machine.events import Sought, TargetsChanged
 
 _CHANGES = 1000
 _FOR_GOOD = 64
@@ -33,33 +34,30 @@ def test_state_is_bounded_whatever_a_name_means_each_time(strangers: int) -> Non
     job = SimulatedJob(
         plan=Plan(Catalog(shards=shards), spec), rank=0, holders=[[0, 1, 2, 3]] * len(shards), size=8, seed=5
     )
-    engine = job._engine
-    crew = engine._crew
+    rank, pool = job.rank, job.rank.machine.pool
     try:
-        crew.greet()
-        while not crew.all_agreed:
+        rank.begin()
+        while not pool.all_agreed:
             job._step(0)
-        engine.go_to(0, 0, 0)
+        rank.tell(Sought(0, 0, 0))
         seen: list[tuple[int, int]] = []
         hosts = [daemon.host for daemon in job.daemons]
         for change in range(_CHANGES):
             some = draw.sample(hosts, draw.randint(1, 3))
             some += [f"10.1.{change // 250}.{change % 250 + at}" for at in range(strangers)]
-            crew.change([_target(host) for host in some])
+            rank.tell(TargetsChanged(tuple(_target(host) for host in some)))
             for _ in range(
                 1 if change % 10 else 12
             ):  # most answers are followed by others before they come to anything
                 job._step(0)
-                while job._handed.batches:
-                    batch = job._handed.batches.popleft()
+                while rank.batches:
+                    batch = rank.take()
                     seen.append((batch.epoch, batch.step))
-                    job._handed.delivered.append((0, batch.size_bytes))
-                    engine.delivered(batch.size_bytes)
-            assert len(crew.sources) <= 4 + 3 * strangers + 8
-            assert len({source.number for source in crew.sources}) == len(crew.sources)
-        assert len(crew.stream_names()) <= (_FOR_GOOD if strangers else len(hosts))
-        assert sum(len(source.contact.targets) for source in crew.sources) <= 2 * len(crew.sources)
+            assert len(pool.sources) <= 4 + 3 * strangers + 8
+            assert len({source.number for source in pool.sources}) == len(pool.sources)
+        assert len(pool.stream_names()) <= (_FOR_GOOD if strangers else len(hosts))
+        assert sum(len(source.contact.targets) for source in pool.sources) <= 2 * len(pool.sources)
         assert seen == sorted(set(seen)), "each batch once, in order"
         assert len(seen) > _CHANGES / 20
     finally:
-        engine.close()
+        rank.leave()

@@ -1,5 +1,8 @@
 """What streams owe, beside a list of all places."""
 
+import tracemalloc
+from functools import lru_cache
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +10,9 @@ from hypothesis import strategies as st
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.reorder import Reorder
-from emlio.receiver.schedule import PlanSchedule
+from emlio.receiver.placement.epoch_places import EpochPlaces
+from emlio.receiver.placement.reorder import Reorder
+from emlio.receiver.placement.schedule import PlanSchedule
 from emlio.session.credits import Place
 
 STREAMS = 3
@@ -68,3 +72,41 @@ def test_so_many_bytes_lie_up_to_the_place_after(
     assert inside
     assert not beyond or sum(inside) + beyond[0] > size_bytes
     assert beyond or found == (2 if epochs is None else epochs, 0)
+
+
+@given(worlds(), st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1), st.integers(0, 5000)), max_size=8))
+def test_the_same_is_found_whatever_was_asked_before(
+    world: tuple[Plan, Reorder, list[int]], asked: list[tuple[int, float, int]]
+) -> None:
+    plan, reorder, _ = world
+    one = PlanSchedule(plan.catalog, reorder.places)
+    for epoch, part, size_bytes in asked:
+        place = epoch, int(part * reorder.places(epoch).slots)
+        assert one.place_after(place, size_bytes) == PlanSchedule(plan.catalog, reorder.places).place_after(
+            place, size_bytes
+        )
+
+
+def test_a_schedule_of_many_epochs_needs_no_more_memory_than_of_a_few() -> None:
+    records = 10_000
+    catalog = Catalog(shards=(ShardEntry(name="000", records=records, size_bytes=100 * records, digest="d"),))
+    plan = Plan(catalog, PlanSpec(batch_size=100))
+
+    @lru_cache(maxsize=2)
+    def places(epoch: int) -> EpochPlaces:
+        return EpochPlaces(plan.epoch(epoch, 0), 0, np.zeros(1, np.int64), 1)
+
+    schedule = PlanSchedule(catalog, places)
+
+    def used_after(epochs: range) -> int:
+        for epoch in epochs:
+            for slot in range(0, records, 1000):
+                assert schedule.place_after((epoch, slot), 200_000) > (epoch, slot)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        early = used_after(range(3))
+        assert used_after(range(3, 20)) - early < 8 * records, "the sums of a single epoch"
+    finally:
+        tracemalloc.stop()

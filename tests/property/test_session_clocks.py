@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.energy.clocks import fit_clock
+from emlio.clocks.fit import fit_clock
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
 from emlio.testing.session_pair import SessionPair, SessionSettings

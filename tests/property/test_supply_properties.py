@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from emlio.receiver.pace import Need, Supply, Taken
+from emlio.receiver.placement.energy_pace import Need, Supply, Taken
 
 BATCH = 6_400_000
 MS = 1_000_000

@@ -1,6 +1,7 @@
 """Whatever can be said survives the way, and whatever comes is understood or refused, never anything else."""
 
 from contextlib import suppress
+from functools import partial
 from typing import Any, get_args
 
 import msgspec
@@ -12,7 +13,16 @@ from msgspec import inspect
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
 from emlio.wire.control import PROTOCOL_VERSION, ControlMessage, decode_control, encode_control
-from emlio.wire.data import DATA_VERSION, DataHeader, decode_data_header, encode_data_header
+from emlio.wire.credit import MAX_CREDIT_BYTES, Credit, decode_credit, encode_credit
+from emlio.wire.data import (
+    DATA_VERSION,
+    DataHeader,
+    data_tail,
+    decode_data_header,
+    encode_data_header,
+    header_apart,
+    split_data_frame,
+)
 
 _START = b"\xe3M" + bytes((PROTOCOL_VERSION,))
 _KINDS: tuple[type[Any], ...] = get_args(ControlMessage)
@@ -30,8 +40,8 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.integers(-(2**63) if low is None else low, high if high is not None else (below or 2**63) - 1)
         case inspect.StrType(min_length=least, max_length=most):
             return st.text(min_size=least or 0, max_size=min(most or 40, 40))
-        case inspect.BytesType(max_length=most):
-            return st.binary(max_size=min(most or 40, 40))
+        case inspect.BytesType(min_length=least, max_length=most):
+            return st.binary(min_size=least or 0, max_size=min(most or 40, 40))
         case inspect.BoolType():
             return st.booleans()
         case inspect.LiteralType(values=values):
@@ -47,9 +57,16 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
             return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5)).map(tuple)
         case inspect.StructType(cls=made, fields=fields):
-            return st.builds(made, **{field.name: _values(field.type) for field in fields})
+            values = {field.name: _values(field.type) for field in fields if field.required}
+            others = {field.name: _values(field.type) for field in fields if not field.required}
+            # Fields that may be absent are, at times.
+            return st.fixed_dictionaries(values, optional=others).map(partial(_made, made))
         case _:
             raise AssertionError(f"no values are known for {kind}")
+
+
+def _made(kind: type[Any], fields: dict[str, Any]) -> Any:
+    return kind(**fields)
 
 
 def _messages() -> st.SearchStrategy[ControlMessage]:
@@ -62,7 +79,7 @@ def test_every_control_message_survives_the_way(message: ControlMessage) -> None
     assert decode_control(memoryview(encode_control(message))) == message
 
 
-@given(st.binary(max_size=200), st.sampled_from([b"", b"\xe3M", _START, b"\xe3M\x03"]))
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\xe3M", _START, b"\xe3M\x04"]))
 def test_random_bytes_are_refused_and_nothing_worse(data: bytes, opening: bytes) -> None:
     for behind in (data, _summed(data)):
         with suppress(RemoteProtocolError):
@@ -107,8 +124,22 @@ def test_a_message_with_changed_bytes_is_refused_or_another_message(
 _COUNTS = st.integers(0, 2**62 - 1)
 
 
+@given(_values(inspect.type_info(Credit)))
+def test_every_credit_survives_the_way(drawn: Credit) -> None:
+    credit = msgspec.structs.replace(drawn, version=Credit(read_bytes=0).version)
+    data = encode_credit(credit)
+    assert len(data) <= MAX_CREDIT_BYTES
+    assert decode_credit(data) == decode_credit(memoryview(data)) == credit
+
+
+@given(st.binary(max_size=2 * MAX_CREDIT_BYTES), _TREES)
+def test_random_bytes_are_no_credit_or_one_within_its_limits(data: bytes, tree: Any) -> None:
+    for behind in (data, _summed(data), _summed(msgspec.msgpack.encode(tree))):
+        with suppress(RemoteProtocolError):
+            assert decode_credit(encode_credit(decode_credit(behind))) == decode_credit(behind)
+
+
 @given(
-    _COUNTS,
     _COUNTS,
     _COUNTS,
     _COUNTS,
@@ -118,15 +149,14 @@ _COUNTS = st.integers(0, 2**62 - 1)
     st.lists(st.integers(0, 2**20), min_size=1, max_size=50),
 )
 def test_every_data_header_survives_the_way(
-    session: int, stream: int, epoch: int, lane: int, sequence: int, slot: int, ids_crc: int, sizes: list[int]
+    session: int, stream: int, number: int, epoch: int, slot: int, ids_crc: int, sizes: list[int]
 ) -> None:
     header = DataHeader(
         version=DATA_VERSION,
         session=session,
         stream=stream,
+        number=number,
         epoch=epoch,
-        lane=lane,
-        lane_sequence=sequence,
         slot=slot,
         count=len(sizes),
         ids_crc=ids_crc,
@@ -137,16 +167,31 @@ def test_every_data_header_survives_the_way(
     assert decoded.record_sizes().tolist() == sizes
 
 
+@given(st.binary(max_size=100), st.binary(max_size=100), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
+def test_every_frame_and_its_stamp_survive_the_way(head: bytes, payload: bytes, lane: int, sequence: int) -> None:
+    whole = split_data_frame(memoryview(payload + data_tail(head, crc32c(head), lane, sequence)))
+    assert (whole.payload, whole.header, whole.lane, whole.lane_sequence) == (payload, head, lane, sequence)
+    apart = split_data_frame(memoryview(header_apart(head, crc32c(head), memoryview(payload), lane, sequence)))
+    assert (apart.payload, apart.header, apart.lane, apart.lane_sequence) == (None, head, lane, sequence)
+    apart.check_apart(memoryview(payload))
+
+
 @given(st.binary(max_size=100), st.integers(0, 2**31))
 def test_random_bytes_are_no_data_header(data: bytes, payload_bytes: int) -> None:
-    for frame in (data, _summed(data)):
-        with suppress(RemoteProtocolError):
-            header = decode_data_header(frame, payload_bytes)
-            assert int(header.record_sizes().sum()) == payload_bytes
+    with suppress(RemoteProtocolError):
+        header = decode_data_header(data, payload_bytes)
+        assert int(header.record_sizes().sum()) == payload_bytes
+
+
+@given(st.binary(max_size=100))
+def test_random_bytes_are_no_data_frame(data: bytes) -> None:
+    with suppress(RemoteProtocolError):
+        split_data_frame(memoryview(data))
+        raise AssertionError("its checksum was right")
 
 
 @given(st.lists(_TREES, max_size=12), st.integers(0, 100))
 def test_an_array_of_anything_is_no_data_header(fields: list[Any], payload_bytes: int) -> None:
     with suppress(RemoteProtocolError):
-        header = decode_data_header(_summed(msgspec.msgpack.encode(fields)), payload_bytes)
+        header = decode_data_header(msgspec.msgpack.encode(fields), payload_bytes)
         assert int(header.record_sizes().sum()) == payload_bytes

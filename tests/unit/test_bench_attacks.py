@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from emlio.benchmarks.attacks_attackers import ATTACKS
-from emlio.benchmarks.attacks_figures import Span, attack_figures, kept, kept_figures, records_until, render_attacks
-from emlio.benchmarks.attacks_rank import Tick
-from emlio.benchmarks.environment import read_environment
-from emlio.benchmarks.report import missed_bounds
-from emlio.benchmarks.results import Figure, Results
-from emlio.benchmarks.rhythm import Rhythm
-from emlio.benchmarks.settings import ATTACKS_NAMED, AttacksSettings
+from emlio.benchmarks.attacks.attackers import ATTACKS
+from emlio.benchmarks.attacks.figures import Span, attack_figures, kept, kept_figures, records_until, render_attacks
+from emlio.benchmarks.attacks.rank import Tick
+from emlio.benchmarks.harness.environment import read_environment
+from emlio.benchmarks.harness.report import missed_bounds
+from emlio.benchmarks.harness.results import Figure, Results
+from emlio.benchmarks.harness.rhythm import Rhythm
+from emlio.benchmarks.harness.settings import ATTACKS_NAMED, AttacksSettings
 from emlio.errors import ConfigError
 
 MS = 1_000_000

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks import delivery
 from emlio.benchmarks.cli import COMMANDS, main
-from emlio.benchmarks.delivery import make_subjects
-from emlio.benchmarks.results import Figure, Results, read_results
-from emlio.benchmarks.settings import CommonSettings, DeliverySettings
+from emlio.benchmarks.delivery import run as delivery
+from emlio.benchmarks.delivery.run import make_subjects
+from emlio.benchmarks.harness.results import Figure, Results, read_results
+from emlio.benchmarks.harness.settings import CommonSettings, DeliverySettings
 from emlio.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ def test_subjects_are_chosen_and_iperf_is_replaced_where_it_is_missing() -> None
     pytest.importorskip("msgpack", reason='the paper\'s way needs the extra "bench"')
     settings = DeliverySettings(orders=("block", "shard"))
     with_iperf = [subject.name for subject in make_subjects(settings, "/usr/bin/iperf3")]
-    ours = [f"emlio-{order}{way}" for way in ("", "-sealed", "-curve") for order in ("block", "shard")]
+    ours = [f"emlio-{order}{way}" for way in ("", "-sealed") for order in ("block", "shard")]
     assert with_iperf == ["iperf3", "bare", *ours, "paper"]
     assert make_subjects(settings, None)[0].name == "sockets"
     assert [subject.name for subject in make_subjects(DeliverySettings(subjects=("bare",)), None)] == ["bare"]
@@ -64,7 +64,7 @@ def test_plan_prints_every_order_and_appends_only_to_like_runs(
 
 def test_a_missed_bound_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def miss(settings: CommonSettings) -> Results:
-        from emlio.benchmarks.environment import read_environment
+        from emlio.benchmarks.harness.environment import read_environment
 
         figure = Figure(name="too slow", unit="records/s", values=(1.0,), at_least=2.0)
         return Results(benchmark="start", environment=read_environment(None), settings=(), figures=(figure,))

@@ -3,13 +3,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.benchmarks import convergence, convergence_digits, convergence_training
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.convergence import choose_ways, compare, count_other_losses
-from emlio.benchmarks.convergence_digits import DigitFiles, Digits, split_digits
-from emlio.benchmarks.convergence_training import Epoch, Trained, TrainingOrder
-from emlio.benchmarks.convergence_ways import LinkUse, Run
-from emlio.benchmarks.report import missed_bounds
+from emlio.benchmarks.convergence import digits as convergence_digits
+from emlio.benchmarks.convergence import run as convergence
+from emlio.benchmarks.convergence import training as convergence_training
+from emlio.benchmarks.convergence.digits import DigitFiles, Digits, split_digits
+from emlio.benchmarks.convergence.run import choose_ways, compare, count_other_losses
+from emlio.benchmarks.convergence.training import Epoch, Trained, TrainingOrder
+from emlio.benchmarks.convergence.ways import LinkUse, Run
+from emlio.benchmarks.harness.report import missed_bounds
 from emlio.errors import ConfigError, DatasetError
 
 MS = 1_000_000

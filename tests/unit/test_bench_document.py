@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.document import check_page, put_into
+from emlio.benchmarks.harness.document import check_page, put_into
 from emlio.errors import ConfigError
 
 PAGE = "# Results\n\n```text\nold 1\n\nold 2\n```\n\nWhy.\n\n```text\nanother\n```\n"

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks import processes
-from emlio.benchmarks.bare import map_files, slices
-from emlio.benchmarks.data import link_copies, make_data, warm_cache
-from emlio.benchmarks.iperf import read_report
-from emlio.benchmarks.memory import read_resident
-from emlio.benchmarks.meter import Measurement, Meter, process_cpu_ns
-from emlio.benchmarks.processes import Child, start_worker
-from emlio.benchmarks.runner import rotated, run_rounds
-from emlio.benchmarks.scenario import QUICK_WINDOW, DataSpec, Scenario, Window, delivery_scenario, parse_sizes
-from emlio.benchmarks.subject import Subject
-from emlio.benchmarks.worker import ROLES
+from emlio.benchmarks.harness.data import link_copies, make_data, warm_cache
+from emlio.benchmarks.harness.meter import Measurement, Meter, process_cpu_ns
+from emlio.benchmarks.harness.resident import read_resident
+from emlio.benchmarks.harness.runner import rotated, run_rounds
+from emlio.benchmarks.harness.scenario import QUICK_WINDOW, DataSpec, Scenario, Window, delivery_scenario, parse_sizes
+from emlio.benchmarks.harness.subject import Subject
+from emlio.benchmarks.processes import child as processes
+from emlio.benchmarks.processes.child import Child, start_worker
+from emlio.benchmarks.processes.worker import ROLES
+from emlio.benchmarks.subjects.bare import map_files, slices
+from emlio.benchmarks.subjects.iperf import read_report
 from emlio.errors import ConfigError, TransportError
 from emlio.shards.dataset import open_dataset
 

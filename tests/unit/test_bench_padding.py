@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks import padding
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.padding import run_padding
-from emlio.benchmarks.report import missed_bounds
-from emlio.benchmarks.results import read_results
-from emlio.benchmarks.settings import PaddingSettings
+from emlio.benchmarks.harness.report import missed_bounds
+from emlio.benchmarks.harness.results import read_results
+from emlio.benchmarks.harness.settings import PaddingSettings
+from emlio.benchmarks.small import padding
+from emlio.benchmarks.small.padding import run_padding
 from emlio.planner.token_epoch import TokenEpoch, TokenShare
 from emlio.planner.token_groups import TokenGroup
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.loader import Loader
-from emlio.benchmarks.meter import Measurement
-from emlio.benchmarks.protected import WAYS, make_keys
-from emlio.benchmarks.protection_cost import cipher_speeds, protection_figures, sealing_figures
-from emlio.benchmarks.report import label, missed_bounds
-from emlio.benchmarks.results import Figure, Sample
+from emlio.benchmarks.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
+from emlio.benchmarks.harness.meter import Measurement
+from emlio.benchmarks.harness.protected import WAYS, make_keys
+from emlio.benchmarks.harness.report import label, missed_bounds
+from emlio.benchmarks.harness.results import Figure, Sample
+from emlio.benchmarks.subjects.loader import Loader
 from emlio.keys.allow_folder import AllowFolder
 from emlio.keys.folder import KeyFolder
 from emlio.wire.seal import CIPHERS
@@ -34,45 +34,43 @@ def sample(
             elapsed_ns=SECOND,
             sender_cpu_ns=round(cpu_s_per_gb * payload / 4),
             receiver_cpu_ns=round(cpu_s_per_gb * payload * 3 / 4),
-            protection={"": "clear", "sealed": CIPHERS[0], "curve": "curve"}[way],
+            protection={"": "clear", "sealed": CIPHERS[0]}[way],
         ),
     )
 
 
 def rounds(*speeds: Sequence[float], scenario: str = "100 kB") -> list[Sample]:
-    """Clear, sealed and CURVE of each round."""
+    """Clear and sealed of each round."""
     return [
         sample(way, number, speed, scenario=scenario)
         for number, of_round in enumerate(speeds)
-        for way, speed in zip(("", "sealed", "curve"), of_round, strict=True)
+        for way, speed in zip(("", "sealed"), of_round, strict=True)
     ]
 
 
 def test_ratios_are_of_neighbours_in_a_round() -> None:
-    of_clear, of_curve = protection_figures(rounds((4, 2, 0.5), (2, 1.5, 0.75)), ["shard"], bounded=True)
+    (of_clear,) = protection_figures(rounds((4, 2), (2, 1.5)), ["shard"], bounded=True)
     assert of_clear.name == "sealed / clear, 100 kB records, shard order"
     assert of_clear.values == (0.5, 0.75)
-    assert of_curve.name == "sealed / CURVE, 100 kB records, shard order"
-    assert of_curve.values == (4.0, 2.0)
 
 
-def test_the_median_at_100_kB_must_be_six_tenths_of_clear_and_two_and_a_half_times_curve() -> None:
-    kept = protection_figures(rounds((10, 6, 2.4), (10, 1, 1), (10, 9, 1)), ["shard"], bounded=True)
+def test_the_median_at_100_kB_must_be_six_tenths_of_clear() -> None:
+    kept = protection_figures(rounds((10, 6), (10, 1), (10, 9)), ["shard"], bounded=True)
     assert missed_bounds(kept) == ()
-    missed = protection_figures(rounds((10, 5.9, 2.4)), ["shard"], bounded=True)
-    assert missed_bounds(missed) == (missed[0].name, missed[1].name)
+    missed = protection_figures(rounds((10, 5.9)), ["shard"], bounded=True)
+    assert missed_bounds(missed) == (missed[0].name,)
 
 
 def test_other_sizes_and_quick_runs_have_no_bound() -> None:
     for scenario, bounded in (("1 kB", True), ("100 kB", False)):
-        figures = protection_figures(rounds((10, 1, 1), scenario=scenario), ["shard"], bounded=bounded)
-        assert [figure.values for figure in figures] == [(0.1,), (1.0,)]
+        figures = protection_figures(rounds((10, 1), scenario=scenario), ["shard"], bounded=bounded)
+        assert [figure.values for figure in figures] == [(0.1,)]
         assert missed_bounds(figures) == ()
 
 
 def test_without_the_other_there_is_no_ratio() -> None:
     assert protection_figures([sample("sealed", 0, 1.0), sample("", 1, 1.0)], ["shard"], bounded=True) == ()
-    assert protection_figures(rounds((1, 1, 1)), ["global"], bounded=True) == ()
+    assert protection_figures(rounds((1, 1)), ["global"], bounded=True) == ()
 
 
 def test_processor_time_is_compared_with_that_of_the_cipher_alone() -> None:
@@ -113,7 +111,6 @@ def test_both_sides_know_each_other_as_long_as_they_are_needed(way: str) -> None
     [
         (Loader(order="global"), "EMLIO, global order, verified"),
         (Loader(order="none", way="sealed"), "EMLIO, file order, sealed"),
-        (Loader(order="shard", way="curve"), "EMLIO, shard order, CURVE"),
         (Loader(order="block", way="keyed"), "EMLIO, block order, keys only"),
     ],
 )

@@ -21,7 +21,6 @@ from emlio.benchmarks.race.environments import (
     why_no_environment,
 )
 from emlio.benchmarks.race.order import Epoch, ids_crc
-from emlio.benchmarks.race.rival import Rival, Setting, setting
 from emlio.benchmarks.race.subjects.dali_files import DaliFiles
 from emlio.benchmarks.race.subjects.dali_local import DaliLocal
 from emlio.benchmarks.race.subjects.grain import Grain
@@ -36,11 +35,12 @@ from emlio.benchmarks.race.subjects.quoted import PAPERS_TABLES
 from emlio.benchmarks.race.subjects.spdl import Spdl
 from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
 from emlio.benchmarks.race.subjects.webdataset import WebDataset
+from emlio.benchmarks.race.system import Setting, System, setting
 from emlio.errors import ConfigError, DatasetError
 from emlio.tfrecord import frame
 
 NOWHERE = Path("/nonexistent-cache")
-RIVALS: list[Rival] = [
+RIVALS: list[System] = [
     Remote(),
     Local(),
     PaperWay(),
@@ -217,26 +217,28 @@ def test_records_are_found_in_tfrecord_files(tmp_path: Path) -> None:
     assert list(records_of([str(tmp_path / "0"), str(tmp_path / "1")])) == [record(number) for number in range(4)]
 
 
-# ---- rivals ---------------------------------------------------------------------------------------------------------
+# ---- systems ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
-def test_a_rival_has_its_defaults_first_and_each_setting_once(rival: Rival) -> None:
-    names = [one.name for one in rival.settings(30_000_000)]
+@pytest.mark.parametrize("system", RIVALS, ids=lambda system: system.name)
+def test_a_rival_has_its_defaults_first_and_each_setting_once(system: System) -> None:
+    names = [one.name for one in system.settings(30_000_000)]
     assert len(set(names)) == len(names)
-    assert names[0] == ("1 stream" if rival.family == "limit" else "default")
+    assert names[0] == ("1 stream" if system.family == "limit" else "default")
 
 
-@pytest.mark.parametrize("rival", [rival for rival in RIVALS if rival.environment], ids=lambda rival: rival.name)
-def test_a_rival_without_its_environment_says_what_it_needs(rival: Rival) -> None:
-    assert rival.environment in ENVIRONMENTS
-    assert f"needs its environment, {rival.environment}" in (rival.why_not() or "")
+@pytest.mark.parametrize("system", [system for system in RIVALS if system.environment], ids=lambda system: system.name)
+def test_a_rival_without_its_environment_says_what_it_needs(system: System) -> None:
+    assert system.environment in ENVIRONMENTS
+    assert f"needs its environment, {system.environment}" in (system.why_not() or "")
 
 
-@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
-def test_a_rival_is_run_at_its_defaults_and_at_most_at_one_more_setting_unless_all_are_asked_for(rival: Rival) -> None:
-    usual = [one.name for one in rival.settings(30_000_000) if one.usual]
-    assert usual[0] == rival.settings(30_000_000)[0].name
+@pytest.mark.parametrize("system", RIVALS, ids=lambda system: system.name)
+def test_a_rival_is_run_at_its_defaults_and_at_most_at_one_more_setting_unless_all_are_asked_for(
+    system: System,
+) -> None:
+    usual = [one.name for one in system.settings(30_000_000) if one.usual]
+    assert usual[0] == system.settings(30_000_000)[0].name
     assert len(usual) <= 2
 
 
@@ -265,7 +267,7 @@ def test_the_cache_is_where_users_have_caches() -> None:
 def test_every_environment_has_its_pinned_requirements() -> None:
     for name in ENVIRONMENTS:
         assert why_no_environment(name) is None
-        path = Path(__file__).resolve().parents[2] / "requirements" / "rivals" / f"{name}.txt"
+        path = Path(__file__).resolve().parents[2] / "requirements" / "systems" / f"{name}.txt"
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
         assert lines
         assert all(line.count("==") == 1 for line in lines)

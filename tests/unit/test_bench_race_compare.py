@@ -6,10 +6,10 @@ import pytest
 from sample_race import CONTEST, ENVIRONMENT, keep_race, make_contest, make_entrant, make_link, make_race, make_run
 
 from emlio.benchmarks.cli import main
-from emlio.benchmarks.meter import Measurement
+from emlio.benchmarks.harness.meter import Measurement
+from emlio.benchmarks.harness.results import Figure, Results, Sample, write_results
 from emlio.benchmarks.race.comparison import NO_DIFFERENCE, compare_races, compare_results
 from emlio.benchmarks.race.outcome import Race
-from emlio.benchmarks.results import Figure, Results, Sample, write_results
 from emlio.errors import ConfigError
 
 NEWER = replace(ENVIRONMENT, commit="ba9876543210")

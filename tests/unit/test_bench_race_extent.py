@@ -1,6 +1,6 @@
 import pytest
 
-from emlio.benchmarks.race.extent import Extent, Seen, extent, number, ratio, text
+from emlio.benchmarks.race.censored_range import Extent, Seen, extent, number, ratio, text
 from emlio.errors import ConfigError
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.environment import Environment
+from emlio.benchmarks.harness.environment import Environment
 from emlio.benchmarks.link.accuracy import LinkReport, judge
 from emlio.benchmarks.link.contract import LinkKind
 from emlio.benchmarks.link.spec import LinkSpec
 from emlio.benchmarks.race.corpus import Corpus
+from emlio.benchmarks.race.folder import RaceFolder
 from emlio.benchmarks.race.order import Epoch, Finished
 from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, Race, Run
-from emlio.benchmarks.race.race_folder import RaceFolder
 from emlio.errors import ConfigError
 
 WORLD = Environment(

@@ -2,8 +2,8 @@ import pytest
 
 from emlio.benchmarks.race.joules import energy_of
 from emlio.benchmarks.race.outcome import Energy
-from emlio.energy.domain import Domain, Method
-from emlio.energy.series import Series
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.series import Series
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading, make_series
 
 HALF = SECOND_NS // 2

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from emlio import EmlioLoader
-from emlio.benchmarks.link_settings import ScalingSettings
-from emlio.benchmarks.parsers import bits_per_s
-from emlio.benchmarks.report import missed_bounds
-from emlio.benchmarks.results import Figure
-from emlio.benchmarks.scaling import kinds, line_spec, work_ns
-from emlio.benchmarks.scaling_figures import ScalingSample, Way, aggregate_name, ratio_name, scaling_figures
-from emlio.benchmarks.scaling_rank import USUAL_WINDOW_BYTES, Mark, RankOrder, Reading, share_between
+from emlio.benchmarks.harness.parsers import bits_per_s
+from emlio.benchmarks.harness.report import missed_bounds
+from emlio.benchmarks.harness.results import Figure
+from emlio.benchmarks.scaling.figures import ScalingSample, Way, aggregate_name, ratio_name, scaling_figures
+from emlio.benchmarks.scaling.rank import USUAL_WINDOW_BYTES, Mark, RankOrder, Reading, share_between
+from emlio.benchmarks.scaling.run import kinds, line_spec, work_ns
+from emlio.benchmarks.scaling.settings import ScalingSettings
 from emlio.errors import ConfigError
-from emlio.units import parse_size
+from emlio.receiver.placement.auto_window import AutoWindow
 
 MS = 1_000_000
 RTT_NS = 30 * MS
@@ -148,8 +148,8 @@ def test_settings_that_compare_nothing_are_refused(wrong: dict[str, object], sai
 
 
 def test_ranks_that_are_quick_read_with_a_loader_as_it_comes() -> None:
-    usual = inspect.signature(EmlioLoader).parameters["prefetch"].default
-    assert parse_size(usual) == USUAL_WINDOW_BYTES
+    assert inspect.signature(EmlioLoader).parameters["prefetch"].default == "auto"
+    assert AutoWindow().size_bytes == USUAL_WINDOW_BYTES
 
 
 @pytest.mark.parametrize("rtt_ns", [0, MS, RTT_NS])

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from emlio.daemon.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
+from emlio.daemon.ranks.claims import Admit, Caller, Claims, Decision, End, Probe, TurnAway
 from emlio.wire.control import Hello
 
 S = 1_000_000_000
@@ -15,7 +15,8 @@ _numbers = itertools.count()
 
 def caller(host: str, pid: int = 1, *, client: str = "a", **hello: object) -> Caller:
     """A loader that says hello over a connection of its own."""
-    said: dict[str, object] = {"job": "j", "rank": 0, "world_size": 2, "dataset": "x", "software": "0", **hello}
+    said: dict[str, object] = {"job": "j", "rank": 0, "world_size": 2, "dataset": "x", "software": "0"}
+    said |= {"lane_secret": bytes(32), **hello}
     connection = next(_numbers).to_bytes(4, "big")
     # hello's values are of several kinds
     return Caller(connection=connection, hello=Hello(host=host, pid=pid, client=client, **said), address="10.0.0.9")  # type: ignore[arg-type]

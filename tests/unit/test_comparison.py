@@ -5,8 +5,8 @@ import itertools
 import pytest
 from msgspec import UNSET
 
-from emlio.daemon.claims import Caller, End, Probe
-from emlio.daemon.comparison import Agree, Comparison, Differ, Verdict
+from emlio.daemon.ranks.claims import Caller, End, Probe
+from emlio.daemon.ranks.comparison import Agree, Comparison, Differ, Verdict
 from emlio.session.terms import Terms
 from emlio.wire.control import Hello
 
@@ -20,6 +20,7 @@ def caller(rank: int, ordinal: object = 0, *, pid: int | None = None, client: st
     """A loader that says hello over a connection of its own, by default of a process of its own."""
     said: dict[str, object] = {"job": "j", "world_size": 2, "dataset": "x", "software": "0", "host": "h", **hello}
     said |= {"rank": rank, "ordinal": ordinal, "client": client, "pid": rank + 1 if pid is None else pid}
+    said["lane_secret"] = bytes(32)
     connection = next(_numbers).to_bytes(4, "big")
     return Caller(connection=connection, hello=Hello(**said), address="10.0.0.9")  # type: ignore[arg-type]  # of several kinds
 
@@ -217,7 +218,7 @@ def test_what_a_process_made_before_counts_though_its_job_had_no_session_for_a_w
 def test_of_ranks_without_a_session_those_that_have_had_none_longest_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("emlio.daemon.comparison._MOST_IDLE_RANKS", 2)
+    monkeypatch.setattr("emlio.daemon.ranks.comparison._MOST_IDLE_RANKS", 2)
     table = comparison()
     for job in ("first", "second", "third"):
         one = caller(0, 0, job=job)

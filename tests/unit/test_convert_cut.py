@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.daemon.prepare.cut import cut
 from emlio.errors import ConfigError
+from emlio.prepare.cut import cut
 
 
 @given(sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=60), data=st.data())

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from emlio.daemon.prepare.class_names import ClassNames
-from emlio.daemon.prepare.image_folder import ImageFolder
-from emlio.daemon.prepare.manifest import Manifest
-from emlio.daemon.prepare.npy_folder import NpyFolder
-from emlio.daemon.prepare.source import Source
-from emlio.daemon.prepare.sources import guess_kind, open_source
-from emlio.daemon.prepare.webdataset import WebDataset
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
+from emlio.prepare.class_names import ClassNames
+from emlio.prepare.image_folder import ImageFolder
+from emlio.prepare.manifest import Manifest
+from emlio.prepare.npy_folder import NpyFolder
+from emlio.prepare.record_source import RecordSource
+from emlio.prepare.sources import guess_kind, open_source
+from emlio.prepare.webdataset import WebDataset
 from emlio.testing.datasets import write_tfrecord
 
 
@@ -27,7 +27,7 @@ def _jpeg(shade: int, size: tuple[int, int] = (12, 8)) -> bytes:
     return buffer.getvalue()
 
 
-def _features(source: Source, place: int) -> dict[str, object]:
+def _features(source: RecordSource, place: int) -> dict[str, object]:
     record = b"".join(source.record(place).parts)
     return {
         name: [bytes(value) if isinstance(value, memoryview) else value for value in values]

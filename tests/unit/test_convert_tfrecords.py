@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.prepare.sources import guess_kind
-from emlio.daemon.prepare.tfrecord_files import TfrecordFiles
 from emlio.errors import DatasetError
+from emlio.prepare.sources import guess_kind
+from emlio.prepare.tfrecord_files import TfrecordFiles
 from emlio.testing.datasets import write_tfrecord
 
 

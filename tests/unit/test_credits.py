@@ -3,7 +3,7 @@
 import pytest
 
 from emlio.errors import RemoteProtocolError
-from emlio.receiver.grants import Grants, Owed
+from emlio.receiver.placement.grants import Grants, Owed
 from emlio.session.credits import LaneCredit, Place, StreamCredit
 from emlio.wire.credit import Credit
 
@@ -66,15 +66,18 @@ def test_all_of_the_room_is_given_and_goes_to_who_owes_what_comes_next(streams: 
     grants, plan = Grants(900), Plan(streams)
     for stream in range(streams):
         grants.open(stream, (0, 0))
-    grants.renew(plan, (0, 0), (0, 4))
+    grants.need((0, 4))
+    grants.renew(plan, (0, 0))
     for stream in range(streams):
         allowed = grants.allowance(stream)
         assert (allowed.size_bytes, allowed.place, allowed.must) == (900 // streams, (0, 90), (0, 4))
     grants.came(0, 3, 30, 30)
-    grants.renew(plan, (0, 0), (0, 4))
+    grants.need((0, 4))
+    grants.renew(plan, (0, 0))
     assert grants.allowance(0).size_bytes == 900 // streams, "what is held takes the room that it was given"
     grants.handed_over(30)
-    grants.renew(plan, (0, 3), (0, 7))
+    grants.need((0, 7))
+    grants.renew(plan, (0, 3))
     assert sum(grants.allowance(stream).size_bytes for stream in range(streams)) == 930
 
 
@@ -82,19 +85,23 @@ def test_a_stream_that_owes_nothing_soon_gets_nothing() -> None:
     grants = Grants(900)
     for stream in range(2):
         grants.open(stream, (0, 0))
-    grants.renew(Plan(2, only=1), (0, 0), (0, 1))
+    grants.need((0, 1))
+    grants.renew(Plan(2, only=1), (0, 0))
     assert [grants.allowance(stream).size_bytes for stream in range(2)] == [0, 900]
 
 
 def test_where_records_are_larger_than_was_known_room_is_given_again_as_it_becomes_free() -> None:
     grants, plan = Grants(100), Plan(1)
     grants.open(0, (0, 0))
-    grants.renew(plan, (0, 0), (0, 1))
+    grants.need((0, 1))
+    grants.renew(plan, (0, 0))
     grants.came(0, 4, 100, 100)
-    grants.renew(plan, (0, 0), (0, 1))
+    grants.need((0, 1))
+    grants.renew(plan, (0, 0))
     assert grants.allowance(0).size_bytes == 100
     grants.handed_over(50)
-    grants.renew(plan, (0, 2), (0, 3))
+    grants.need((0, 3))
+    grants.renew(plan, (0, 2))
     assert grants.allowance(0).size_bytes == 150
 
 
@@ -102,10 +109,92 @@ def test_opened_again_a_streams_totals_count_from_nothing_and_closed_it_takes_no
     grants, plan = Grants(100), Plan(2)
     for stream in range(2):
         grants.open(stream, (0, 0))
-    grants.renew(plan, (0, 0), (0, 1))
+    grants.need((0, 1))
+    grants.renew(plan, (0, 0))
     grants.came(0, 1, 10, 10)
     grants.open(0, (0, 2))
     grants.close(1)
-    grants.renew(plan, (0, 0), (0, 1))
+    grants.need((0, 1))
+    grants.renew(plan, (0, 0))
     assert grants.allowance(0).size_bytes == 40, "what it owes from there up to place 10"
     assert list(grants.streams()) == [0]
+
+
+def test_what_is_needed_never_goes_back_and_is_the_same_for_all_streams() -> None:
+    grants = Grants(100)
+    for stream in range(2):
+        grants.open(stream, (0, 0))
+    for must, so_far in (((0, 4), (0, 4)), ((0, 2), (0, 4)), ((1, 0), (1, 0)), ((0, 99), (1, 0))):
+        grants.need(must)
+        assert [grants.allowance(stream).must for stream in range(2)] == [so_far] * 2
+    grants.open(5, (1, 0))
+    assert grants.allowance(5).must == (1, 0), "a stream that is opened later is told, too"
+    assert grants.allowance(9).must == (0, 0), "one that is not open is told nothing"
+    grants.clear()
+    grants.open(0, (0, 0))
+    assert grants.allowance(0).must == (0, 0)
+
+
+def test_what_is_needed_may_be_sent_before_any_room_is_divided() -> None:
+    grants, daemon = Grants(100), StreamCredit(1)
+    grants.open(0, (0, 0))
+    grants.need((0, 3))
+    allowed = grants.allowance(0)
+    assert (allowed.size_bytes, allowed.place) == (0, (0, 0))
+    daemon.hear(Credit(read_bytes=0, stream=1, allowed_bytes=0, must_epoch=allowed.must[0], must_slot=allowed.must[1]))
+    assert [daemon.allows((0, slot), 1 << 40) for slot in (0, 2, 3)] == [True, True, False]
+
+
+def test_a_stream_waits_once_nearly_all_that_it_may_send_has_come() -> None:
+    grants, plan = Grants(800), Plan(2)
+    assert not grants.waits(0), "it is not open"
+    for stream in range(2):
+        grants.open(stream, (0, 0))
+    assert grants.waits(0), "it may send nothing"
+    grants.renew(plan, (0, 0))
+    assert [grants.allowance(stream).size_bytes for stream in range(2)] == [400, 400]
+    assert not grants.waits(0)
+    for _ in range(34):
+        grants.came(0, 1, RECORD, RECORD)
+    assert not grants.waits(0), "sixty bytes of its share of four hundred are under way"
+    grants.came(0, 1, 10, 10)
+    assert grants.waits(0)
+    assert not grants.waits(1)
+    grants.handed_over(350)
+    grants.renew(plan, (0, 70))
+    assert not grants.waits(0)
+
+
+def test_a_bound_that_shrinks_takes_nothing_back_and_gives_nothing_until_enough_is_free() -> None:
+    grants, plan = Grants(900), Plan(1)
+    grants.open(0, (0, 0))
+    grants.renew(plan, (0, 0))
+    grants.came(0, 30, 300, 300)
+    grants.limit_bytes = 100
+    grants.renew(plan, (0, 0))
+    assert grants.allowance(0).size_bytes == 900
+    grants.came(0, 60, 600, 600)
+    grants.handed_over(850)
+    grants.renew(plan, (0, 90))
+    assert grants.allowance(0).size_bytes == 950
+
+
+def test_no_stream_goes_beyond_the_place_that_is_the_most() -> None:
+    grants = Grants(900)
+    grants.open(0, (0, 0))
+    grants.renew(Plan(1), (0, 0), most=(0, 7))
+    allowed = grants.allowance(0)
+    assert (allowed.place, allowed.size_bytes) == ((0, 7), 70)
+    grants.renew(Plan(1), (0, 0))
+    assert grants.allowance(0).place == (0, 90)
+
+
+def test_a_stream_whose_next_message_does_not_fit_its_credit_waits() -> None:
+    grants = Grants(100)
+    for stream in range(2):
+        grants.open(stream, (0, 0))
+    grants.renew(Plan(2), (0, 0))
+    grants.came(0, 3, 30, 30)
+    assert grants.allowance(0).size_bytes - 30 == 20, "too little for another message of thirty bytes"
+    assert grants.waits(0)
+    assert not grants.waits(1), "all of its share may still come"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from emlio.daemon import cli
-from emlio.daemon.config import DaemonConfig, PortRange
+from emlio.daemon.config import DaemonConfig
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[DaemonConfig]:
 
     monkeypatch.setattr(cli, "serve", serve)
     monkeypatch.setattr(cli, "set_up_logging", set_up_logging)
-    for name in ("BIND", "INSECURE", "LANES", "LOG", "MEMORY", "WORKERS"):
+    for name in ("BIND", "INSECURE", "LANES", "LOG", "MEMORY", "READERS"):
         monkeypatch.delenv(f"EMLIO_DAEMON_{name}", raising=False)
     return found
 
@@ -42,15 +42,17 @@ def test_flags_alone_are_enough(served: list[DaemonConfig]) -> None:
         "/data/y",
         "--lanes",
         "4",
-        "--data-ports",
-        "6000-6010",
+        "--data-port",
+        "6000",
+        "--high-water-mark",
+        "120",
         "--memory",
         "1GiB",
     ]
     assert cli.main(flags) == 0
     (config,) = served
     assert [(source.name, str(source.directory)) for source in config.data] == [("x", "/data/x"), ("y", "/data/y")]
-    assert (config.lanes, config.memory, config.data_ports) == (4, 1 << 30, PortRange(first=6000, last=6010))
+    assert (config.lanes, config.memory, config.data_port, config.high_water_mark) == (4, 1 << 30, 6000, 120)
 
 
 def test_a_flag_goes_before_the_environment_and_that_before_the_file(
@@ -58,13 +60,14 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(
 ) -> None:
     path = _toml(
         tmp_path,
-        '[daemon]\nworkers = 3\nreaders = 3\nlanes = "auto"\nheartbeat-timeout = "2s"\nlog = "json"\n[datasets]\nx = "/data/x"\n',
+        '[daemon]\nreaders = 3\ndata-port = 6000\nlanes = "auto"\nheartbeat-timeout = "2s"\nlog = "json"\n'
+        '[datasets]\nx = "/data/x"\n',
     )
-    monkeypatch.setenv("EMLIO_DAEMON_WORKERS", "4")
+    monkeypatch.setenv("EMLIO_DAEMON_READERS", "4")
     monkeypatch.setenv("EMLIO_DAEMON_LANES", "5")
-    assert cli.main(["--config", path, "--workers", "6", "--data", "y=/data/y"]) == 0
+    assert cli.main(["--config", path, "--readers", "6", "--data", "y=/data/y"]) == 0
     (config,) = served
-    assert (config.workers, config.lanes, config.readers, config.log) == (6, 5, 3, "json")
+    assert (config.readers, config.lanes, config.data_port, config.log) == (6, 5, 6000, "json")
     assert config.heartbeat_timeout == 2_000_000_000
     assert {source.name for source in config.data} == {"x", "y"}
 
@@ -73,7 +76,7 @@ def test_another_address_is_served_when_that_is_said(
     served: list[DaemonConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555", "--insecure", "--keys", "/k"]) == 2
-    assert "--insecure exclude" in capsys.readouterr().err
+    assert "--insecure asks for none" in capsys.readouterr().err
     assert cli.main(["--data", "x=/d", "--bind", "tcp://0.0.0.0:5555", "--insecure"]) == 0
     assert served[0].bind.host == "0.0.0.0"
     assert not served[0].asks_for_keys
@@ -86,13 +89,28 @@ def test_another_address_is_served_when_that_is_said(
         (["--data", "a/b=/x"], "a dataset's name must be letters"),
         (["--data", "x=/a", "--data", "x=/b"], "given twice: x"),
         (["--data", "x=/a", "--bind", "nowhere"], "--bind: must be tcp://HOST:PORT"),
-        (["--data", "x=/a", "--workers", "0"], "--workers: must be a whole number in [1, 64], got '0'"),
-        (["--data", "x=/a", "--workers", "two"], "--workers: must be a whole number in [1, 64], got 'two'"),
+        (["--data", "x=/a", "--readers", "0"], "--readers: must be a whole number in [1, 256], got '0'"),
+        (["--data", "x=/a", "--readers", "two"], "--readers: must be a whole number in [1, 256], got 'two'"),
         (["--data", "x=/a", "--lanes", "65"], "--lanes: must be"),
-        (["--data", "x=/a", "--data-ports", "9-1"], "--data-ports: must be FIRST-LAST within 1..65535, got 9-1"),
+        (["--data", "x=/a", "--data-port", "0"], "--data-port: must be a port in [1, 65535], got '0'"),
+        (["--data", "x=/a", "--data-port", "5600-5700"], "--data-port: must be a port in [1, 65535], got '5600-5700'"),
+        (["--data", "x=/a", "--data-port", "5555"], "--data-port must be another port than that of --bind, got 5555"),
+        (
+            ["--data", "x=/a", "--bind", "tcp://127.0.0.1:65535"],
+            "--bind must leave the next port for data, got port 65535",
+        ),
+        (
+            ["--data", "x=/a", "--high-water-mark", "121"],
+            "--high-water-mark: must be a whole number in [1, 120], got '121'",
+        ),
+        (
+            ["--data", "x=/a", "--high-water-mark", "0"],
+            "--high-water-mark: must be a whole number in [1, 120], got '0'",
+        ),
         (["--data", "x=/a", "--memory", "lots"], "--memory: must be a number with a unit"),
         (["--data", "x=/a", "--memory", "1kB"], "must hold four messages"),
         (["--data", "x=/a", "--log", "xml"], "--log: must be text or json, got 'xml'"),
+        (["--data", "x=/a", "--encryption", "curve"], "--encryption: must be one of auto, aead, off, got 'curve'"),
         (["--data", "x=/a", "--heartbeat-timeout", "-1s"], "--heartbeat-timeout: must be a number with a unit"),
         (["--config", "/no/such/file.toml"], "must be readable: /no/such/file.toml: No such file"),
     ],
@@ -111,7 +129,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert served == []
 
 
-@pytest.mark.parametrize("host", ["nohost.invalid", "198.51.100.7"])
+@pytest.mark.parametrize("host", ["nohost.invalid", "198.51.100.7", "a..b", ".", "a" * 64])
 def test_a_host_that_is_not_this_machine_is_refused_before_anything_is_opened(
     served: list[DaemonConfig], capsys: pytest.CaptureFixture[str], host: str
 ) -> None:
@@ -148,10 +166,10 @@ def test_a_misspelled_variable_is_named_in_the_log(
     ("text", "what"),
     [
         ("[daemon\n", "must be TOML"),
-        ("[daemon]\nworker = 2\n", "[daemon]: unknown keys worker; known: bind,"),
-        ("[daemon]\nworkers = true\n", "[daemon]: workers: must be a whole number"),
-        ("[daemon]\nworkers = 1.5\n", "[daemon]: workers: must be a whole number"),
-        ("[deamon]\nworkers = 1\n", "unknown tables deamon; known: daemon, datasets"),
+        ("[daemon]\nreader = 2\n", "[daemon]: unknown keys reader; known: bind,"),
+        ("[daemon]\nreaders = true\n", "[daemon]: readers: must be a whole number"),
+        ("[daemon]\nreaders = 1.5\n", "[daemon]: readers: must be a whole number"),
+        ("[deamon]\nreaders = 1\n", "unknown tables deamon; known: daemon, datasets"),
         ("daemon = 3\n", "daemon must be a table"),
         ('[datasets]\n"a/b" = "/x"\n', "a dataset's name must be letters"),
         ("[daemon]\nbind = 5555\n", "[daemon]: bind: must be tcp://HOST:PORT"),
@@ -176,12 +194,51 @@ def test_a_variable_that_is_wrong_is_named(
     assert served == []
 
 
+_DATA_PORTS = "data-ports is gone, one port carries the data of all ranks: name it with data-port"
+_WORKERS = "workers is gone, one thread sends the data of all ranks: leave workers out"
+
+
+@pytest.mark.parametrize(
+    ("flags", "hints"),
+    [
+        (["--data-ports", "5600-5700"], [f"--{_DATA_PORTS}"]),
+        (["--data-ports=5600-5700", "--workers=4"], [f"--{_DATA_PORTS}", f"--{_WORKERS}"]),
+        (["--no-such-flag"], []),
+    ],
+)
+def test_a_flag_of_a_former_version_is_refused_with_what_replaced_it(
+    served: list[DaemonConfig], capsys: pytest.CaptureFixture[str], flags: list[str], hints: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--data", "x=/a", *flags])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "; ".join([f"emlio-daemon: error: unrecognized arguments: {' '.join(flags)}", *hints])
+    assert served == []
+
+
+def test_a_key_or_variable_of_a_former_version_is_told_what_replaced_it(
+    served: list[DaemonConfig],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    assert cli.main(["--config", _toml(tmp_path, '[daemon]\nworkers = 4\ndata-ports = "1-2"\n')]) == 2
+    assert f"unknown keys data-ports, workers; {_DATA_PORTS}; {_WORKERS}; known: bind," in capsys.readouterr().err
+    assert served == []
+    monkeypatch.setenv("EMLIO_DAEMON_WORKERS", "4")
+    assert cli.main(["--data", "x=/a"]) == 0
+    expected = f"environment variable EMLIO_DAEMON_WORKERS is ignored: no setting is read from it; {_WORKERS}"
+    assert expected in [record.getMessage() for record in caplog.records]
+
+
 def test_help_names_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    for flag in ("--bind", "--data-ports", "--lanes", "--memory", "--insecure", "--ready-file", "--config", "--data "):
+    for flag in ("--bind", "--data-port", "--lanes", "--memory", "--insecure", "--ready-file", "--config", "--data "):
         assert flag in shown
     assert "(default 512MiB)" in shown
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint, PortRange
-from emlio.daemon.permissions import find_keys
+from emlio.daemon.access.permissions import find_keys
+from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.errors import ConfigError
 from emlio.keys.folder import KeyFolder
 from emlio.keys.key import PublicKey
@@ -32,7 +32,7 @@ def test_an_address_others_can_reach_needs_keys_or_permission(host: str, tmp_pat
     with pytest.raises(ConfigError, match="can be reached from other machines, so clients must show keys"):
         find_keys(config, {"EMLIO_HOME": str(tmp_path)})
     assert not _config(bind=Endpoint(host=host, port=5555), insecure=True).asks_for_keys
-    with pytest.raises(ConfigError, match="--keys and --insecure exclude each other"):
+    with pytest.raises(ConfigError, match="--keys asks clients for keys, --insecure asks for none"):
         _config(bind=Endpoint(host=host, port=5555), insecure=True, keys=tmp_path)
 
 
@@ -142,17 +142,14 @@ def test_what_is_no_endpoint_is_refused(text: Any) -> None:
         Endpoint.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "last"), [("1-65535", 1, 65535), ("6000-6000", 6000, 6000), (" 6000 - 6100 ", 6000, 6100)]
-)
-def test_a_range_of_ports_is_read(text: str, first: int, last: int) -> None:
-    assert PortRange.parse(text) == PortRange(first=first, last=last)
+@pytest.mark.parametrize(("bind", "data_port", "data"), [(5555, 0, 5556), (5555, 6000, 6000), (65535, 1, 1), (0, 0, 0)])
+def test_data_has_the_next_port_unless_another_is_named(bind: int, data_port: int, data: int) -> None:
+    config = _config(bind=Endpoint(host="::1", port=bind), data_port=data_port)
+    assert config.data_endpoint == Endpoint(host="::1", port=data)
 
 
-@pytest.mark.parametrize("text", ["", "6000", "6000-", "-6000", "6100-6000", "0-5", "1-65536", "a-b", "1-2-3", 6000])
-def test_what_is_no_range_of_ports_is_refused(text: Any) -> None:
-    with pytest.raises(ConfigError, match="must be FIRST-LAST"):
-        PortRange.parse(text)
+def test_a_daemon_whose_ports_the_system_chooses_may_have_a_fixed_one_for_data() -> None:
+    assert _config(bind=Endpoint(host="127.0.0.1", port=0), data_port=6000).data_endpoint.port == 6000
 
 
 @pytest.mark.parametrize("name", ["x", "imagenet-1k", "a.b_c", "7", "x" * MAX_NAME_LENGTH])
@@ -188,6 +185,8 @@ def test_a_source_without_a_name_takes_its_folders(tmp_path: Path, monkeypatch: 
             {"memory": (4 << 20) - 1, "message_size": 1 << 20},
             "--memory must hold four messages of 1048576 bytes, got 4194303",
         ),
+        ({"data_port": 5555}, "--data-port must be another port than that of --bind, got 5555 for both"),
+        ({"bind": Endpoint(host="127.0.0.1", port=65535)}, "--bind must leave the next port for data, got port 65535"),
         ({"heartbeat_timeout": 99_999_999}, "--heartbeat-timeout must be at least 100ms"),
     ],
 )

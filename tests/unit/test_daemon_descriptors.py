@@ -2,12 +2,12 @@
 
 import pytest
 
-from emlio.daemon.descriptors import Descriptors
+from emlio.daemon.access.descriptors import Descriptors
 from emlio.errors import TransportError
 
 
 def lanes(limit: int, used: int | None) -> int:
-    """How many lanes may be bound where so many descriptors are used."""
+    """How many lanes may be connected where so many descriptors are used."""
     descriptors = Descriptors(lambda: limit, lambda: used, lambda: 0)
     taken = 0
     while taken <= limit:
@@ -21,7 +21,7 @@ def lanes(limit: int, used: int | None) -> int:
 
 @pytest.mark.parametrize(
     ("limit", "used", "expected"),
-    [(1024, 20, (1024 - 20 - 102) // 4), (64, 20, (64 - 20 - 32) // 4), (64, 40, 0), (32, 20, 0), (1024, None, 0)],
+    [(1024, 20, 1024 - 20 - 102), (64, 20, 64 - 20 - 32), (64, 40, 0), (32, 20, 0), (1024, None, 0)],
 )
 def test_some_are_kept_for_those_who_call(limit: int, used: int | None, expected: int) -> None:
     assert lanes(limit, used) == expected
@@ -35,7 +35,8 @@ def test_they_are_counted_again_after_a_while() -> None:
     used[0] = 100
     with pytest.raises(TransportError):
         descriptors.take_lane()
-    now_ns[0] = 50_000_000
+    now_ns[0] = 100_000_000
+    descriptors.check()
     descriptors.take_lane()
 
 

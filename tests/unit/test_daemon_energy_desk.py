@@ -6,11 +6,11 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from emlio.daemon.claims import Caller
-from emlio.daemon.client import Client
-from emlio.daemon.energy_desk import EnergyDesk
-from emlio.energy.run import Run
-from emlio.energy.store import Store
+from emlio.daemon.control.client import Client
+from emlio.daemon.control.energy_service import EnergyService
+from emlio.daemon.ranks.claims import Caller
+from emlio.energy.recording.store import Store
+from emlio.energy.values.run import Run
 from emlio.session.instructions import DaemonInstruction, Send
 from emlio.session.states import DaemonState
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
@@ -28,7 +28,7 @@ class _Control:
     def __init__(self, file: Path | None) -> None:
         self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.told: list[tuple[Client, EnergyReply]] = []
-        self.desk = EnergyDesk(file, "now", self.calls.put, self._carry_out)
+        self.desk = EnergyService(file, "now", self.calls.put, self._carry_out)
 
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:
         for instruction in instructions:

@@ -1,14 +1,14 @@
-from emlio.daemon.even_start import EvenStart
+from emlio.daemon.lanes.lane_ramp import LaneRamp
 
 MS = 1_000_000
 
 
-def allowed(start: EvenStart, lanes: int, now_ns: int) -> list[int]:
+def allowed(start: LaneRamp, lanes: int, now_ns: int) -> list[int]:
     return [lane for lane in range(lanes) if start.may_have(lane, now_ns)]
 
 
 def test_a_lane_gets_two_messages_until_each_has_had_one() -> None:
-    start = EvenStart(3)
+    start = LaneRamp(3)
     assert start.ends_ns is None, "nothing has begun that could end"
     start.gave(0, 1 * MS)
     start.gave(0, 2 * MS)
@@ -21,7 +21,7 @@ def test_a_lane_gets_two_messages_until_each_has_had_one() -> None:
 
 
 def test_lanes_that_never_come_are_not_waited_for() -> None:
-    start = EvenStart(2)
+    start = LaneRamp(2)
     start.gave(1, 5 * MS)
     start.gave(1, 6 * MS)
     ends_ns = start.ends_ns
@@ -34,7 +34,7 @@ def test_lanes_that_never_come_are_not_waited_for() -> None:
 
 
 def test_a_single_lane_has_nobody_to_wait_for() -> None:
-    start = EvenStart(1)
+    start = LaneRamp(1)
     for now_ns in range(10):
         assert start.may_have(0, now_ns)
         start.gave(0, now_ns)

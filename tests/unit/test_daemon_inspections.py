@@ -7,17 +7,19 @@ from pathlib import Path
 from threading import Event
 from typing import cast
 
+import msgspec
 import pytest
 
-from emlio.daemon.admission import Admission, Admitted
-from emlio.daemon.arrivals import Arrivals
-from emlio.daemon.claims import Caller
-from emlio.daemon.complaints import Complaints
-from emlio.daemon.inspections import Inspections
-from emlio.daemon.library import ServedDataset
+from emlio.daemon.access.rate_limited_log import RateLimitedLog
+from emlio.daemon.control.admission import Admission, Admitted
+from emlio.daemon.control.arrivals import Arrivals
+from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.datasets.served import ServedDataset
+from emlio.daemon.ranks.claims import Caller
 from emlio.errors import DatasetError, EmlioError
 from emlio.testing.clock import ManualClock
-from emlio.wire.control import Hello, Refused, Reserve
+from emlio.testing.session_pair import example_hello
+from emlio.wire.control import Refused
 
 _FOR_EVER_S = 20.0
 _SECOND_NS = 1_000_000_000
@@ -138,7 +140,7 @@ class _AdmitsAll:
 
 
 def _caller(connection: bytes, client: str = "c") -> Caller:
-    hello = Hello(job="j", client=client, rank=0, world_size=1, dataset="x", host="h", pid=1, software="s")
+    hello = msgspec.structs.replace(example_hello(), client=client, dataset="x", host="h", pid=1)
     return Caller(connection=connection, hello=hello)
 
 
@@ -147,7 +149,7 @@ def _arrivals(asked: _Asked, let_in: list[bytes], refused: list[str], most: int 
         cast(Admission, _AdmitsAll(asked.served)),
         asked.inspections,
         lambda _, message: refused.append(cast(Refused, message).code),
-        lambda caller, reserve: let_in.append(caller.connection + (b"" if reserve is None else b"%d" % reserve.lanes)),
+        lambda caller: let_in.append(caller.connection),
         asked.clock,
         most=most,
     )
@@ -162,9 +164,8 @@ def test_a_loader_that_calls_again_is_let_in_once_and_who_has_gone_not_at_all() 
     arrivals.greet(_caller(b"4", "gone"))
     arrivals.gone(b"4")
     assert [arrivals.waits(connection) for connection in (b"1", b"2", b"3", b"4")] == [False, False, True, False]
-    arrivals.reserve(b"3", Reserve(session=0, lanes=7))
     asked.finish()
-    assert (let_in, refused) == ([b"37"], []), "the lanes it asked for meanwhile are handed on"
+    assert (let_in, refused) == ([b"3"], [])
     assert not arrivals.waits(b"3")
     asked.inspections.close()
 
@@ -194,7 +195,7 @@ def test_the_log_says_why_loaders_are_refused_once_a_minute_for_each_reason(capl
 
 
 def test_several_reasons_at_once_are_all_in_the_log_and_many_are_one_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    clock, complaints = ManualClock(), Complaints(logging.getLogger("emlio.daemon"))
+    clock, complaints = ManualClock(), RateLimitedLog(logging.getLogger("emlio.daemon"))
     for number in range(300):
         complaints.add(f"r: {number}", clock.monotonic_ns(), reason=str(number))
     assert caplog.messages == [f"r: {number}" for number in range(8)]

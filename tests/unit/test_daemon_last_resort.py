@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.arrivals import Arrivals
-from emlio.daemon.claims import Caller
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
-from emlio.daemon.control import Control
+from emlio.daemon.control.arrivals import Arrivals
+from emlio.daemon.control.thread import Control
 from emlio.daemon.last_resort import guarded
+from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.service import Daemon, serve
 from emlio.errors import EmlioError
 from emlio.receiver.loader import EmlioLoader

@@ -1,4 +1,4 @@
-"""The most that one client may have: shares, sessions, catalogs, answers, the control thread's time.
+"""The most that one client may have: lanes, sessions, catalogs, answers, the control thread's time.
 
 Covers: each bound as it is reached and left again. Does not cover: that attackers meet them (tests/e2e/attacks).
 """
@@ -7,60 +7,62 @@ import gc
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
-from emlio.daemon.admission import Admission
-from emlio.daemon.claims import Caller
-from emlio.daemon.client import Client
+from emlio.daemon.access.client_quota import ClientQuota
+from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig, DatasetSource
-from emlio.daemon.library import Library
+from emlio.daemon.control.admission import Admission
+from emlio.daemon.control.client import Client
+from emlio.daemon.control.duty_cycle import DutyCycle
+from emlio.daemon.control.reply_budget import ReplyBudget
+from emlio.daemon.control.sent_catalogs import SentCatalogs
+from emlio.daemon.datasets.served import Datasets
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_REST_NS, MOST_TURN_NS
-from emlio.daemon.long_answers import LongAnswers
-from emlio.daemon.permissions import Permissions
-from emlio.daemon.sent_catalogs import SentCatalogs
-from emlio.daemon.shares import Shares
-from emlio.daemon.transport import Sent
-from emlio.daemon.turns import Turns
+from emlio.daemon.network.transport import Sent
+from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
-from emlio.wire.control import Hello, SizesReply
+from emlio.testing.session_pair import example_hello
+from emlio.wire.control import SizesReply
 
 ALICE, BOB = b"alice", b"bob"
 
 
 def test_one_client_s_share_leaves_the_rest_to_others() -> None:
-    shares = Shares(most=5, most_each=3)
-    assert [shares.take(ALICE) for _ in range(4)] == [True, True, True, False]
-    assert [shares.take(BOB) for _ in range(3)] == [True, True, False]
-    shares.give_back(ALICE, 2)
-    assert shares.of(ALICE) == 1
-    assert shares.take(BOB)
-    assert not shares.take(ALICE, 2)
+    quota = ClientQuota(most=5, most_each=3)
+    assert [quota.take(ALICE) for _ in range(4)] == [True, True, True, False]
+    assert [quota.take(BOB) for _ in range(3)] == [True, True, False]
+    quota.give_back(ALICE, 2)
+    assert quota.of(ALICE) == 1
+    assert quota.take(BOB)
+    assert not quota.take(ALICE, 2)
 
 
 def caller(key: bytes, connection: bytes) -> Caller:
-    hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="x", host="h", pid=1, software="0")
+    hello = msgspec.structs.replace(example_hello(), dataset="x")
     return Caller(connection=connection, hello=hello, key=key)
 
 
 def test_a_client_that_has_as_many_sessions_as_it_may_is_told_to_come_again(tmp_path: Path) -> None:
     make_dataset(tmp_path / "x", records=4, shards=1)
     config = DaemonConfig(data=(DatasetSource(name="x", directory=tmp_path / "x"),))
-    library = Library([open_dataset("x", tmp_path / "x", None, False)])
+    datasets = Datasets([open_dataset("x", tmp_path / "x", None, False)])
     try:
-        admission = Admission(config, library, Permissions(None), most_sessions=3, most_sessions_each=2)
+        admission = Admission(config, datasets, Permissions(None), most_sessions=3, most_sessions_each=2)
         for number in range(2):
             admission.enter(caller(ALICE, b"%d" % number))
-        with pytest.raises(RefusedError, match="this client has 2") as refused:
+        with pytest.raises(RefusedError, match="this client already has 2") as refused:
             admission.enter(caller(ALICE, b"2"))
         assert refused.value.code == "no-session", "a rank calls again after that"
         admission.enter(caller(BOB, b"3"))
         admission.leave(ALICE)
         admission.enter(caller(ALICE, b"4"))
     finally:
-        library.close()
+        datasets.close()
 
 
 def catalog(name: str) -> Catalog:
@@ -101,8 +103,7 @@ class _Held:
 
 def some_client(owner: bytes, identity: bytes) -> Client:
     client = Client.__new__(Client)
-    hello = Hello(job="j", client="c", rank=0, world_size=1, dataset="x", host="h", pid=1, software="0")
-    client.caller = Caller(connection=identity, hello=hello, key=owner)
+    client.caller = Caller(connection=identity, hello=example_hello(), key=owner)
     return client
 
 
@@ -112,7 +113,7 @@ def answer() -> SizesReply:
 
 def test_an_answer_waits_until_the_client_has_taken_those_before_it() -> None:
     peer = Peer()
-    answers = LongAnswers(peer.take, most_each=2500)
+    answers = ReplyBudget(peer.take, most_each=2500)
     one, other = some_client(ALICE, b"1"), some_client(BOB, b"2")
     for _ in range(5):
         assert answers.add(one, answer)
@@ -132,7 +133,7 @@ def test_an_answer_waits_until_the_client_has_taken_those_before_it() -> None:
 
 def test_questions_that_wait_are_counted_and_end_with_their_session() -> None:
     peer = Peer()
-    answers = LongAnswers(peer.take, most_each=1)
+    answers = ReplyBudget(peer.take, most_each=1)
     client = some_client(ALICE, b"1")
     assert [answers.add(client, answer) for _ in range(MOST_OPEN_QUESTIONS + 1)] == [True] * (MOST_OPEN_QUESTIONS + 1)
     assert not answers.add(client, answer)
@@ -145,7 +146,7 @@ def test_questions_that_wait_are_counted_and_end_with_their_session() -> None:
 
 def test_what_a_client_has_not_taken_takes_memory_after_its_session_too() -> None:
     peer = Peer()
-    answers = LongAnswers(peer.take, most_each=2500)
+    answers = ReplyBudget(peer.take, most_each=2500)
     one, other = some_client(ALICE, b"1"), some_client(BOB, b"2")
     answers.add(one, answer)
     answers.add(other, answer)
@@ -157,7 +158,7 @@ def test_what_a_client_has_not_taken_takes_memory_after_its_session_too() -> Non
 
 
 def test_who_listened_long_rests_as_long_but_not_for_ever() -> None:
-    turns = Turns()
+    turns = DutyCycle()
     assert turns.begin(0)
     assert not turns.over(MOST_TURN_NS - 1)
     assert turns.deadline_ns(MOST_TURN_NS) is None

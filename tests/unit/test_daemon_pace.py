@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.daemon.pace import Pace
-from emlio.daemon.pace_keeper import PaceKeeper
-from emlio.daemon.stream import Outgoing, Stream
+from emlio.daemon.reading.pace import Pace
+from emlio.daemon.reading.pace_keeper import PaceKeeper
+from emlio.daemon.reading.stream import Outgoing, Stream
 from emlio.reading.gather import Gatherer
 from emlio.testing.clock import ManualClock
 from emlio.testing.daemon_streams import HELD, RECORD, open_streams

@@ -1,15 +1,18 @@
 """Reading threads beside a disk that does not answer."""
 
 import logging
+from pathlib import Path
 from threading import Event
 from typing import cast
 
 import pytest
 
-from emlio.daemon.readers import Readers
-from emlio.daemon.search import Search
-from emlio.daemon.stream import Stream
+from emlio.daemon.reading.readers import Readers
+from emlio.daemon.reading.search import Search
+from emlio.daemon.reading.stream import Stream, StreamFailure
 from emlio.errors import DatasetError
+from emlio.testing.daemon_streams import FOR_EVER_S, RECORD, open_streams, start_readers
+from emlio.testing.datasets import make_dataset
 
 
 class _StuckStream:
@@ -77,7 +80,7 @@ def test_a_search_without_end_rests_while_others_are_read_for() -> None:
         ready.append(stream)
         came.set()
 
-    readers = Readers(threads=1, memory_bytes=1 << 20, on_ready=on_ready, on_failure=lambda _: None)
+    readers = Readers(threads=1, memory_bytes=lambda: 1 << 20, on_ready=on_ready, on_failure=lambda _: None)
     readers.start()
     try:
         readers.add(cast(Stream, searching))
@@ -92,7 +95,7 @@ def test_a_search_without_end_rests_while_others_are_read_for() -> None:
 
 def test_a_search_goes_on_after_its_rest_and_ends_with_its_stream() -> None:
     searching = _SearchingStream(rest_ns=1)
-    readers = Readers(threads=1, memory_bytes=1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
+    readers = Readers(threads=1, memory_bytes=lambda: 1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
     readers.start()
     try:
         readers.add(cast(Stream, searching))
@@ -113,7 +116,7 @@ def test_a_disk_that_does_not_answer_holds_up_its_own_dataset_only() -> None:
         came.set()
 
     going = cast(Stream, _GoingStream())
-    readers = Readers(threads=2, memory_bytes=1 << 20, on_ready=on_ready, on_failure=failed.append)
+    readers = Readers(threads=2, memory_bytes=lambda: 1 << 20, on_ready=on_ready, on_failure=failed.append)
     readers.start()
     try:
         for stream in stuck:
@@ -138,7 +141,7 @@ def test_a_stream_whose_disk_does_not_answer_is_removed_at_once_and_its_message_
 ) -> None:
     stuck = _StuckStream(error=DatasetError("the disk is broken"))
     heard: list[object] = []
-    readers = Readers(threads=1, memory_bytes=1 << 20, on_ready=heard.append, on_failure=heard.append)
+    readers = Readers(threads=1, memory_bytes=lambda: 1 << 20, on_ready=heard.append, on_failure=heard.append)
     readers.start()
     try:
         readers.add(cast(Stream, stuck))
@@ -156,7 +159,7 @@ def test_a_stream_whose_disk_does_not_answer_is_removed_at_once_and_its_message_
 
 def test_the_end_does_not_wait_for_a_disk_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     stuck = _StuckStream()
-    readers = Readers(threads=2, memory_bytes=1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
+    readers = Readers(threads=2, memory_bytes=lambda: 1 << 20, on_ready=lambda _: None, on_failure=lambda _: None)
     readers.start()
     try:
         readers.add(cast(Stream, stuck))
@@ -167,3 +170,24 @@ def test_the_end_does_not_wait_for_a_disk_that_does_not_answer(caplog: pytest.Lo
         assert "is left behind" in caplog.text
     finally:
         stuck.answer.set()
+
+
+def test_an_error_that_is_kept_keeps_no_memory_of_its_stream(tmp_path: Path) -> None:
+    """A log may keep it. What was being read would count as the session's for as long."""
+    make_dataset(tmp_path, records=100, shards=1, payload=RECORD)
+    kept, failed = list[StreamFailure](), Event()
+
+    def keep(failure: StreamFailure) -> None:
+        kept.append(failure)
+        failed.set()
+
+    with open_streams(tmp_path) as (stream,):
+        (path,) = tmp_path.glob("*.tfrecord")
+        with path.open("r+b") as file:
+            file.truncate(500)
+        with start_readers(threads=1, on_ready=lambda _: None, on_failure=keep) as readers:
+            readers.add(stream)
+            assert failed.wait(FOR_EVER_S)
+            readers.remove(stream)
+        assert stream._memory.held_bytes == stream._pool.lent == 0
+    assert isinstance(kept[0].error, DatasetError)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.daemon.library import ServedDataset
+from emlio.daemon.datasets.served import ServedDataset
 from emlio.shards.dataset import Dataset, Shard
 from emlio.shards.folder import Folder
 from emlio.wire.control import SizesReply

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from emlio.daemon.stream import Outgoing, Stream, StreamFailure
+from emlio.daemon.reading.stream import Outgoing, Stream, StreamFailure
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.reading.gather import Gatherer
 from emlio.testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, RECORD, numbers_of, open_streams, start_readers
@@ -173,7 +173,7 @@ def test_the_memory_is_shared_among_the_streams(folder: Path) -> None:
     failures: list[StreamFailure] = []
     with (
         open_streams(folder, 4) as streams,
-        start_readers(memory_bytes=20 * HELD, on_ready=on_ready, on_failure=failures.append) as readers,
+        start_readers(memory_bytes=lambda: 20 * HELD, on_ready=on_ready, on_failure=failures.append) as readers,
     ):
         for stream in streams:
             readers.add(stream)
@@ -189,7 +189,9 @@ def test_reading_goes_on_as_the_network_takes_and_messages_stay_in_order(folder:
     arrived = Event()
     with (
         open_streams(folder) as (stream,),
-        start_readers(memory_bytes=3 * HELD, on_ready=lambda _: arrived.set(), on_failure=lambda _: None) as readers,
+        start_readers(
+            memory_bytes=lambda: 3 * HELD, on_ready=lambda _: arrived.set(), on_failure=lambda _: None
+        ) as readers,
     ):
         readers.add(stream)
         seen: list[int] = []

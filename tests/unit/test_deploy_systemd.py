@@ -84,7 +84,7 @@ def offered() -> list[str]:
 
 def test_every_setting_offered_in_a_comment_is_one(config: DaemonConfig) -> None:
     lines = offered()
-    assert {"keys", "encryption", "insecure", "data-ports", "memory", "drain-timeout"} <= {
+    assert {"keys", "encryption", "insecure", "data-port", "memory", "drain-timeout"} <= {
         line.partition(" ")[0] for line in lines
     }
     for line in lines:

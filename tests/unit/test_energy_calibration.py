@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.calibrating import calibrate
-from emlio.energy.calibration import Calibration, LoadPoint, fit, read_calibration
-from emlio.energy.probe import probe
+from emlio.energy.sources.calibration import Calibration, LoadPoint, fit, read_calibration
+from emlio.energy.sources.probe import probe
+from emlio.energy.verification.calibrating import calibrate
 from emlio.errors import ConfigError
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import MovingCounters, machine_at, write_proc, write_zone

@@ -2,8 +2,8 @@ from itertools import pairwise
 
 import pytest
 
-from emlio.energy.clock_log import ClockLog
-from emlio.energy.exchange import Exchange
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.log import ClockLog
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000

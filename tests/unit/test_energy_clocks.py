@@ -1,8 +1,8 @@
 import pytest
 
-from emlio.energy.clocks import ClockFit, fit_clock
-from emlio.energy.exchange import Exchange, Offset
-from emlio.energy.spans import Span, Stage
+from emlio.clocks.exchange import Exchange, Offset
+from emlio.clocks.fit import ClockFit, fit_clock
+from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from emlio.cli import main
-from emlio.energy.comparison import Comparison, compare_jobs
-from emlio.energy.comparison_report import comparison_text
-from emlio.energy.domain import Domain, Method
-from emlio.energy.job import read_job
-from emlio.energy.job_document import job_document
-from emlio.energy.job_summary import JobSummary, summary_of
-from emlio.energy.journal import JournalEpoch
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.job.journal import JournalEpoch
+from emlio.energy.report.comparison import Comparison, compare_jobs
+from emlio.energy.report.comparison_report import comparison_text
+from emlio.energy.report.job_document import job_document
+from emlio.energy.report.job_summary import JobSummary, summary_of
+from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
 from emlio.testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
 from emlio.testing.energy_series import make_device

@@ -1,6 +1,6 @@
 import pytest
 
-from emlio.energy.counter import Counter, Event, Step
+from emlio.energy.values.counter import Counter, Event, Step
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000

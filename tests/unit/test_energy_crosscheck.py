@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.cpu_time import read_facts
-from emlio.energy.crosscheck import Crosscheck, Pair, crosscheck
-from emlio.energy.domain import Domain
-from emlio.energy.model import ModelSource, choose_model
-from emlio.energy.perf_stat import StatLine, parse_stat, total_joules
-from emlio.energy.probe import probe
-from emlio.energy.trust import check_power
+from emlio.energy.sources.cpu_time import read_facts
+from emlio.energy.sources.model import ModelSource, choose_model
+from emlio.energy.sources.probe import probe
+from emlio.energy.values.domain import Domain
+from emlio.energy.verification.counter_check import check_power
+from emlio.energy.verification.crosscheck import Crosscheck, Pair, crosscheck
+from emlio.energy.verification.perf_stat import StatLine, parse_stat, total_joules
 from emlio.errors import ConfigError
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc

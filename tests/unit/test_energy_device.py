@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
 
 GOOD: dict[str, Any] = {

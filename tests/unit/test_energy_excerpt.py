@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.excerpt import Excerpt, Stretch, take_excerpt
-from emlio.energy.run import Run
-from emlio.energy.store import Store
+from emlio.energy.recording.excerpt import Excerpt, Stretch, take_excerpt
+from emlio.energy.recording.store import Store
+from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from emlio.energy.domain import Domain, Method
-from emlio.energy.finding import State
-from emlio.energy.hwmon import find_sensors
-from emlio.energy.probe import open_sources, probe
+from emlio.energy.sources.finding import State
+from emlio.energy.sources.hwmon import find_sensors
+from emlio.energy.sources.probe import open_sources, probe
+from emlio.energy.values.domain import Domain, Method
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import MovingCounters, machine_at, write_proc, write_sensor
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.domain import Domain, Method
-from emlio.energy.epoch_energy import Role
-from emlio.energy.job import read_job
-from emlio.energy.job_document import job_document
-from emlio.energy.job_note import JobNote, NodeRecording, read_note, write_note
-from emlio.energy.job_report import job_markdown, job_text
-from emlio.energy.job_traces import job_traces
-from emlio.energy.spans import Stage
-from emlio.energy.stage_table import View
-from emlio.energy.stages import CpuUse
+from emlio.energy.job.epoch_energy import Role
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.job.note import JobNote, NodeRecording, read_note, write_note
+from emlio.energy.job.stage_table import View
+from emlio.energy.job.stages import CpuUse
+from emlio.energy.report.job_document import job_document
+from emlio.energy.report.job_report import job_markdown, job_text
+from emlio.energy.report.job_traces import job_traces
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.spans import Stage
 from emlio.errors import ConfigError
 from emlio.testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
 from emlio.testing.energy_series import SECOND_NS, make_device

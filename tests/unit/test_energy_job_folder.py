@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 
-from emlio.energy.edge import listen
-from emlio.energy.job_folder import recorder_socket, shared_folder
+from emlio.energy.job.folder import recorder_socket, shared_folder
+from emlio.energy.recording.instant_reading import listen
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

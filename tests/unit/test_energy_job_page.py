@@ -1,9 +1,9 @@
 from html.parser import HTMLParser
 from pathlib import Path
 
-from emlio.energy.job import read_job
-from emlio.energy.job_note import JobNote
-from emlio.energy.job_page import WORDS, job_page
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.job.note import JobNote
+from emlio.energy.report.job_page import WORDS, job_page
 from emlio.testing.energy_jobs import make_epoch, make_job, make_storage
 from emlio.testing.energy_series import SECOND_NS, make_device
 

@@ -1,8 +1,8 @@
 import time
 
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.liveness import burn, which_live
+from emlio.energy.sources.liveness import burn, which_live
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
 
 SECOND = 1_000_000_000
 

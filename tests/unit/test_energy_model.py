@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.calibration import Calibration
-from emlio.energy.cpu_time import CpuTime, ProcessorFacts, is_virtual, read_cpu_time, read_facts
-from emlio.energy.domain import Domain, Method
-from emlio.energy.model import CpuWatts, ModelSource, PowerModel, choose_model, estimated_device
+from emlio.energy.sources.calibration import Calibration
+from emlio.energy.sources.cpu_time import CpuTime, ProcessorFacts, is_virtual, read_cpu_time, read_facts
+from emlio.energy.sources.model import CpuWatts, ModelSource, PowerModel, choose_model, estimated_device
+from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import write_proc
@@ -146,3 +146,10 @@ def test_a_hypervisor_is_known_by_the_processors_flag(tmp_path: Path) -> None:
     write_proc(tmp_path)
     assert not is_virtual(tmp_path)
     assert not is_virtual(tmp_path / "nowhere")
+
+
+def test_a_statistic_of_the_kernel_that_makes_no_sense_is_a_missing_reading(tmp_path: Path) -> None:
+    source = ModelSource(model(), (Domain.CPU,), proc=tmp_path, clock=ManualClock())
+    assert source.read() == (None,), "there is no such file"
+    (tmp_path / "stat").write_text("cpu  nonsense\n", encoding="ascii")
+    assert source.read() == (None,)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.node import NodeUse, NodeWatch, counted_interfaces
+from emlio.energy.recording.node_use import NodeUse, NodeWatch, counted_interfaces
 from emlio.testing.energy_machines import write_proc
 
 

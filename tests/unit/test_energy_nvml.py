@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.counter import Counter, Event
-from emlio.energy.domain import Method
-from emlio.energy.finding import State
-from emlio.energy.nvml import find_gpus
-from emlio.energy.probe import ProbeReport, open_sources, probe
-from emlio.energy.source import Source
+from emlio.energy.sources.energy_counter import EnergyCounter
+from emlio.energy.sources.finding import State
+from emlio.energy.sources.nvml import find_gpus
+from emlio.energy.sources.probe import ProbeReport, open_sources, probe
+from emlio.energy.values.counter import Counter, Event
+from emlio.energy.values.domain import Method
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
 
@@ -29,7 +29,7 @@ class Node:
     def probe(self) -> ProbeReport:
         return probe(machine_at(self._folder, clock=self.clock, burner=self.burner, nvml=self.nvml))
 
-    def gpus(self) -> tuple[Source, ...]:
+    def gpus(self) -> tuple[EnergyCounter, ...]:
         return tuple(source for source in open_sources(self.probe()) if source.devices[0].source == "nvml")
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.finding import State
-from emlio.energy.perf import PerfEvent, find_events
-from emlio.energy.probe import ProbeReport, probe
+from emlio.energy.sources.finding import State
+from emlio.energy.sources.perf import PerfEvent, find_events
+from emlio.energy.sources.probe import ProbeReport, probe
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import MovingCounters, machine_at, write_pmu, write_proc, write_zone
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.clocks import fit_clock
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.epoch_energy import NodeRecord, Role
-from emlio.energy.exchange import Exchange
-from emlio.energy.plot import power_figure
-from emlio.energy.power_trace import EpochEdges, trace_power
-from emlio.energy.reading import Reading
-from emlio.energy.series import Series
-from emlio.energy.spans import Span, Stage
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.fit import fit_clock
+from emlio.energy.job.epoch_energy import NodeRecord, Role
+from emlio.energy.report.power_plot import power_figure
+from emlio.energy.report.power_trace import EpochEdges, trace_power
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.series import Series
+from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000
@@ -36,11 +36,11 @@ from itertools import combinations
 from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
-from emlio.energy import plot
-from emlio.energy.domain import Domain, Method
-from emlio.energy.epoch_energy import Role
-from emlio.energy.power_trace import EpochEdges, PowerLine, PowerTrace
-from emlio.energy.spans import Stage
+from emlio.energy.report import power_plot as plot
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.job.epoch_energy import Role
+from emlio.energy.report.power_trace import EpochEdges, PowerLine, PowerTrace
+from emlio.energy.values.spans import Stage
 
 nodes, epochs, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 edges = tuple(number / 10 for number in range(601))

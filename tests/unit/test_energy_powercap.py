@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.counter import Counter
-from emlio.energy.domain import Domain, Method
-from emlio.energy.finding import Finding, State
-from emlio.energy.powercap import find_zones
-from emlio.energy.probe import ProbeReport, open_sources, probe
+from emlio.energy.sources.finding import Finding, State
+from emlio.energy.sources.powercap import find_zones
+from emlio.energy.sources.probe import ProbeReport, open_sources, probe
+from emlio.energy.values.counter import Counter
+from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, machine_at, write_proc, write_zone

@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
-from emlio.energy.counter import Event
-from emlio.energy.domain import Domain, Method
-from emlio.energy.prometheus import metrics_text
-from emlio.energy.tally import Tally
+from emlio.energy.recording.prometheus import metrics_text
+from emlio.energy.recording.tally import Tally
+from emlio.energy.values.counter import Event
+from emlio.energy.values.domain import Domain, Method
 from emlio.testing.energy_series import make_device, make_reading
 
 LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'

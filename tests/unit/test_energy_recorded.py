@@ -1,11 +1,11 @@
 import json
 
 from emlio.cli.energy.recorded import recording_document, recording_text
-from emlio.energy.counter import Event
-from emlio.energy.domain import Domain, Method
-from emlio.energy.run import Run
-from emlio.energy.store import Recording
-from emlio.energy.tally import Tally
+from emlio.energy.recording.store import Recording
+from emlio.energy.recording.tally import Tally
+from emlio.energy.values.counter import Event
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.run import Run
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 
 DEVICES = (
@@ -56,7 +56,9 @@ def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
 def test_what_is_wrong_with_a_recording_stands_in_it() -> None:
     text = recording_text(Recording(number=1, run=RUN, ended_mono_ns=None), tally())
     assert "s1, from 2023-11-14 22:13:20 UTC for 10 s" in text
-    assert "3 readings every 100 ms, 49 missed, 1 of them asked for, a pass took 20 µs, at most 20 µs" in text
+    assert (
+        "3 readings every 100 ms, 49 missed, 1 of them outside the schedule, a pass took 20 µs, at most 20 µs" in text
+    )
     assert "processors 25% busy\n" in text
     assert "not ended: it is being recorded, or its recorder was killed" in text
     assert "warning: not counted: GPU-3 (dead); totals of gpu lack it" in text

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.counter import Event
-from emlio.energy.meter import Meter
-from emlio.energy.node import NodeUse
-from emlio.energy.powercap import find_zones
-from emlio.energy.reading import Reading
-from emlio.energy.recorder import Recorder
-from emlio.energy.schedule import Schedule
-from emlio.energy.series import Series
-from emlio.energy.source import Source
+from emlio.energy.recording.meter import Meter
+from emlio.energy.recording.node_use import NodeUse
+from emlio.energy.recording.recorder import Recorder
+from emlio.energy.recording.schedule import Schedule
+from emlio.energy.sources.energy_counter import EnergyCounter
+from emlio.energy.sources.powercap import find_zones
+from emlio.energy.values.counter import Event
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.series import Series
 from emlio.testing.clock import ManualClock
 from emlio.testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, write_zone
 from emlio.testing.energy_series import SECOND_NS
@@ -32,7 +32,7 @@ class Bench:
         self.counters.call(self.wrap)
         self.counters.add(write_zone(tree, "intel-rapl:0:0", "dram"), 5.0)
         found = [finding for finding in find_zones(tree) if finding.device is not None]
-        self.sources: tuple[Source, ...] = tuple(finding.opened() for finding in found)
+        self.sources: tuple[EnergyCounter, ...] = tuple(finding.opened() for finding in found)
         self.kept: list[tuple[int, Sequence[Reading]]] = []
         self.waits: list[int] = []
         self.meanwhile: dict[int, Callable[[], object]] = {}

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from emlio.energy.baseline import Baseline
-from emlio.energy.clocks import fit_clock
-from emlio.energy.counter import Event
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.epoch_energy import EpochEnergy, NodeRecord, Role, measure_epoch
-from emlio.energy.exchange import Exchange
-from emlio.energy.plausibility import Verdict
-from emlio.energy.reading import Reading
-from emlio.energy.report import markdown_report, text_report
-from emlio.energy.report_document import report_document
-from emlio.energy.series import Series
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stages import CpuUse
-from emlio.energy.text_table import TextTable, figure
+from emlio.clocks.exchange import Exchange
+from emlio.clocks.fit import fit_clock
+from emlio.energy.job.baseline import Baseline
+from emlio.energy.job.epoch_energy import EpochEnergy, NodeRecord, Role, measure_epoch
+from emlio.energy.job.stages import CpuUse
+from emlio.energy.report.epoch_document import report_document
+from emlio.energy.report.epoch_report import markdown_report, text_report
+from emlio.energy.report.text_table import TextTable, figure
+from emlio.energy.values.counter import Event
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.plausibility import Verdict
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.series import Series
+from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000

@@ -1,6 +1,6 @@
 import pytest
 
-from emlio.energy.schedule import Schedule
+from emlio.energy.recording.schedule import Schedule
 from emlio.errors import ConfigError
 
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.counter import Event
-from emlio.energy.domain import Domain, Method
-from emlio.energy.series import Series
+from emlio.energy.values.counter import Event
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.series import Series
 from emlio.errors import ConfigError
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading, make_series
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.energy.span_log import SpanLog, joined
+from emlio.energy.job.span_log import SpanLog, joined
 
 US = 1000
 MS = 1000 * US

@@ -2,17 +2,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from emlio.energy.baseline import Baseline, Idle, measure_idle, quietest
-from emlio.energy.counter import Event
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.partition import apportion
-from emlio.energy.reading import Reading
-from emlio.energy.series import Series
-from emlio.energy.spans import Span, Stage
-from emlio.energy.stage_table import Share, StageSplit, StageTable
-from emlio.energy.stages import CpuUse, ablation, blocked, cpu_share
-from emlio.energy.window import Window
+from emlio.energy.job.baseline import Baseline, Idle, measure_idle, quietest
+from emlio.energy.job.stage_table import Share, StageSplit, StageTable
+from emlio.energy.job.stages import CpuUse, ablation, blocked, cpu_share
+from emlio.energy.values.counter import Event
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.partition import apportion
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.series import Series
+from emlio.energy.values.spans import Span, Stage
+from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000

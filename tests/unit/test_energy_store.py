@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from emlio.energy.counter import Event
-from emlio.energy.domain import Domain, Method
-from emlio.energy.exchange import Offset
-from emlio.energy.reading import Reading
-from emlio.energy.run import Run, boot_id
-from emlio.energy.spans import Span, Stage
-from emlio.energy.store import Store
+from emlio.clocks.exchange import Offset
+from emlio.energy.recording.store import Store
+from emlio.energy.values.counter import Event
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.run import Run, boot_id
+from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 

@@ -1,9 +1,9 @@
 import pytest
 
-from emlio.energy.device import Device
-from emlio.energy.domain import Domain, Method
-from emlio.energy.plausibility import Judgement, Verdict, judge
-from emlio.energy.total import DeviceEnergy, Total, sum_of, total_of
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.plausibility import Judgement, Verdict, judge
+from emlio.energy.values.total import DeviceEnergy, Total, sum_of, total_of
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000

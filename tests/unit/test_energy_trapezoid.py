@@ -1,6 +1,6 @@
 import pytest
 
-from emlio.energy.trapezoid import Trapezoid
+from emlio.energy.sources.trapezoid import Trapezoid
 from emlio.errors import ConfigError
 
 SECOND = 1_000_000_000

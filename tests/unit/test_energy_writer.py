@@ -4,9 +4,9 @@ from threading import Event
 
 import pytest
 
-from emlio.energy.run import Run
-from emlio.energy.store import Store
-from emlio.energy.writer import Writer
+from emlio.energy.recording.store import Store
+from emlio.energy.recording.writer import Writer
+from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 from emlio.testing.processes import settles

@@ -45,6 +45,16 @@ def test_a_malformed_record_is_named_with_the_byte(fields: list[str] | None) -> 
     faults = find_faults(_batch({"a": 1}, {"a": 2}, b"\x0a\x7f\x00", {"a": 3}), fields)
     assert list(faults) == [2]
     assert faults[2].startswith("not a tf.train.Example: byte 0 of the record")
+    assert "raw=True" not in faults[2]
+
+
+@_FIELDS
+def test_records_that_mostly_are_of_another_kind_are_told_how_to_be_read(fields: list[str] | None) -> None:
+    faults = find_faults(_batch(b"\xff" * 9, {"a": 1}, b"\x07"), fields)
+    assert list(faults) == [0, 2]
+    for reason in faults.values():
+        assert reason.startswith("not a tf.train.Example: ")
+        assert reason.endswith("records of another kind are read with raw=True")
 
 
 def test_what_is_wrong_in_a_feature_nobody_wants_is_no_fault() -> None:

@@ -118,19 +118,48 @@ def test_the_tests_environment_has_all_that_tests_are_skipped_without() -> None:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
+def _lines_besides_docstrings(path: Path) -> int:
+    """Documentation must not be cut to make a file shorter."""
+    text = path.read_text(encoding="utf-8")
+    documented = 0
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                documented += (node.end_lineno or node.lineno) - node.lineno + 1
+    return len(text.splitlines()) - documented
+
+
 def test_no_file_of_code_is_longer_than_its_room() -> None:
     code = [*SOURCES, *_files(ROOT / "tests", ".py"), *_files(ROOT / "examples", ".py"), *_files(ROOT / "scripts")]
-    lengths = {_named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in code}
+    lengths = {_named(path): _lines_besides_docstrings(path) for path in code}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-def test_every_module_says_what_it_covers() -> None:
+_QUESTIONS = {"How", "What", "When", "Where", "Whether", "Which", "Who", "Whose", "Why"}
+
+
+def test_every_module_says_what_it_is_and_no_docstring_begins_as_a_question() -> None:
     silent: list[str] = []
+    asking: list[str] = []
     for path in SOURCES:
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        if not said or (path.name != "__init__.py" and not re.search(r"\bCovers\b", said)):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not ast.get_docstring(tree):
             silent.append(_named(path))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                said = (ast.get_docstring(node) or "").split()
+                if said and said[0].rstrip(",.:") in _QUESTIONS:
+                    asking.append(f"{_named(path)}: {' '.join(said[:8])}")
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # below a constant, too
+                said = node.value.value.split() if isinstance(node.value.value, str) else []
+                if said and said[0].rstrip(",.:") in _QUESTIONS:
+                    asking.append(f"{_named(path)}: {' '.join(said[:8])}")
     assert silent == []
+    assert asking == []
 
 
 def _exported(path: Path) -> list[str] | None:

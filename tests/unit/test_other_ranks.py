@@ -11,10 +11,10 @@ from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.address import Address
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.addresses.address import Address
 from emlio.receiver.other_ranks import OtherRanks
 from emlio.receiver.own_loaders import Kind, OwnLoaders
+from emlio.receiver.setup.config import LoaderConfig
 from emlio.tokens import TokenBatches
 
 CATALOG = Catalog(shards=(ShardEntry(name="a", records=64, size_bytes=640, digest="d"),))

@@ -79,7 +79,7 @@ def test_when_a_daemon_goes_only_its_shards_move_and_in_balance() -> None:
 def test_shards_that_nobody_alive_holds_are_named() -> None:
     shards = [_entry(f"s{k}") for k in range(8)]
     holdings = merge_holdings({"x": shards, "y": shards[:1]})
-    with pytest.raises(DatasetError, match=r"daemons in use \(y\), but nobody holds s1, s2, s3, s4, s5 and 2 more"):
+    with pytest.raises(DatasetError, match=r"daemons in use \(y\), no daemon holds s1, s2, s3, s4, s5 and 2 more"):
         assign_owners(holdings, alive=["y"])
     with pytest.raises(DatasetError, match=r"\(none\)"):
         assign_owners(holdings, alive=[])

@@ -101,3 +101,15 @@ def test_no_more_memory_is_kept_than_allowed() -> None:
     assert pool._kept_bytes == 2 * _SLAB
     pool.take(50 * _SLAB, lambda _: None)
     assert pool._kept_bytes == 2 * _SLAB
+
+
+def test_less_is_kept_from_now_on() -> None:
+    pool = BufferPool(1 << 20, 4 << 20)
+    held = [pool.take(1 << 20, lambda _: None) for _ in range(4)]
+    held.clear()
+    assert pool._kept_bytes == 4 << 20
+    pool.keep(2 << 20)
+    assert pool._kept_bytes == 2 << 20
+    held = [pool.take(1 << 20, lambda _: None) for _ in range(4)]
+    held.clear()
+    assert pool._kept_bytes == 2 << 20

@@ -14,7 +14,7 @@ from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.course import Course, MessagePlan, Opening, Searched, StreamPosition
+from emlio.reading.message_planner import MessagePlan, MessagePlanner, Opening, Searched, StreamPosition
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
@@ -35,7 +35,7 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
         long = Dataset(
             name="films", folder=opened.folder, shards=(replace(shard, offsets=offsets),), missing=opened.missing
         )
-        course = Course(
+        course = MessagePlanner(
             plan=Plan(Catalog(shards=long.entries), PlanSpec(batch_size=1, shuffle=Shuffle.parse("none"))),
             rank=0,
             owned=np.ones(1, np.bool_),
@@ -52,7 +52,7 @@ def test_the_longest_record_is_sent_and_a_longer_one_is_the_datasets_fault(tmp_p
 def test_the_first_messages_are_smaller_until_they_add_up_to_the_opening(tmp_path: Path) -> None:
     make_dataset(tmp_path / "numbers", records=40, shards=2, payload=1000 - FRAME_BYTES)
     with open_dataset("numbers", tmp_path / "numbers") as dataset:
-        course = Course(
+        course = MessagePlanner(
             plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse("global"))),
             rank=0,
             owned=np.ones(2, np.bool_),
@@ -70,7 +70,7 @@ def test_the_first_messages_are_smaller_until_they_add_up_to_the_opening(tmp_pat
 def test_a_stream_ends_before_the_epoch_that_is_not_wanted(tmp_path: Path) -> None:
     make_dataset(tmp_path / "numbers", records=40, shards=2, payload=1000 - FRAME_BYTES)
     with open_dataset("numbers", tmp_path / "numbers") as dataset:
-        course = Course(
+        course = MessagePlanner(
             plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse("global"))),
             rank=0,
             owned=np.ones(2, np.bool_),
@@ -88,10 +88,10 @@ def test_a_stream_ends_before_the_epoch_that_is_not_wanted(tmp_path: Path) -> No
         assert list(course.messages(StreamPosition(epoch=3, origin=0, slot=0, end=3))) == []
 
 
-def _course(dataset: Dataset, spec: PlanSpec, *, absent_records: int = 0, owned: int = 2) -> Course:
+def _course(dataset: Dataset, spec: PlanSpec, *, absent_records: int = 0, owned: int = 2) -> MessagePlanner:
     """Of the first shards of a dataset of two, with one behind them that is not held here."""
     absent = ShardEntry(name="zzz", records=absent_records, size_bytes=16 * absent_records, digest="0" * 32)
-    return Course(
+    return MessagePlanner(
         plan=Plan(Catalog(shards=(*dataset.entries, absent)), spec),
         rank=0,
         owned=np.arange(3) < owned,

@@ -17,10 +17,10 @@ from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.reading.course import MessagePlan, StreamPosition
 from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.shards.dataset import open_dataset
 from emlio.testing.clock import ManualClock
 from emlio.testing.datasets import make_dataset

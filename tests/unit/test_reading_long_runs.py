@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emlio.daemon.ledger import Ledger
-from emlio.daemon.stream import Stream
+from emlio.daemon.reading.memory_budget import MemoryBudget
+from emlio.daemon.reading.session_memory import SessionMemory
+from emlio.daemon.reading.stream import Stream
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.reading.buffers import BufferPool
-from emlio.reading.course import MessagePlan, StreamPosition
 from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.leases import Leases
+from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.shards.dataset import Dataset, Shard, open_dataset
 from emlio.shards.folder import Folder
 from emlio.testing.clock import ManualClock
@@ -214,8 +215,10 @@ def test_other_messages_are_copied(folder: Path, message_bytes: int, shuffle: st
 def _stream(shards: OpenShards) -> Iterator[Stream]:
     feed = _feed(shards, PlanSpec(batch_size=4, shuffle=Shuffle.parse("none")), 3 * _LONG)
     pool = BufferPool(_LONG, 0)
-    ledger = Ledger(1 << 30)
-    stream = Stream(session=1, stream=1, feed=feed, pool=pool, ledger=ledger, limit_bytes=1 << 30, label="session 1")
+    ledger = MemoryBudget(1 << 30)
+    stream = Stream(
+        session=1, stream=1, feed=feed, pool=pool, memory=SessionMemory(ledger), limit_bytes=1 << 30, label="session 1"
+    )
     try:
         yield stream
     finally:

@@ -13,10 +13,10 @@ from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.course import StreamPosition
 from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import StreamPosition
 from emlio.reading.room import Room
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.folder import Folder

@@ -12,18 +12,18 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from emlio.daemon.answers import code_of_files, fault_of
+from emlio.daemon.control.answers import code_of_files, fault_of
 from emlio.errors import DatasetError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.course import StreamPosition
 from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.leases import Leases
+from emlio.reading.message_planner import StreamPosition
 from emlio.reading.patience import PAUSES_S, patiently
-from emlio.receiver.retry import may_pass
+from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.folder import Folder

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.receiver.address import Address, Peer
+from emlio.receiver.addresses.address import Address, Peer
 
 
 @pytest.mark.parametrize(

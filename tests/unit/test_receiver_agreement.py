@@ -4,9 +4,9 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio.planner.order import Shuffle
-from emlio.receiver.address import Address
-from emlio.receiver.agreement import Agreement, Holding, agree
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.assignment.agreement import Agreement, Holding, agree
+from emlio.receiver.setup.config import LoaderConfig
 from emlio.wire.control import ShardRow
 
 A, B, C = "a:1", "b:1", "c:1"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import CorruptRecordError
-from emlio.receiver.bad_records import BadRecordPolicy, RecordPlace
+from emlio.receiver.records.bad_records import BadRecordPolicy, RecordPlace
 
 _IDS = np.array([70, 50, 90, 10, 30])
 

@@ -11,11 +11,11 @@ import pytest
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
-from emlio.receiver.assemble import Assembler
-from emlio.receiver.bad_records import BadRecordPolicy, RecordPlace
-from emlio.receiver.collate import default_collate
-from emlio.receiver.making import ColumnMaker, SampleMaker
-from emlio.receiver.reorder import BadRecord, WholeBatch
+from emlio.receiver.batches.assemble import Assembler
+from emlio.receiver.batches.collate import default_collate
+from emlio.receiver.batches.makers import ColumnMaker, SampleMaker
+from emlio.receiver.placement.reorder import BadRecord, WholeBatch
+from emlio.receiver.records.bad_records import BadRecordPolicy, RecordPlace
 
 _IDS = [50, 40, 30, 20, 10]
 

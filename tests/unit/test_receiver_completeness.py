@@ -2,8 +2,8 @@
 
 import pytest
 
-from emlio.receiver.agreement import Holding
-from emlio.receiver.completeness import why_not_whole
+from emlio.receiver.assignment.agreement import Holding
+from emlio.receiver.assignment.completeness import why_not_whole
 from emlio.wire.control import ShardRow
 
 

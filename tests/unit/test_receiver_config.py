@@ -6,8 +6,8 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
-from emlio.receiver.address import Address
-from emlio.receiver.config import LoaderConfig
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.setup.config import LoaderConfig
 
 
 def _config(**changes: Any) -> LoaderConfig:

@@ -3,13 +3,14 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.clocks import ClockFit, ClockLine
-from emlio.energy.epoch_energy import Role, measure_epoch
+from emlio.clocks.fit import ClockFit, ClockLine
+from emlio.energy.export.wire_rows import row_of_device, row_of_reading
+from emlio.energy.job.epoch_energy import Role, measure_epoch
 from emlio.errors import ConfigError
-from emlio.receiver.daemon_energy import DaemonEnergy, Gathered, energy_of
+from emlio.receiver.engine.daemon_energy import DaemonEnergy, Gathered, energy_of
 from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 from emlio.wire.control import EnergyReply
-from emlio.wire.energy import ReadingRow, row_of_device, row_of_reading
+from emlio.wire.energy import ReadingRow
 
 AHEAD_NS = 1000 * SECOND_NS
 CLOCK = ClockFit(

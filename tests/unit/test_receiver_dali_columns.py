@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.receiver.dali_columns import SourceColumns
-from emlio.receiver.decoded import Decoded
+from emlio.receiver.batches.source_columns import SourceColumns
+from emlio.receiver.records.decoded import Decoded
 
 _IMAGE = b"P5\n2 1\n255\nab"
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.receiver.dali_graph import PipeOptions, dali_device, name_outputs
-from emlio.receiver.dali_inputs import InputRequest, Inputs, defining, inputs
+from emlio.receiver.dali.graph import PipeOptions, dali_device, name_outputs
+from emlio.receiver.dali.inputs import InputRequest, Inputs, defining, inputs
 
 
 def test_a_request_without_more_asks_for_its_features_and_nothing_else() -> None:

@@ -3,10 +3,10 @@ import time
 
 import pytest
 
-from emlio.energy.spans import Span, Stage
-from emlio.receiver.energy_notes import EpochNotes
-from emlio.receiver.energy_steps import DeviceSteps
-from emlio.receiver.energy_work import WorkLog
+from emlio.energy.values.spans import Span, Stage
+from emlio.receiver.timing.decode_times import WorkLog
+from emlio.receiver.timing.device_steps import DeviceSteps
+from emlio.receiver.timing.epoch_notes import EpochNotes
 from emlio.testing.clock import ManualClock
 
 MS = 1_000_000

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from emlio.receiver.crew import Crew
-from emlio.receiver.daemon_energy import Gathered
-from emlio.receiver.energy_questions import EnergyQuestions
-from emlio.receiver.promise import Promise
+from emlio.receiver.engine.daemon_energy import Gathered
+from emlio.receiver.engine.energy_questions import EnergyQuestions
+from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import EnergyCame, RankInstruction, Send
 from emlio.session.states import RankState
 from emlio.testing.clock import ManualClock
@@ -32,12 +32,12 @@ class _Source:
     def __init__(self, number: int) -> None:
         self.number = number
         self.peer_name = f"store{number}:5555"
-        self.machine = rank_in(RankState.STREAMING)
+        self.conversation = rank_in(RankState.STREAMING)
         self.is_here = True
 
     def come_back(self) -> None:
-        self.machine = rank_in(RankState.READY)
-        self.machine.session = 8
+        self.conversation = rank_in(RankState.READY)
+        self.conversation.session = 8
         self.is_here = True
 
 
@@ -57,7 +57,7 @@ class _Crew:
         self.sources = _Sources(count)
         self.sent: list[tuple[int, ControlMessage]] = []
         self.clock = ManualClock(100 * _S)
-        self.questions = EnergyQuestions(cast("Crew", self), self.clock)
+        self.questions = EnergyQuestions(cast("DaemonPool", self), self.clock)
 
     def carry_out(self, source: _Source, instructions: list[RankInstruction]) -> None:
         for instruction in instructions:
@@ -73,7 +73,7 @@ class _Crew:
 
     def answers(self, reply: EnergyReply, number: int = 0) -> None:
         source = self.sources.all[number]
-        self.carry_out(source, source.machine.receive(reply, self.clock.monotonic_ns()))
+        self.carry_out(source, source.conversation.receive(reply, self.clock.monotonic_ns()))
         self.questions.tick()
 
     def advance(self, seconds: float) -> None:
@@ -92,134 +92,134 @@ def _seconds(gathered: Gathered) -> list[int]:
 
 
 @pytest.fixture
-def crew() -> _Crew:
+def pool() -> _Crew:
     return _Crew()
 
 
 def test_all_daemons_are_asked_at_once_each_for_its_own_stretch() -> None:
-    crew = _Crew(2)
-    answer = crew.ask({0: (10 * _S, 12 * _S), 1: (510 * _S, 512 * _S)})
-    assert [(number, type(message)) for number, message in crew.sent] == [(0, EnergyRequest), (1, EnergyRequest)]
-    assert (crew.asked().from_ns, crew.asked().to_ns) == (510 * _S, 512 * _S)
-    crew.answers(_reply(510, 511, 512), 1)
+    pool = _Crew(2)
+    answer = pool.ask({0: (10 * _S, 12 * _S), 1: (510 * _S, 512 * _S)})
+    assert [(number, type(message)) for number, message in pool.sent] == [(0, EnergyRequest), (1, EnergyRequest)]
+    assert (pool.asked().from_ns, pool.asked().to_ns) == (510 * _S, 512 * _S)
+    pool.answers(_reply(510, 511, 512), 1)
     assert not answer.done()
-    crew.answers(_reply(10, 11, 12), 0)
+    pool.answers(_reply(10, 11, 12), 0)
     first, second = answer.result(0)
     assert (first.daemon, _seconds(first)) == ("store0:5555", [10, 11, 12])
     assert (second.daemon, _seconds(second)) == ("store1:5555", [510, 511, 512])
 
 
-def test_parts_are_asked_for_one_after_the_other_from_the_same_recording(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 14 * _S)})
-    assert (crew.asked().recording, crew.asked().first) == (0, 0)
-    crew.answers(_reply(10, 11, more=True))
-    assert (crew.asked().recording, crew.asked().first) == (3, 12)
-    crew.answers(_reply(12, 13, 14))
+def test_parts_are_asked_for_one_after_the_other_from_the_same_recording(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 14 * _S)})
+    assert (pool.asked().recording, pool.asked().first) == (0, 0)
+    pool.answers(_reply(10, 11, more=True))
+    assert (pool.asked().recording, pool.asked().first) == (3, 12)
+    pool.answers(_reply(12, 13, 14))
     assert _seconds(answer.result(0)[0]) == [10, 11, 12, 13, 14]
-    assert len(crew.sent) == 2
+    assert len(pool.sent) == 2
 
 
-def test_what_the_recorder_has_not_written_yet_is_asked_for_again_a_moment_later(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.answers(_reply(10, 11, live=True))
-    assert len(crew.sent) == 1
-    due_ns = crew.questions.deadline_ns()
+def test_what_the_recorder_has_not_written_yet_is_asked_for_again_a_moment_later(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.answers(_reply(10, 11, live=True))
+    assert len(pool.sent) == 1
+    due_ns = pool.questions.deadline_ns()
     assert due_ns is not None
-    assert due_ns - crew.clock.monotonic_ns() < _S
-    crew.advance(1)
-    assert (len(crew.sent), crew.asked().first) == (2, 12)
-    crew.answers(_reply(live=True))
-    crew.advance(1)
-    crew.answers(_reply(12, live=True))
+    assert due_ns - pool.clock.monotonic_ns() < _S
+    pool.advance(1)
+    assert (len(pool.sent), pool.asked().first) == (2, 12)
+    pool.answers(_reply(live=True))
+    pool.advance(1)
+    pool.answers(_reply(12, live=True))
     assert _seconds(answer.result(0)[0]) == [10, 11, 12]
-    assert crew.questions.deadline_ns() is None
+    assert pool.questions.deadline_ns() is None
 
 
-def test_a_recorder_that_was_killed_is_waited_for_a_few_seconds(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
+def test_a_recorder_that_was_killed_is_waited_for_a_few_seconds(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
     for _ in range(4):
         assert not answer.done()
-        crew.answers(_reply(10, 11, live=True) if len(crew.sent) == 1 else _reply(live=True))
-        crew.advance(1)
+        pool.answers(_reply(10, 11, live=True) if len(pool.sent) == 1 else _reply(live=True))
+        pool.advance(1)
     assert _seconds(answer.result(0)[0]) == [10, 11]
     assert answer.result(0)[0].absent == ""
 
 
-def test_a_recording_that_ended_before_the_stretch_did_is_not_waited_for(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.answers(_reply(10, 11))
+def test_a_recording_that_ended_before_the_stretch_did_is_not_waited_for(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.answers(_reply(10, 11))
     assert _seconds(answer.result(0)[0]) == [10, 11]
 
 
-def test_a_daemon_that_has_no_recorder_says_why(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.answers(EnergyReply(absent="no recorder"))
+def test_a_daemon_that_has_no_recorder_says_why(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.answers(EnergyReply(absent="no recorder"))
     assert answer.result(0) == (Gathered(daemon="store0:5555", number=0, absent="no recorder"),)
 
 
-def test_a_daemon_whose_clock_is_not_known_is_not_asked(crew: _Crew) -> None:
-    answer = crew.ask({})
-    assert crew.sent == []
+def test_a_daemon_whose_clock_is_not_known_is_not_asked(pool: _Crew) -> None:
+    answer = pool.ask({})
+    assert pool.sent == []
     assert "its clock could not be compared" in answer.result(0)[0].absent
 
 
-def test_a_daemon_that_was_lost_is_asked_again_when_it_is_back(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.answers(_reply(10, more=True))
-    source = crew.sources.all[0]
+def test_a_daemon_that_was_lost_is_asked_again_when_it_is_back(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.answers(_reply(10, more=True))
+    source = pool.sources.all[0]
     source.is_here = False
-    crew.advance(1)
+    pool.advance(1)
     source.come_back()
-    crew.advance(1)
-    assert (crew.asked().session, crew.asked().first) == (8, 11)
-    crew.answers(_reply(11, 12))
+    pool.advance(1)
+    assert (pool.asked().session, pool.asked().first) == (8, 11)
+    pool.answers(_reply(11, 12))
     assert _seconds(answer.result(0)[0]) == [10, 11, 12]
 
 
-def test_a_node_that_started_anew_has_another_clock(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.answers(_reply(10, more=True))
-    crew.answers(_reply(11, 12, boot="another"))
+def test_a_node_that_started_anew_has_another_clock(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.answers(_reply(10, more=True))
+    pool.answers(_reply(11, 12, boot="another"))
     assert answer.result(0)[0].parts == ()
     assert "started anew" in answer.result(0)[0].absent
 
 
 def test_who_does_not_answer_in_time_is_left_out_and_its_late_answer_is_nobodys() -> None:
-    crew = _Crew(2)
-    answer = crew.ask({0: (10 * _S, 12 * _S), 1: (10 * _S, 12 * _S)}, timeout_s=5)
-    crew.answers(_reply(10, 11, 12), 1)
-    crew.advance(5)
+    pool = _Crew(2)
+    answer = pool.ask({0: (10 * _S, 12 * _S), 1: (10 * _S, 12 * _S)}, timeout_s=5)
+    pool.answers(_reply(10, 11, 12), 1)
+    pool.advance(5)
     silent, prompt = answer.result(0)
     assert silent.absent == "no answer came within 5 s"
     assert _seconds(prompt) == [10, 11, 12]
-    again = crew.ask({0: (20 * _S, 22 * _S)})
-    assert len(crew.sent) == 2, "the question before is still open"
-    crew.answers(_reply(10, 11, 12))
-    assert crew.asked().from_ns == 20 * _S
+    again = pool.ask({0: (20 * _S, 22 * _S)})
+    assert len(pool.sent) == 2, "the question before is still open"
+    pool.answers(_reply(10, 11, 12))
+    assert pool.asked().from_ns == 20 * _S
     assert not again.done()
-    crew.answers(_reply(20, 21, 22))
+    pool.answers(_reply(20, 21, 22))
     assert _seconds(again.result(0)[0]) == [20, 21, 22]
 
 
-def test_two_threads_that_ask_have_their_answers_one_after_the_other(crew: _Crew) -> None:
-    one, two = crew.ask({0: (10 * _S, 12 * _S)}), crew.ask({0: (20 * _S, 22 * _S)})
-    assert len(crew.sent) == 1
-    crew.answers(_reply(10, 11, 12))
-    crew.answers(_reply(20, 21, 22))
+def test_two_threads_that_ask_have_their_answers_one_after_the_other(pool: _Crew) -> None:
+    one, two = pool.ask({0: (10 * _S, 12 * _S)}), pool.ask({0: (20 * _S, 22 * _S)})
+    assert len(pool.sent) == 1
+    pool.answers(_reply(10, 11, 12))
+    pool.answers(_reply(20, 21, 22))
     assert _seconds(one.result(0)[0]) == [10, 11, 12]
     assert _seconds(two.result(0)[0]) == [20, 21, 22]
 
 
-def test_a_daemon_that_is_released_is_not_waited_for(crew: _Crew) -> None:
-    answer = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.sources.all.clear()
-    crew.advance(1)
+def test_a_daemon_that_is_released_is_not_waited_for(pool: _Crew) -> None:
+    answer = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.sources.all.clear()
+    pool.advance(1)
     assert "released" in answer.result(0)[0].absent
 
 
-def test_nobody_waits_once_there_is_nobody_to_ask(crew: _Crew) -> None:
-    before = crew.ask({0: (10 * _S, 12 * _S)})
-    crew.questions.end()
-    after = crew.ask({0: (10 * _S, 12 * _S)})
+def test_nobody_waits_once_there_is_nobody_to_ask(pool: _Crew) -> None:
+    before = pool.ask({0: (10 * _S, 12 * _S)})
+    pool.questions.end()
+    after = pool.ask({0: (10 * _S, 12 * _S)})
     for answer in (before, after):
         assert "closed before an answer came" in answer.result(0)[0].absent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emlio.receiver.energy_steps import DeviceSteps
+from emlio.receiver.timing.device_steps import DeviceSteps
 from emlio.testing.clock import ManualClock
 
 US, MS, S = 1000, 1_000_000, 1_000_000_000

@@ -2,7 +2,7 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 
-from emlio.receiver.energy_threads import CpuLook, look, used
+from emlio.receiver.timing.thread_times import CpuLook, look, used
 
 MS = 1_000_000
 

@@ -19,18 +19,18 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import DatasetError
-from emlio.receiver.address import Peer
-from emlio.receiver.bell import Bell
-from emlio.receiver.interrupts import interrupt_behind, is_interrupt, raises_interrupts
-from emlio.receiver.iteration import Handed, Iteration
-from emlio.receiver.making import Made
-from emlio.receiver.names import NameWatch, daemons_at
-from emlio.receiver.prefetch import MadeBatch, Prefetch
-from emlio.receiver.promise import Promise
-from emlio.receiver.reorder import WholeBatch
-from emlio.receiver.tally import Tally
-from emlio.receiver.unended import running
-from emlio.receiver.workers import Workers
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.host_names import NameWatch, daemons_at
+from emlio.receiver.batches.makers import Made
+from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
+from emlio.receiver.batches.workers import Workers
+from emlio.receiver.iteration.epoch_pass import Handed, Iteration
+from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.threads.bell import Bell
+from emlio.receiver.threads.interrupts import interrupt_behind, is_interrupt, raises_interrupts
+from emlio.receiver.threads.promise import Promise
+from emlio.receiver.threads.unended import running
 from emlio.shards.discover import open_folder
 from emlio.shards.store import IndexStore
 from emlio.testing.datasets import make_dataset
@@ -245,7 +245,7 @@ def test_an_error_that_was_made_of_an_interrupt_gives_way_to_it() -> None:
         work(lambda: signal.raise_signal(signal.SIGUSR1))
 
 
-def _alarm_at(*_: object) -> int:
+def _alarm_at(*_: object, **__: object) -> int:
     """What a call does in whose midst a signal comes."""
     signal.raise_signal(signal.SIGUSR1)
     return 0
@@ -291,8 +291,8 @@ def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
     assert len(ordinals) == 2
     for place in (
         "emlio.shards.dataset.discover",
-        "emlio.receiver.engine.keep_freed_memory",
-        "emlio.receiver.engine.Crew",
+        "emlio.receiver.engine.engine.keep_freed_memory",
+        "emlio.receiver.engine.engine.RankMachine",
     ):
         gc.collect()
         before = len(os.listdir("/proc/self/fd"))

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from emlio.receiver.lanes import are_enough, lanes_each, lanes_for, lanes_to_reserve
+from emlio.receiver.addresses.lane_count import lanes_each, lanes_for, lanes_of_rank
 from emlio.wire.limits import MAX_LANES
 
 _MS = 1_000_000
@@ -46,33 +46,13 @@ def test_a_daemon_may_allow_fewer_lanes_but_one_there_always_is() -> None:
     assert lanes_for(100_000_000, 4 << 20, 32 << 20, most=10_000) <= 64
 
 
-@pytest.mark.parametrize("round_trip_ns", [0, 1, 90_000, 999_999])
-def test_nothing_is_reserved_on_a_short_path(round_trip_ns: int) -> None:
-    assert lanes_to_reserve(round_trip_ns, _STOCK, _STOCK) == 0
-
-
-@pytest.mark.parametrize("round_trip_ns", [1 * _MS, 30 * _MS, 400 * _MS])
-def test_on_a_long_path_as_many_are_reserved_as_a_daemon_with_such_buffers_would_need(round_trip_ns: int) -> None:
-    assert lanes_to_reserve(round_trip_ns, _STOCK, 3 * _STOCK) == lanes_for(round_trip_ns, _STOCK, 3 * _STOCK) >= 1
-
-
 @pytest.mark.parametrize(
-    ("reserved", "needed", "enough"),
-    [
-        (16, 16, True),
-        (16, 24, True),
-        (16, 25, False),
-        (16, 8, True),
-        (16, 7, False),
-        (1, 1, True),
-        (2, 1, True),
-        (3, 1, False),
-    ],
+    ("lanes", "ranks", "each"), [(1, 1, 1), (1, 9, 1), (11, 1, 11), (11, 4, 3), (11, 64, 2), (0, 3, 0)]
 )
-def test_a_stream_does_not_begin_on_lanes_of_which_there_are_far_too_few_or_too_many(
-    reserved: int, needed: int, enough: bool
+def test_a_rank_connects_its_part_of_the_lanes_and_two_where_there_is_more_than_one(
+    lanes: int, ranks: int, each: int
 ) -> None:
-    assert are_enough(reserved, needed) == enough
+    assert lanes_of_rank(lanes, ranks) == each
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 11, MAX_LANES])

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.receiver.world import find_world
+from emlio.receiver.setup.world import find_world
 
 BATCH = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "8"}
 ALLOCATION = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "8"}

@@ -15,9 +15,9 @@ from emlio.errors import DatasetError, EmlioError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.course import StreamPosition
-from emlio.receiver.intake import Message
-from emlio.receiver.local import LocalShards
+from emlio.reading.message_planner import StreamPosition
+from emlio.receiver.local.shard_reader import LocalShards
+from emlio.receiver.machine.message import Message
 from emlio.shards.dataset import open_dataset
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import settles

@@ -12,11 +12,11 @@ import pytest
 
 from emlio.errors import ClosedError, ConfigError, CorruptRecordError
 from emlio.example.columns import Piece
-from emlio.receiver.assemble import Assembler
-from emlio.receiver.bad_records import BadRecordPolicy, RecordPlace
-from emlio.receiver.making import ColumnMaker, Made, PipeMaker, SampleMaker
-from emlio.receiver.promise import Promise
-from emlio.receiver.reorder import WholeBatch
+from emlio.receiver.batches.assemble import Assembler
+from emlio.receiver.batches.makers import ColumnMaker, Made, PipeMaker, SampleMaker
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.records.bad_records import BadRecordPolicy, RecordPlace
+from emlio.receiver.threads.promise import Promise
 
 _LONG_S = 20.0
 _THREADS = pytest.mark.parametrize("threads", [1, 2, 5])

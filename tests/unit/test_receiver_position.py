@@ -7,7 +7,7 @@ import pytest
 from emlio.errors import PlanError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.position import Position
+from emlio.receiver.iteration.position import Position
 
 
 def _plan(records: int = 20, batch_size: int = 3, world_size: int = 2, seed: int = 7, digest: str = "x") -> Plan:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from emlio.errors import ClosedError, CorruptRecordError, PeerLostError
-from emlio.receiver.making import Made
-from emlio.receiver.prefetch import MadeBatch, Prefetch
-from emlio.receiver.promise import Promise
-from emlio.receiver.reorder import WholeBatch
+from emlio.receiver.batches.makers import Made
+from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.threads.promise import Promise
 
 _LONG_NS = 20_000_000_000
 _BOTH = pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "when asked"])

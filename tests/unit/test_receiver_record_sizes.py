@@ -5,9 +5,9 @@ import pytest
 
 from emlio.errors import DatasetError, PeerLostError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.receiver.bad_records import RecordPlace
-from emlio.receiver.promise import Promise
-from emlio.receiver.record_sizes import NO_SIZES, RecordSizes, gather_sizes, locate_record
+from emlio.receiver.records.bad_records import RecordPlace
+from emlio.receiver.records.sizes import NO_SIZES, RecordSizes, gather_sizes, locate_record
+from emlio.receiver.threads.promise import Promise
 from emlio.wire.limits import RECORDS_PER_SIZES
 
 _LONG_NS = 20_000_000_000

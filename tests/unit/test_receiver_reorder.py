@@ -1,8 +1,5 @@
 """What a stream that was opened again may repeat: of the epochs that were here when it was, also once they are handed out."""
 
-from collections import deque
-from typing import ClassVar, cast
-
 import numpy as np
 import pytest
 
@@ -10,11 +7,8 @@ from emlio.errors import RemoteProtocolError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.address import Address
-from emlio.receiver.config import LoaderConfig
-from emlio.receiver.intake import Intake, Message
-from emlio.receiver.prefetch import Prefetch
-from emlio.receiver.reorder import Reorder, WholeBatch
+from emlio.receiver.machine.message import Message
+from emlio.receiver.placement.reorder import Reorder
 from emlio.tfrecord import check_frames, frame
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
 
@@ -45,9 +39,8 @@ def _message(epoch: int, *slots: int, wrong: bool = False, extra: int = 0) -> Me
         version=DATA_VERSION,
         session=1,
         stream=1,
+        number=0,
         epoch=epoch,
-        lane=0,
-        lane_sequence=0,
         slot=slots[0],
         count=len(slots),
         ids_crc=ids_checksum(np.array(slots, np.int64)) ^ wrong,
@@ -112,44 +105,3 @@ def test_a_stream_that_is_opened_again_may_not_repeat_what_was_handed_out_before
         assert reorder.take() is not None
     with pytest.raises(RemoteProtocolError, match="of epoch 3 or the two after, got epoch 2"):
         _place(reorder, 1, 2, 0, 1)  # it brought these itself since then
-
-
-def test_what_it_repeats_is_taken_off_its_lane_though_the_window_is_full_since_the_next_batch_may_lie_behind_it() -> (
-    None
-):
-    class _Handed:
-        ahead = 0
-        delivered: ClassVar[deque[tuple[int, int]]] = deque()
-
-        def put(self, generation: int, batch: WholeBatch) -> None:
-            pass
-
-    config = LoaderConfig(
-        address=Address.parse("emlio://store1:5555,store2:5555/numbers"),
-        batch_size=_RECORDS // 2,
-        rows=_RECORDS // 2,
-        shuffle=Shuffle.parse("none"),
-        seed=0,
-        drop_last=False,
-        pad=False,
-        rank=0,
-        world_size=1,
-        job="job",
-        in_order=True,
-        prefetch_bytes=1 << 20,
-        timeout_ns=10**10,
-        heartbeat_ns=10**9,
-        on_error="raise",
-        verify="all",
-    )
-    intake = Intake(config, cast("Prefetch", _Handed()), lambda stream, shard: False)
-    reorder = _reorder(_RECORDS // 2)
-    intake.begin(reorder, 0)
-    half, repeated = 1 << 18, _message(0, 2, 3, extra=1 << 18)
-    assert intake.accept(1, repeated)
-    reorder.reassign(np.array([1, 1]))
-    assert reorder.reopen(1) == (0, 0)
-    assert intake.accept(1, _message(0, 0, 1, extra=half)), "both batches of epoch 0 wait for the user"
-    assert not intake.admits(_message(1, 0, 1, extra=half))
-    assert intake.admits(repeated)
-    assert not intake.accept(1, repeated)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
-from emlio.receiver.retry import Retry, is_for_the_user, is_of_other_ranks, may_pass
+from emlio.receiver.machine.retry import Retry, is_for_the_user, is_of_other_ranks, may_pass
 
 MS = 1_000_000
 LOST = PeerLostError("lost")

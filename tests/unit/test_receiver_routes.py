@@ -1,7 +1,7 @@
 """Which address of a daemon is tried, and when the next one is."""
 
-from emlio.receiver.address import Peer
-from emlio.receiver.routes import Routes
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.machine.routes import Routes
 
 A, B, C = (Peer(host=host, port=5555) for host in ("10.0.0.1", "fd00::1", "fd00::2"))
 _MS = 1_000_000
@@ -86,3 +86,16 @@ def test_the_deadline_is_when_the_next_turn_is() -> None:
         other.turn(0, refused=True)  # all were tried
         assert other.turn(due_ns - 1, refused=refused) is None
         assert other.turn(due_ns, refused=refused) == A
+
+
+def test_an_address_that_is_none_any_more_is_left_though_all_others_were_tried() -> None:
+    first, second, third = (Peer(host=f"10.0.0.{number}", port=5555) for number in (1, 2, 3))
+    routes = Routes([first, second, third])
+    now_ns = 0
+    routes.begin(now_ns, same=False)
+    for _ in range(2):
+        now_ns += 10**10
+        routes.turn(now_ns, refused=False)
+    assert routes.way == third
+    routes.know([first, second])
+    assert routes.turn(now_ns + 10**10, refused=False) == first

@@ -57,4 +57,20 @@ def test_the_line_holds_amounts_rate_start_and_verdict() -> None:
 
 def test_a_run_without_time_divides_by_nothing() -> None:
     assert _stats(wait_ns=0, busy_ns=0).wait_share == 0.0
-    assert "batches" in str(_stats(wait_ns=0, busy_ns=0, first_batch_ns=None))
+    line = str(_stats(wait_ns=0, busy_ns=0, first_batch_ns=None))
+    assert line.startswith("100 batches, 6,400 records, 640 MB: bound by ")
+
+
+def test_a_single_thing_is_not_in_the_plural() -> None:
+    line = str(_stats(batches=1, records=1, lost_daemons=1, reopened_streams=1, moved_shards=1))
+    assert line.startswith("1 batch, 1 record, ")
+    assert line.endswith("; 1 loss of a daemon, 1 stream opened again, 1 shard moved to quicker daemons")
+    line = str(_stats(lost_daemons=2, reopened_streams=1234, moved_shards=3))
+    assert line.endswith("; 2 losses of a daemon, 1,234 streams opened again, 3 shards moved to quicker daemons")
+
+
+def test_before_the_first_batch_there_is_no_rate_and_no_start() -> None:
+    nothing: dict[str, Any] = {"batches": 0, "records": 0, "wait_ns": 0, "busy_ns": 0, "first_batch_ns": None}
+    assert str(_stats(**nothing)) == "640 MB is here, nothing was handed out yet"
+    assert str(_stats(**nothing, received_bytes=0)) == "nothing was handed out yet"
+    assert str(_stats(**nothing, received_bytes=0, lost_daemons=1)) == "nothing was handed out yet; 1 loss of a daemon"

@@ -12,7 +12,7 @@ from threading import Barrier, Event, Lock, Thread, current_thread
 import pytest
 
 from emlio.errors import ClosedError, ConfigError
-from emlio.receiver.workers import Workers
+from emlio.receiver.batches.workers import Workers
 
 _LONG_S = 20.0
 

@@ -17,16 +17,16 @@ from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
-from emlio.receiver.address import Address
-from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig
-from emlio.receiver.iteration import Handed
-from emlio.receiver.making import ColumnMaker, Made, SampleMaker
-from emlio.receiver.position import Position
-from emlio.receiver.prefetch import MadeBatch
-from emlio.receiver.reorder import WholeBatch
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.batch_factory import BatchFactory, BatchOptions
+from emlio.receiver.batches.makers import ColumnMaker, Made, SampleMaker
+from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.iteration.position import Position
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
-from emlio.receiver.workshop import BatchOptions, Workshop
 from emlio.testing.datasets import make_dataset
 from emlio.tokens import TokenBatches
 
@@ -163,7 +163,7 @@ def _batch() -> WholeBatch:
 def test_what_takes_microseconds_is_made_when_asked_and_the_rest_ahead(
     changes: dict[str, Any], kind: type, ahead: int
 ) -> None:
-    with closing(Workshop(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
+    with closing(BatchFactory(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
         assert isinstance(maker, kind)
         assert maker.ahead == ahead
 
@@ -173,7 +173,7 @@ def test_without_a_word_a_process_takes_its_share_of_the_processors(
     monkeypatch: pytest.MonkeyPatch, ranks: str, most: int | None
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    with closing(Workshop(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
+    with closing(BatchFactory(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
         threads = sum(thread.name.startswith("emlio-transform") for thread in threading.enumerate())
     assert threads == (most or len(os.sched_getaffinity(0)))
 
@@ -202,7 +202,7 @@ class _Batches:
 
 
 def test_the_user_gets_what_the_maker_made() -> None:
-    workshop = Workshop(_options(), BadRecordPolicy("raise"), _config())
+    workshop = BatchFactory(_options(), BadRecordPolicy("raise"), _config())
     made = MadeBatch(epoch=0, step=0, count=1, bad=0, size_bytes=1, value={"label": 3})
     batches, handed = _Batches(made), Handed()
     for _ in range(2):  # until it is counted
@@ -214,7 +214,7 @@ def test_the_user_gets_what_the_maker_made() -> None:
 
 
 def test_seeds_follow_from_the_plans_seed_the_epoch_and_the_record() -> None:
-    workshop = Workshop(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
+    workshop = BatchFactory(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
     made = workshop.maker.make(_batch())
     assert isinstance(made, Made)
     assert made.value["__id__"].tolist() == [40, 41, 42]

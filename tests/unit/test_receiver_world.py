@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError
-from emlio.receiver.world import World, find_world
+from emlio.receiver.setup.world import World, find_world
 
 
 @pytest.mark.parametrize(

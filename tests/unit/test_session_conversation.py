@@ -15,10 +15,9 @@ from emlio.session.instructions import (
     StreamOpened,
 )
 from emlio.session.states import DaemonState, RankState
-from emlio.session.stream_wanted import StreamWanted
 from emlio.testing.clock import ManualClock
 from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows
+from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows, example_wanted
 from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
 
 _S = 1_000_000_000
@@ -70,7 +69,7 @@ def test_the_conversation_goes_from_hello_to_streaming_in_order() -> None:
     assert talk.state() == (RankState.STREAMING, DaemonState.STREAMING)
     assert [type(event) for event in pair.log] == [Listed, Judge, Agreed, StartStream, StreamOpened]
     assert pair.log[0] == Listed(rows=talk.settings.rows, missing=())
-    assert pair.log[-1] == StreamOpened(stream=1, ports=(6001, 6002))
+    assert pair.log[-1] == StreamOpened(stream=1, lanes=2)
     assert pair.running is not None
     assert (pair.running.epoch, pair.running.origin, pair.running.slot) == (3, 64, 5)
     pair.leave()
@@ -146,9 +145,7 @@ def test_a_daemon_that_was_never_there_is_an_error_that_names_address_and_remedy
 def test_a_question_without_an_answer_ends_at_its_deadline_although_the_daemon_still_answers_pings() -> None:
     talk = _Talk(SessionSettings(timeout_ns=3 * _S))
     pair = talk.to_ready()
-    pair.rank.open(
-        StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=talk.clock.monotonic_ns()
-    )  # is lost
+    pair.rank.open(example_wanted(), now_ns=talk.clock.monotonic_ns())  # is lost
     talk.run(2_900 * _MS)
     assert not pair.failed
     assert pair.rank.silence_ns(talk.clock.monotonic_ns()) < 1_500 * _MS
@@ -175,7 +172,7 @@ def test_opening_again_replaces_the_stream_and_stops_the_one_before_first() -> N
     assert [type(event) for event in pair.log[-3:]] == [StopStream, StartStream, StreamOpened]
     assert pair.running is not None
     assert (pair.running.stream, pair.running.slot) == (2, 99)
-    assert pair.log[-1] == StreamOpened(stream=2, ports=(6001, 6002))
+    assert pair.log[-1] == StreamOpened(stream=2, lanes=2)
 
 
 def test_the_answer_to_an_opening_that_was_replaced_is_ignored() -> None:
@@ -186,7 +183,7 @@ def test_the_answer_to_an_opening_that_was_replaced_is_ignored() -> None:
     assert pair.rank.state is RankState.OPENING
     talk.run(_S)
     opened = [event for event in pair.log if isinstance(event, StreamOpened)]
-    assert opened == [StreamOpened(stream=2, ports=(6001, 6002))]
+    assert opened == [StreamOpened(stream=2, lanes=2)]
     assert talk.state() == (RankState.STREAMING, DaemonState.STREAMING)
 
 
@@ -196,7 +193,7 @@ def test_sizes_asked_for_beside_a_stream_come_and_leave_both_sides_as_they_were(
     pair.ask_sizes("train-000001", 90, 50)
     pair.ask_sizes("train-000001", 100, 1)
     pair.ask_sizes("nowhere", 0, 1)
-    assert pair.log[-1] == StreamOpened(stream=1, ports=(6001, 6002))
+    assert pair.log[-1] == StreamOpened(stream=1, lanes=2)
     talk.run(_S)
     assert talk.state() == (RankState.STREAMING, DaemonState.STREAMING)
     assert pair.running is not None

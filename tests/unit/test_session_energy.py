@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.clocks import fit_clock
+from emlio.clocks.fit import fit_clock
 from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.instructions import Ended, EnergyCame, Failed, LookUpEnergy, Send
 from emlio.session.rank import RankSession

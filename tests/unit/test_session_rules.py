@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from emlio.errors import (
@@ -27,8 +28,7 @@ from emlio.session.instructions import (
 )
 from emlio.session.rank import PeerReport, RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.session.stream_wanted import StreamWanted
-from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 from emlio.testing.session_states import daemon_in, example_open, example_welcome, rank_in
 from emlio.wire.control import (
     CatalogPart,
@@ -88,7 +88,7 @@ def test_each_state_of_the_daemon_can_be_reached(state: DaemonState) -> None:
         (example_welcome(), RankState.GREETING),
         (ShardsReply(first=0, total=5, rows=list(_ROWS)), RankState.LISTING),
         (PlanReply(need_catalog=False), RankState.OFFERING),
-        (Opened(stream=1, ports=[6001]), RankState.OPENING),
+        (Opened(stream=1, lanes=1), RankState.OPENING),
     ],
 )
 def test_an_answer_nobody_asked_for_is_the_daemons_fault(
@@ -121,7 +121,7 @@ def test_a_daemon_must_not_speak_as_a_rank(message: ControlMessage) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [example_welcome(), Pong(nonce=1), Opened(stream=1, ports=[1]), _SIZES, example_hello()]
+    "message", [example_welcome(), Pong(nonce=1), Opened(stream=1, lanes=1), _SIZES, example_hello()]
 )
 def test_a_rank_must_not_speak_as_a_daemon_nor_say_hello_twice(message: ControlMessage) -> None:
     daemon = daemon_in(DaemonState.STREAMING)
@@ -137,7 +137,7 @@ def test_a_rank_must_not_speak_as_a_daemon_nor_say_hello_twice(message: ControlM
         (ShardsRequest(session=7, first=0), {DaemonState.GREETED}),
         (example_offer(7), {DaemonState.GREETED, DaemonState.AGREED}),
         (CatalogPart(session=7, fingerprint="f" * 32, first=0, total=5, rows=list(_ROWS)), {DaemonState.COLLECTING}),
-        (_OPEN, {DaemonState.AGREED, DaemonState.STREAMING}),
+        (msgspec.structs.replace(_OPEN, stream=2), {DaemonState.AGREED, DaemonState.STREAMING}),
     ],
 )
 def test_what_a_rank_asks_too_early_or_too_late_is_refused(
@@ -175,7 +175,7 @@ def _ask(rank: RankSession, call: str) -> None:
     elif call == "offer":
         rank.offer(example_offer(7), _ROWS, 0)
     else:
-        rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=0)
+        rank.open(example_wanted(), now_ns=0)
 
 
 def test_the_shell_may_agree_only_to_what_it_judges() -> None:
@@ -289,7 +289,7 @@ def test_a_fault_becomes_the_error_it_is(fault: Fault, kind: type[EmlioError]) -
 
 def test_a_fault_of_a_stream_that_was_replaced_is_ignored() -> None:
     rank = rank_in(RankState.STREAMING)
-    rank.open(StreamWanted(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1), now_ns=0)
+    rank.open(example_wanted(slot=5), now_ns=0)
     assert rank.receive(Fault(stream=1, code="dataset", text="t"), 0) == []
     assert rank.state is RankState.OPENING
 
@@ -351,7 +351,7 @@ def test_a_question_asked_of_a_daemon_that_is_silent_already_gives_it_no_more_ti
     rank = rank_in(RankState.STREAMING)
     for second in range(1, 7):
         assert not any(isinstance(instruction, Failed) for instruction in rank.tick(second * _S))
-    rank.open(StreamWanted(epoch=0, origin=0, slot=5, owned=b"\x1f", lanes=1), now_ns=6 * _S)
+    rank.open(example_wanted(slot=5), now_ns=6 * _S)
     told = [(second, told) for second in range(7, 12) for told in rank.tick(second * _S) if isinstance(told, Failed)]
     assert [second for second, _ in told] == [10]
 
@@ -376,10 +376,10 @@ def test_a_stream_that_is_taken_back_can_be_opened_again_and_a_late_answer_to_it
     assert [type(instruction) for instruction in rank.stop()] == [Send]
     assert rank.state is RankState.READY
     assert rank.stop() == []
-    assert rank.receive(Opened(stream=1, ports=[6001]), 0) == []
-    rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=0)
-    assert rank.receive(Opened(stream=1, ports=[6001]), 0) == []
-    assert rank.receive(Opened(stream=2, ports=[6002]), 0)[-1] == StreamOpened(stream=2, ports=(6002,))
+    assert rank.receive(Opened(stream=1, lanes=1), 0) == []
+    rank.open(example_wanted(), now_ns=0)
+    assert rank.receive(Opened(stream=1, lanes=1), 0) == []
+    assert rank.receive(Opened(stream=2, lanes=1), 0)[-1] == StreamOpened(stream=2, lanes=1)
 
 
 def test_a_daemon_told_to_stop_ends_the_stream_and_takes_another_order() -> None:

@@ -6,7 +6,7 @@ from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.instructions import Failed, LookUpSizes, RankInstruction, Send, SizesCame
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.session.stream_wanted import StreamWanted
+from emlio.testing.session_pair import example_wanted
 from emlio.testing.session_states import daemon_in, rank_in
 from emlio.wire.control import ControlMessage, Open, Pong, SizesReply, SizesRequest
 from emlio.wire.limits import RECORDS_PER_SIZES
@@ -157,7 +157,7 @@ def test_a_daemon_that_speaks_is_not_given_up_for_sizes_that_do_not_come() -> No
 
 def test_sizes_neither_answer_nor_prolong_another_question() -> None:
     rank = rank_in(RankState.READY)
-    order = rank.open(StreamWanted(epoch=0, origin=0, slot=0, owned=b"\x01", lanes=1), now_ns=0)
+    order = rank.open(example_wanted(), now_ns=0)
     assert isinstance(_sent(order)[0], Open)
     rank.ask_sizes("a", 0, 1)
     for second in range(1, 9):

@@ -13,8 +13,8 @@ import pytest
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec, walk
-from emlio.receiver.epoch_places import EpochPlaces
-from emlio.receiver.position import Position
+from emlio.receiver.iteration.position import Position
+from emlio.receiver.placement.epoch_places import EpochPlaces
 
 _RECORDS = 10**9
 _SHARDS = 10_000

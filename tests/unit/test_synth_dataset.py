@@ -10,12 +10,13 @@ import pytest
 from PIL import Image
 
 from emlio.cli import main
-from emlio.daemon.prepare.synth import SynthOptions, synthesise
 from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import parse_example
+from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.shards.mapping import read_mapping
-from emlio.shards.tfrecord import scan, verify_records
+from emlio.shards.tfrecord import scan
+from emlio.shards.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 

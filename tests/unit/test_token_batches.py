@@ -15,7 +15,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.token_epoch import TokenBatch, TokenEpoch
 from emlio.planner.token_lengths import padding_waste, token_lengths
 from emlio.planner.token_plan import TokenPlan
-from emlio.receiver.token_batches import TokenAssembler
+from emlio.receiver.tokens.batches import TokenAssembler
 
 _CATALOG = Catalog(
     shards=(

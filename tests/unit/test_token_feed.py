@@ -10,13 +10,13 @@ from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.receiver.address import Address
-from emlio.receiver.bad_records import BadRecordPolicy
-from emlio.receiver.config import LoaderConfig
-from emlio.receiver.prefetch import MadeBatch
-from emlio.receiver.promise import Promise
-from emlio.receiver.record_sizes import RecordSizes
-from emlio.receiver.token_feed import TokenPosition, TokenWork
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.sizes import RecordSizes
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.threads.promise import Promise
+from emlio.receiver.tokens.feed import TokenPosition, TokenWork
 from emlio.testing.token_records import count_tokens, read_padded, token_record
 from emlio.tfrecord import FRAME_BYTES
 

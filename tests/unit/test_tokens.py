@@ -7,7 +7,7 @@ import pytest
 
 from emlio import TokenBatches
 from emlio.errors import ConfigError
-from emlio.receiver.token_feed import plan_batch_size
+from emlio.receiver.tokens.feed import plan_batch_size
 
 _PADDED = TokenBatches(max_tokens=100, pool=7)
 _PACKED = TokenBatches(pack=100, pool=9)

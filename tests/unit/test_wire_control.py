@@ -7,6 +7,7 @@ import pytest
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
+from emlio.testing.session_pair import example_offer
 from emlio.wire.control import (
     PROTOCOL_VERSION,
     CatalogPart,
@@ -15,6 +16,7 @@ from emlio.wire.control import (
     Open,
     Opened,
     Ping,
+    PlanOffer,
     PlanReply,
     Refused,
     ShardRow,
@@ -25,6 +27,7 @@ from emlio.wire.control import (
     decode_control,
     encode_control,
 )
+from emlio.wire.credit import Credit
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
     MAX_LANES,
@@ -52,6 +55,7 @@ def _hello(**changes: Any) -> Hello:
         "host": "h",
         "pid": 1,
         "software": "0",
+        "lane_secret": bytes(32),
     }
     return Hello(**(fields | changes))
 
@@ -65,8 +69,13 @@ def _open(**changes: Any) -> Open:
         "slot": 0,
         "owned": b"\x01",
         "lanes": 1,
+        "credit": Credit(read_bytes=0),
     }
     return Open(**(fields | changes))
+
+
+def _offer(**changes: Any) -> PlanOffer:
+    return msgspec.structs.replace(example_offer(1), **changes)
 
 
 def _part(rows: list[ShardRow], first: int = 0) -> CatalogPart:
@@ -124,12 +133,20 @@ def _welcome(**changes: Any) -> Welcome:
         ),
         pytest.param(_part([ShardRow("x", 1, 2**62 - 1, "d")]), _part([ShardRow("x", 1, 2**62, "d")]), id="huge size"),
         pytest.param(_welcome(missing=["x"] * 64), _welcome(missing=["x"] * 65), id="missing names"),
+        pytest.param(_hello(), _hello(lane_secret=bytes(31)), id="short secret"),
+        pytest.param(_hello(), _hello(lane_secret=bytes(33)), id="long secret"),
+        pytest.param(_welcome(data_offset=65535), _welcome(data_offset=65536), id="data port"),
+        pytest.param(_welcome(data_offset=-65535), _welcome(data_offset=-65536), id="data port below"),
         pytest.param(
-            Opened(stream=1, ports=[65535] * MAX_LANES), Opened(stream=1, ports=[1] * (MAX_LANES + 1)), id="ports"
+            _open(credit=Credit(read_bytes=0, allowed_bytes=2**62 - 1)),
+            _open(credit=Credit(read_bytes=0, allowed_bytes=2**62)),
+            id="credit",
         ),
-        pytest.param(Opened(stream=1, ports=[1]), Opened(stream=1, ports=[]), id="no ports"),
-        pytest.param(Opened(stream=1, ports=[65535]), Opened(stream=1, ports=[65536]), id="port"),
-        pytest.param(Opened(stream=1, ports=[1]), Opened(stream=1, ports=[0]), id="port 0"),
+        pytest.param(
+            Opened(stream=1, lanes=MAX_LANES), Opened(stream=1, lanes=MAX_LANES + 1), id="lanes of an open stream"
+        ),
+        pytest.param(Opened(stream=1, lanes=1), Opened(stream=1, lanes=0), id="no lane of an open stream"),
+        pytest.param(_offer(first=_open()), _offer(first=_open(lanes=0)), id="first order"),
         pytest.param(_ask(count=1), _ask(count=0), id="sizes of nothing"),
         pytest.param(_ask(count=2**62 - 1), _ask(count=2**62), id="sizes of too many"),
         pytest.param(_ask(first=2**62 - 1), _ask(first=2**62), id="sizes from too far"),
@@ -217,11 +234,11 @@ def test_a_message_with_any_bit_turned_is_refused() -> None:
         pytest.param(b"\x81\xa4type\xa3\xff\xfe\xfd", id="no text"),
     ],
 )
-@pytest.mark.parametrize("version", [0, 1, 3, 255])
+@pytest.mark.parametrize("version", [0, 1, 2, 255])
 def test_another_version_is_named_whatever_it_says(version: int, body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 2: install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3: install the same release"):
         decode_control(_wrapped(body, version))
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 2: install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3: install the same release"):
         decode_control(b"\xe3M" + bytes((version,)) + body)  # of a release that knew no checksum
 
 

@@ -13,6 +13,7 @@ from emlio.planner.order import Shuffle
 from emlio.planner.permutation import Permutation
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.wire.control import ControlMessage
+from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader, ids_checksum
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -99,4 +100,5 @@ def test_every_message_and_each_of_its_fields_is_described() -> None:
         fields = set(re.findall(r"`(\w+)`", rows[kind.__name__.lower()]))
         assert fields == set(kind.__struct_fields__), kind.__name__
     listed = re.findall(r"^\| (\d)(?:, \d)? \| ([\w, ]+) \|", TEXT, re.MULTILINE)
-    assert [name for _, names in listed for name in names.split(", ")] == list(DataHeader.__struct_fields__)
+    fields_in_order = [*Credit.__struct_fields__, *DataHeader.__struct_fields__]
+    assert [name for _, names in listed for name in names.split(", ")] == fields_in_order

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from emlio.energy.counter import Event
-from emlio.energy.domain import Domain, Method
+from emlio.energy.export.wire_rows import device_of, reading_of, row_of_device, row_of_reading
+from emlio.energy.values.counter import Event
+from emlio.energy.values.domain import Domain, Method
 from emlio.errors import RemoteProtocolError
 from emlio.testing.energy_series import make_device, make_reading
 from emlio.wire.control import EnergyReply, EnergyRequest, Pong, decode_control, encode_control
-from emlio.wire.energy import DeviceRow, ReadingRow, device_of, reading_of, row_of_device, row_of_reading
+from emlio.wire.energy import DeviceRow, ReadingRow
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
     MAX_ENERGY_DEVICES,
@@ -166,7 +167,7 @@ def test_the_largest_answer_is_one_control_message(devices: int) -> None:
 
 def test_the_pong_of_an_older_daemon_tells_no_time() -> None:
     older = (
-        "e34d023ae296ef85a474797065a4706f6e67a56e6f6e636509aa73656e745f6279746573ce00100000aa626c6f636b65645f6e7305"
+        "e34d033ae296ef85a474797065a4706f6e67a56e6f6e636509aa73656e745f6279746573ce00100000aa626c6f636b65645f6e7305"
         "aa737461727665645f6e7307"
     )
     assert decode_control(bytes.fromhex(older)) == Pong(nonce=9, sent_bytes=1 << 20, blocked_ns=5, starved_ns=7)

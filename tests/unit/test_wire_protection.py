@@ -1,8 +1,13 @@
 """Which protection two sides come to, for each pair of settings."""
 
+from pathlib import Path
+
 import pytest
 
 from emlio.errors import ConfigError, RefusedError
+from emlio.keys.folder import KeyFolder
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.trust import Trust, find_trust
 from emlio.wire.protection import SETTINGS, accepted, choose
 
 AES, CHACHA = "aes-256-gcm", "chacha20-poly1305"
@@ -18,11 +23,8 @@ def come_to(rank: str, daemon: str, *, keyed: bool = True, rank_aes: bool = True
     [
         ("auto", "auto", AES),
         ("auto", "aead", AES),
-        ("auto", "curve", "curve"),
         ("aead", "auto", AES),
         ("aead", "aead", AES),
-        ("curve", "auto", "curve"),
-        ("curve", "curve", "curve"),
         ("off", "off", "clear"),
     ],
 )
@@ -35,15 +37,12 @@ def test_with_keys_something_is_chosen_that_both_accept(rank: str, daemon: str, 
     [
         ("off", "auto"),
         ("off", "aead"),
-        ("off", "curve"),
         ("auto", "off"),
         ("aead", "off"),
-        ("aead", "curve"),
-        ("curve", "aead"),
     ],
 )
 def test_nobody_is_talked_into_less_than_he_accepts(rank: str, daemon: str) -> None:
-    with pytest.raises(RefusedError, match="say the same encryption on both sides") as refused:
+    with pytest.raises(RefusedError, match="give both sides the same encryption") as refused:
         come_to(rank, daemon)
     assert refused.value.code == "protection"
 
@@ -54,14 +53,59 @@ def test_a_rank_without_instructions_for_aes_is_sent_what_it_opens_faster() -> N
 
 def test_without_keys_nothing_is_protected_and_nothing_is_said_to_be() -> None:
     assert {come_to(rank, daemon, keyed=False) for rank in ("auto", "off") for daemon in ("auto", "off")} == {"clear"}
-    for setting in ("aead", "curve"):
-        with pytest.raises(ConfigError, match="needs keys on both sides"):
-            accepted(setting, keyed=False, has_aes=True)
+    with pytest.raises(ConfigError, match="needs keys on both sides"):
+        accepted("aead", keyed=False, has_aes=True)
 
 
-def test_other_settings_are_named() -> None:
-    with pytest.raises(ConfigError, match=f"one of {', '.join(SETTINGS)}, got 'yes'"):
-        accepted("yes", keyed=True, has_aes=True)
+def test_a_refusal_says_in_words_what_each_side_wants() -> None:
+    with pytest.raises(RefusedError) as refused:
+        come_to("aead", "off")
+    assert str(refused.value) == (
+        "the daemon sends unencrypted data only, the loader accepts encrypted data (aes-256-gcm or chacha20-poly1305) only: "
+        "give both sides the same encryption"
+    )
+
+
+@pytest.mark.parametrize("own_keys", [True, False])
+def test_encryption_that_is_demanded_without_keys_names_the_side_that_lacks_them(
+    tmp_path: Path, own_keys: bool
+) -> None:
+    folder = KeyFolder(tmp_path / "keys")
+    if own_keys:
+        folder.make("gpu")
+    with pytest.raises(ConfigError) as refused:
+        find_trust(
+            Address.parse("emlio://store:5555/data"),
+            encryption="aead",
+            daemon_key=None,
+            folder=None,
+            environment={"EMLIO_HOME": str(folder.path)},
+        )
+    said = str(refused.value)
+    assert said.startswith(
+        "encryption='aead' needs keys on both sides: no key of the daemon at store:5555 is known here."
+    )
+    assert "emlio trust store:5555 KEY" in said
+    assert said.endswith("This host has no keys either: emlio keygen") == (not own_keys)
+
+
+@pytest.mark.parametrize("setting", ["yes", "curve"])
+def test_the_error_for_another_setting_names_those_there_are(setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"one of auto, aead, off, got '{setting}'"):
+        accepted(setting, keyed=True, has_aes=True)
+    with pytest.raises(ConfigError, match=f"one of auto, aead, off, got '{setting}'"):
+        Trust(encryption=setting)
+
+
+@pytest.mark.parametrize("daemon", SETTINGS)
+def test_a_peer_that_offers_only_what_there_is_no_more_is_refused(daemon: str) -> None:
+    with pytest.raises(RefusedError, match=r"the loader accepts encrypted data \(curve\) only") as refused:
+        choose(accepted(daemon, keyed=True, has_aes=True), ("curve",))
+    assert refused.value.code == "protection"
+
+
+def test_a_peer_that_also_offers_what_there_is_no_more_gets_what_both_accept() -> None:
+    assert choose(accepted("auto", keyed=True, has_aes=True), (AES, CHACHA, "curve")) == AES
 
 
 def test_an_offer_of_nothing_is_refused() -> None:

@@ -1,1 +1,4 @@
-"""The programs that read, in each system's own environment: they import nothing of this package unless they read with it."""
+"""The reading programs, one for each system, run in that system's own environment.
+
+They import nothing of this package, except the program that reads with EMLIO.
+"""

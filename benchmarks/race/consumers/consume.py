@@ -1,16 +1,20 @@
-"""The process that reads: python consume.py READER ORDER, or python consume.py convert READER ORDER.
+"""The process that reads: consume.py READER ORDER, or consume.py convert READER ORDER.
 
-It runs in the environment of the system it reads with, so it needs nothing but Python. READER names a module beside this one with
+It runs in the environment of the system it reads with, so it needs nothing but Python. READER names
+a module in this folder with these functions:
 
-    open_source(order)    a context manager that makes the loader; it gives a function from an epoch's number to an iterator over
-                          its batches, each a sequence of records that have the buffer protocol. The clock runs meanwhile.
-                          Where pictures are decoded, each stands for one of which only the id, 8 bytes, is handed over.
-    prepared(order)       optional: a context manager that is entered before the clock runs, and gives the order, perhaps changed:
-                          what a host has anyway, such as a mounted file system.
-    measure(order, said)  instead of both: says plain epochs by itself.
-    convert(records, order)  makes the system's own form of the records, from an iterator over their bytes.
+* open_source(order): a context manager that makes the loader while the clock runs. It yields a
+  function from the number of an epoch to an iterator over its batches. A batch is a sequence of
+  records with the buffer protocol. If pictures are decoded, only the id of each, 8 bytes, is handed
+  over.
+* prepared(order): optional, a context manager that is entered before the clock runs and yields the
+  order, perhaps changed. It sets up what a host has anyway, such as a mounted file system.
+* measure(order, say): replaces both; it reports epochs itself.
+* convert(records, order): makes the system's own format of the records, from an iterator over their
+  bytes.
 
-Covers: clocks, ids, mixing, processor time and memory of the whole tree of processes, ending it. Does not cover: reading.
+Covers: clocks, ids, mixing, processor time and memory of the whole process tree, ending the tree.
+Does not cover: reading.
 """
 
 import contextlib
@@ -44,11 +48,12 @@ Say = Callable[[dict[str, Any]], None]
 
 
 class Tree:
-    """This process and its descendants, looked at by a thread.
+    """This process and its descendants, sampled by a thread.
 
     Attributes:
-        peak_rss_bytes: the largest sum of resident memory so far.
-        peak_pss_bytes: likewise, shared pages divided.
+        peak_rss_bytes: largest sum of resident memory so far.
+        peak_pss_bytes: largest sum of memory so far, with shared pages divided among their
+            processes.
     """
 
     def __init__(self) -> None:
@@ -60,13 +65,16 @@ class Tree:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking. Again does nothing."""
+        """Stop sampling."""
         self._ending.set()
         self._thread.join()
         self._look(shares=True)
 
     def cpu_ns(self) -> int:
-        """Of this process, of descendants that have ended and were waited for, and of those alive."""
+        """Return the processor time of this process and its descendants.
+
+        A descendant that has ended counts if its parent has waited for it.
+        """
         spent = 0
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
             usage = resource.getrusage(who)
@@ -78,7 +86,7 @@ class Tree:
         return spent
 
     def descendants(self) -> list[int]:
-        """Process ids of those alive."""
+        """Return the ids of living descendants."""
         found: list[int] = []
         waiting = [os.getpid()]
         while waiting:
@@ -92,7 +100,7 @@ class Tree:
         return found
 
     def kill(self) -> None:
-        """End all descendants, at once."""
+        """Kill all descendants."""
         for pid in self.descendants():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -103,13 +111,14 @@ class Tree:
             begun = time.monotonic()
             shares = begun >= shares_at
             self._look(shares=shares)
-            # Looking at dozens of large processes takes a while, above all at what they share: at most some percent of a core.
+            # Sampling dozens of large processes takes a while, above all their shared pages. This
+            # keeps it at a few percent of a core.
             spent_s = time.monotonic() - begun
             if shares:
                 shares_at = begun + max(_SHARES_S, _COST * spent_s)
             else:
                 wait_s = max(_LOOK_S, _COST * spent_s)
-            if os.getppid() != self._parent:  # whoever started this was killed: nobody would end it
+            if os.getppid() != self._parent:  # the parent was killed and cannot end this process
                 os.kill(os.getpid(), signal.SIGTERM)
                 self._ending.wait(_GRACE_S)
                 self.kill()
@@ -127,7 +136,7 @@ class Tree:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Those of /proc/PID/stat after the name, which may hold anything."""
+    """Return the fields of /proc/PID/stat after the name, which may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
@@ -142,15 +151,18 @@ def _pss_bytes(pid: int) -> int:
 
 
 class Reading:
-    """One epoch as far as it came; what emlio.benchmarks.race.order calls an Epoch. One thread reads, another may look."""
+    """One epoch so far, see Epoch in emlio.benchmarks.race.order.
+
+    One thread reads, another may look.
+    """
 
     def __init__(self, number: int, begun_ns: int, record_bytes: int = 0) -> None:
-        """Nothing came yet.
+        """Start an epoch; nothing has arrived yet.
 
         Args:
-            number: the epoch's.
-            begun_ns: when it began.
-            record_bytes: what a record counts where its bytes are not handed over; 0 where they are.
+            number: number of the epoch.
+            begun_ns: start of the epoch.
+            record_bytes: size of a record whose bytes are not handed over; 0 if they are.
         """
         self._number = number
         self._begun_ns = self._asked_ns = self._ended_ns = begun_ns
@@ -160,12 +172,12 @@ class Reading:
         self._steps: list[tuple[int, int]] = []
 
     def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int) -> bool:
-        """Read to the epoch's end or past its limit; whether it was cut there.
+        """Read to the end of the epoch or past its limit; return whether it was cut.
 
         Args:
-            batches: of the epoch.
-            step_ns: how long to sleep after each.
-            limit_ns: when the epoch has lasted longer than this after a batch, it is cut.
+            batches: batches of the epoch.
+            step_ns: pause after each batch.
+            limit_ns: time limit; if the epoch exceeds it after a batch, it is cut.
         """
         for batch in batches:
             self._take(batch)
@@ -194,11 +206,11 @@ class Reading:
         self._blocks += len({one // _BLOCK_RECORDS for one in self._ids[before:]})
 
     def said(self, *, cut: bool, ended_ns: int | None = None) -> dict[str, Any]:
-        """What is told of it.
+        """Return the report of the epoch.
 
         Args:
-            cut: whether records are still to come.
-            ended_ns: when it was given up, if no batch ended it.
+            cut: whether the epoch was cut.
+            ended_ns: time of giving up, if no batch ended the epoch.
         """
         ids = array("Q", sorted(self._ids))
         ended_ns = ended_ns or self._ended_ns
@@ -220,17 +232,18 @@ class Reading:
 
 
 class Overdue:
-    """Gives up an epoch whose next batch does not come: a thread that says what came and ends the process, whatever it waits for.
+    """A thread that gives up an epoch if the next batch does not arrive.
 
-    The limit is looked at after each batch too, and most are cut there.
+    It reports what has arrived and ends the process, whatever the process waits for. The limit is
+    also checked after each batch, where most epochs are cut.
     """
 
     def __init__(self, limit_ns: int, give_up: Callable[[Reading], None]) -> None:
-        """Watches nothing yet.
+        """Create the object; it watches nothing yet.
 
         Args:
-            limit_ns: of an epoch.
-            give_up: says the last words of this process and ends it.
+            limit_ns: time limit of an epoch.
+            give_up: makes the last report of this process and ends it.
         """
         self._wait_s = limit_ns / 1e9 + _LATE_S
         self._give_up = give_up
@@ -238,7 +251,7 @@ class Overdue:
 
     @contextlib.contextmanager
     def watching(self, reading: Reading) -> Generator[None, None, None]:
-        """While the block lasts, which begins with the epoch."""
+        """Watch an epoch while the block lasts; both begin together."""
         over = threading.Event()
 
         def watch() -> None:
@@ -258,7 +271,7 @@ class Overdue:
 
 
 def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> None:
-    """Read all epochs of an order and say what came."""
+    """Read all epochs of an order, and report them."""
     with contextlib.ExitStack() as before:
         if hasattr(reader, "prepared"):
             order = before.enter_context(reader.prepared(order))
@@ -284,7 +297,7 @@ def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: O
     with contextlib.ExitStack() as source:
         batches = None
         for number in range(order["epochs"]):
-            # The first one begins before the loader's constructor.
+            # The first epoch begins before the loader's constructor.
             reading = Reading(number, time.monotonic_ns(), size)
             with overdue.watching(reading):
                 if batches is None:
@@ -314,7 +327,7 @@ def _size_bytes(folder: Path) -> int:
 
 
 def records_of(paths: Sequence[str]) -> Iterator[bytes]:
-    """Records of TFRecord files, unchecked."""
+    """Yield the records of TFRecord files, without checking them."""
     for path in paths:
         with open(path, "rb") as file:
             while head := file.read(12):
@@ -333,9 +346,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Read or convert, as the words say."""
+    """Read or convert, according to the arguments."""
     signal.signal(signal.SIGTERM, _end)
-    # What the systems print must not stand between what is said.
+    # Output of the systems must not mix with the reports, so it goes to standard error.
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -355,7 +368,8 @@ def main(words: Sequence[str]) -> None:
         consume(reader, order, say, tree)
         status = 0
     finally:
-        # Exit handlers of the systems take away what they left on this host, but some are known to hang; all is said.
+        # Exit handlers of the systems remove what they left on this host, but some are known to
+        # hang. All reports have been made by now.
         threading.Thread(target=_end_at_last, args=(tree, status), name="end", daemon=True).start()
         signal.alarm(2 * round(_GRACE_S))
 

@@ -1,7 +1,7 @@
-"""Mounts a remote folder for a consumer, by sshfs; or takes one that somebody mounted.
+"""Mounts a remote folder for a consumer, by sshfs, or uses the user's mount.
 
-Covers: mounting before the clock runs, unmounting at the end, dropping what the client's kernel still has of it, listing. Does
-not cover: reading.
+Covers: mounting before the clock runs, unmounting at the end, dropping the local page cache,
+listing. Does not cover: reading.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ MOUNTS: dict[str, tuple[list[str], bool]] = {
     "default": ([], False),
     "tuned": (
         [
-            "max_conns=8",  # requests of several files do not wait for each other's blocks
+            "max_conns=8",  # requests for several files do not wait for each other's blocks
             "kernel_cache",
-            "dcache_timeout=3600",  # what was listed once is not asked for again
+            "dcache_timeout=3600",  # a folder is listed only once
             "dcache_max_size=1000000",
             "entry_timeout=3600",
             "attr_timeout=3600",
-            "no_rofd_flush",  # closing a file that was only read costs no round trip
+            "no_rofd_flush",  # closing a file after reading costs no round trip
         ],
         True,
     ),
 }
-"""Options of a mount by name, and whether SFTP goes without SSH."""
+"""Options of a mount by name, and whether SFTP runs without SSH."""
 
 _START_S = 60.0
 _END_S = 5.0
@@ -39,7 +39,10 @@ _LOOK_S = 0.02
 
 @contextmanager
 def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """The order with the URL replaced by a folder of this host; the mount "none" is a folder that nobody mounted."""
+    """Yield the order with its URL replaced by a local folder.
+
+    The mount "none" is an ordinary local folder.
+    """
     url = urlsplit(str(order["url"]))
     if url.scheme == "file":
         if order["options"]["mount"] != "none":
@@ -62,7 +65,7 @@ def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
             "BatchMode=yes",
             "LogLevel=ERROR",
         ]
-    # Without SSH nobody is logged in, and a user's name would be taken for a part of the host's.
+    # Without SSH there is no login, and a user name would be taken for a part of the host name.
     host = url.hostname if plain else f"{url.username}@{url.hostname}"
     command = ["sshfs", "-f", "-o", ",".join(["ro", "auto_unmount", *options]), f"{host}:{url.path}", point]
     mount = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -71,7 +74,7 @@ def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         while not os.path.ismount(point):
             if mount.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"sshfs must mount {order['url']} within {_START_S:g} s, it did not")
-            time.sleep(_LOOK_S)  # nobody tells when it has
+            time.sleep(_LOOK_S)  # sshfs does not report when it has mounted
         yield {**order, "url": point}
     finally:
         subprocess.run(["fusermount3", "-u", "-z", point], check=False, stderr=subprocess.DEVNULL)
@@ -84,7 +87,7 @@ def mounted(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
 
 
 def forget(folder: str) -> None:
-    """Let the kernel drop what it has of the files of a folder that was mounted before, as far as it obeys."""
+    """Ask the kernel to drop its cached pages of a folder that was mounted before."""
     for place, _, names in os.walk(folder):
         for name in names:
             file = os.open(os.path.join(place, name), os.O_RDONLY)
@@ -93,7 +96,7 @@ def forget(folder: str) -> None:
 
 
 def files_below(folder: str) -> list[str]:
-    """The paths of all files in the folders of a folder, sorted."""
+    """Return the paths of all files in the subfolders of a folder, sorted."""
     paths: list[str] = []
     for place in sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()):
         paths += sorted(entry.path for entry in os.scandir(place) if entry.is_file())

@@ -1,7 +1,7 @@
 """Reads files or TFRecord files with DALI's readers, on the CPU.
 
-Covers: a pipeline that only reads, and one that decodes pictures. Does not cover: what is made of pictures
-(emlio.benchmarks.race.consumers.training_graph).
+Covers: a pipeline that only reads, and one that decodes pictures. Does not cover: the processing of
+pictures (emlio.benchmarks.race.consumers.training_graph).
 """
 
 import gc
@@ -23,7 +23,10 @@ prepared: Any = import_module("mounted").mounted
 
 
 def _files(folder: str, more: dict[str, Any]) -> tuple[Any, Any]:
-    """Each file's bytes, and the number that is its name. The folders are listed here: DALI's own listing knows no numbers."""
+    """Return each file's bytes, and the number in its name.
+
+    The folders are listed here, because DALI's own listing gives no numbers.
+    """
     places = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
     files = [entry.path for place in places for entry in sorted(os.scandir(place), key=lambda entry: entry.name)]
     numbers = [int(os.path.basename(path).partition(".")[0]) for path in files]
@@ -48,7 +51,7 @@ def _examples(folders: Sequence[str], features: dict[str, Any], more: dict[str, 
 
 
 def _outputs(folders: Sequence[str], form: str, decode: bool, more: dict[str, Any]) -> tuple[Any, ...]:
-    """The records; of pictures what is made of them, and their numbers or names."""
+    """Return the records, or processed pictures with their numbers or names."""
     text = _tfrecord.FixedLenFeature((), _tfrecord.string, "")
     if not decode:
         return (
@@ -63,7 +66,7 @@ def _outputs(folders: Sequence[str], form: str, decode: bool, more: dict[str, An
 
 
 def _ids(numbers: Any, count: int) -> list[bytes]:
-    """Of the first pictures of a batch, by their numbers or by names that hold them."""
+    """Return the ids of the first pictures of a batch, from their numbers or from their names."""
     found = [numbers.at(place) for place in range(count)]
     if str(found[0].dtype) == "uint8":
         return list(_graph.ids_of(bytes(name).partition(b"_")[2].partition(b".")[0] for name in found))
@@ -89,7 +92,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         left = left_in_epoch
         while left > 0:
             made = pipeline.run()
-            # The last batch is filled up with its last record.
+            # The last batch is padded with copies of its last record.
             count = min(left, batch)
             yield _ids(made[1], count) if decode else [made[0].at(place) for place in range(count)]
             left -= batch
@@ -97,6 +100,6 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
     try:
         yield batches
     finally:
-        # It maps files, and a file system with mapped files cannot be unmounted.
+        # The pipeline maps files, and a file system with mapped files cannot be unmounted.
         pipeline = None
         gc.collect()

@@ -1,7 +1,7 @@
 """Reads with EMLIO, from a daemon or from a directory.
 
-Covers: the loader as a training script makes it, with a pipeline of DALI's where pictures are decoded. Does not cover: the
-paper's way.
+Covers: the loader as a training script makes it, with a DALI pipeline if pictures are decoded. Does
+not cover: the paper's method.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

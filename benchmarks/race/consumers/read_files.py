@@ -1,4 +1,4 @@
-"""Reads files with PyTorch's DataLoader, as ImageFolder finds them: one folder for each class.
+"""Reads files with PyTorch's DataLoader, in the folders of ImageFolder: one for each class.
 
 Covers: listing, reading in workers. Does not cover: decoding.
 """
@@ -17,17 +17,17 @@ prepared: Any = _mounted.mounted
 
 
 class Files:
-    """A dataset of PyTorch: an item is a file's bytes."""
+    """A PyTorch dataset whose items are the bytes of files."""
 
     def __init__(self, folder: str) -> None:
         self._paths: list[str] = _mounted.files_below(folder)
 
     def __len__(self) -> int:
-        """How many files there are."""
+        """Return the number of files."""
         return len(self._paths)
 
     def __getitem__(self, number: int) -> bytes:
-        """One file's bytes."""
+        """Return the bytes of one file."""
         with open(self._paths[number], "rb") as file:
             return file.read()
 

@@ -19,7 +19,7 @@ prepared: Any = import_module("mounted").mounted
 
 
 def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
-    """See emlio.benchmarks.race.consumers.consume. One record a group, for reading them one by one."""
+    """See emlio.benchmarks.race.consumers.consume. One record per group, for random access."""
     count = order["records"]
     for number in range(_FILES):
         first, after = (count * place // _FILES for place in (number, number + 1))

@@ -1,4 +1,4 @@
-"""Reads with Hugging Face datasets, streaming; writes the files it reads.
+"""Reads with Hugging Face datasets in streaming mode; writes the files it reads.
 
 Covers: Parquet and tar files under PyTorch's DataLoader. Does not cover: decoding, its hub.
 """
@@ -12,7 +12,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
-# Before it is imported: nothing is to be told to its hub. Its offline mode would forbid reading URLs too.
+# Set before the import, so that nothing is sent to the hub. The offline mode would forbid URLs too.
 os.environ |= {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_UPDATE_DOWNLOAD_COUNTS": "0",
@@ -28,17 +28,20 @@ _scanning: Any = import_module("pyarrow.dataset")
 __all__ = ["convert", "open_source"]
 
 _COLUMNS = {"parquet": "record", "webdataset": "bin"}
-"""What holds a record, by the name of what builds the dataset."""
+"""The column of a record, by the name of the dataset's builder."""
 
 _GROUP_RECORDS = 100
 _GROUP_BYTES = 10_000_000
-"""The least of a row group: a request for less is mostly its round trip."""
+"""The least size of a row group. A smaller request would mostly consist of its round trip."""
 
 _RANGE_BYTES = 128 << 20
 
 
 def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
-    """See emlio.benchmarks.race.consumers.consume. As Parquet files, and beside each the same records as a tar file."""
+    """See emlio.benchmarks.race.consumers.consume.
+
+    Writes Parquet files, and beside each the same records as a tar file.
+    """
     schema = _pa.schema([("record", _pa.binary())])
     files, count = order["files"], order["records"]
     per_group = max(_GROUP_RECORDS, _GROUP_BYTES // order["record_bytes"])
@@ -59,7 +62,7 @@ def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
 
 
 class _Records:
-    """Takes the records out of samples; workers are handed it, so it is no closure."""
+    """A callable that takes the records out of samples. It is no closure, so it can be pickled."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -79,7 +82,8 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         more["fragment_scan_options"] = _scanning.ParquetFragmentScanOptions(
             cache_options=_pa.CacheOptions(prefetch_limit=int(options["ahead"]), range_size_limit=_RANGE_BYTES)
         )
-    # It looks each name up that it is given, one after the other; a pattern it looks up once, where the server lists files.
+    # The library looks up each given name, one after the other. It looks up a pattern once, if the
+    # server lists files.
     listed = options["files"] == "listed"
     numbers = ["*"] if listed else [f"{number:05d}" for number in range(int(options["files"]))]
     urls = [f"{order['url']}/{number}.{suffix}" for number in numbers]

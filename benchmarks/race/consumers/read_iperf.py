@@ -1,6 +1,6 @@
-"""Asks an iperf3 server for bytes and says them as epochs without records.
+"""Receives bytes from an iperf3 server, and reports them as epochs without records.
 
-Covers: its client and its report. Does not cover: records, of which it has none.
+Covers: running its client, reading its report. Does not cover: records, since there are none.
 """
 
 import json
@@ -17,7 +17,10 @@ _ANSWER_S = 60
 
 
 def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
-    """See emlio.benchmarks.race.consumers.consume. The report's own seconds count: slow start is left out of them."""
+    """See emlio.benchmarks.race.consumers.consume.
+
+    The elapsed time comes from the report, which leaves slow start out.
+    """
     for number in range(order["epochs"]):
         begun_ns = time.monotonic_ns()
         received = _run(order)
@@ -54,5 +57,5 @@ def _run(order: dict[str, Any]) -> dict[str, Any]:
             received: dict[str, Any] = report["end"]["sum_received"]
             return received
         complaint = report["error"]
-        time.sleep(_AGAIN_S)  # the server has not let go of an earlier test yet
+        time.sleep(_AGAIN_S)  # the server has not finished an earlier test yet
     raise SystemExit(f"iperf3 must carry out a test, it said {complaint!r} {_TRIES} times")

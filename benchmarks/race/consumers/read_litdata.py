@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# Before it is imported: it looks for newer releases of itself.
+# Set before the import, which looks for newer releases of LitData.
 os.environ |= {"LITDATA_DISABLE_VERSION_CHECK": "1", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
 _litdata: Any = import_module("litdata")
 _writer: Any = import_module("litdata.streaming.writer")
@@ -23,7 +23,10 @@ _CHUNK_BYTES = "64MB"
 
 
 def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
-    """See emlio.benchmarks.race.consumers.consume. By the writer that its `optimize` uses, in one process."""
+    """See emlio.benchmarks.race.consumers.consume.
+
+    Uses the writer of LitData's `optimize`, in one process.
+    """
     writer = _writer.BinaryWriter(os.path.join(order["out"], order["bucket"]), chunk_bytes=_CHUNK_BYTES)
     for number, record in enumerate(records):
         writer[number] = {"record": record}
@@ -33,7 +36,10 @@ def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
 
 @contextmanager
 def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """Its object store's client refuses http:// unless it is told otherwise; what it leaves goes into the order's folder."""
+    """Allow http:// URLs, which the object store's client refuses by default.
+
+    Temporary files go into the order's folder, where they are counted.
+    """
     downloader: Any = import_module("litdata.streaming.downloader")
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
     tempfile.tempdir = str(Path(order["folder"]) / "left")
@@ -42,7 +48,7 @@ def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
 
 
 def _records(samples: list[Any]) -> list[bytes]:
-    """Whole chunks decoded at once come as views, which cannot be handed from process to process."""
+    """Copy the records: chunks decoded at once give views, which cannot be sent to a process."""
     return [bytes(sample["record"]) for sample in samples]
 
 

@@ -31,7 +31,7 @@ def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
 
 @contextmanager
 def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """Where the store is, as its documentation has it; its lock files go into the order's folder."""
+    """Set the store's address as the documentation says; put lock files into the order's folder."""
     os.environ |= {
         "S3_ENDPOINT_URL": order["url"],
         "AWS_ACCESS_KEY_ID": _ACCESS,
@@ -45,9 +45,11 @@ def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
 
 
 def _have_shared_memory_alone() -> None:
-    """Its workers agree through shared memory of fixed names, which one that was cut leaves behind and the next one believes.
+    """Give this process a /dev/shm of its own, which ends with it.
 
-    So it gets a /dev/shm of its own that ends with it. Without root there is only its own way to remove what others left.
+    The workers coordinate through shared memory with fixed names. A run that is cut leaves it
+    behind, and the next run would use it. Without root, only the library's own clean-up of stale
+    memory is possible.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     own = (
@@ -72,8 +74,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         predownload=int(options["ahead_batches"]) * batch if "ahead_batches" in options else None,
     )
     for stream in dataset.streams:
-        # Its S3 client has fetched the index by now. Workers that are forked would share its connection, and where the server
-        # keeps that open read one another's answers into their shards; without it each makes its own.
+        # The S3 client has fetched the index by now. Forked workers would share its connection. If
+        # the server keeps it open, they read one another's answers into their shards. Without the
+        # client each worker makes its own.
         stream._downloader.clean_up()
     workers = int(options["workers"])
     loader = _data.DataLoader(

@@ -1,6 +1,7 @@
-"""Reads the paper's way: one PULL socket, batches unpacked by msgpack.
+"""Reads with the paper's method: one PULL socket, batches unpacked by msgpack.
 
-Covers: asking for epochs, receiving them. Does not cover: losses, of which this way knows nothing: it would wait for ever.
+Covers: requesting epochs, receiving them. Does not cover: losses, which this method does not
+detect: the reader would wait until its time limit.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Takes what bare PUSH sockets send, throws it away and says it as epochs without records.
+"""Receives from bare PUSH sockets, and reports the bytes as epochs without records.
 
-Covers: asking for them, receiving, what is left out at the start. Does not cover: records, of which it knows nothing.
+Covers: requesting the sockets, receiving, leaving out the start. Does not cover: records, since
+there are none.
 """
 
 import json
@@ -18,7 +19,7 @@ _SILENT_MS = 30_000
 
 
 def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
-    """See emlio.benchmarks.race.consumers.consume. Slow start is left out, as iperf3 does it."""
+    """See emlio.benchmarks.race.consumers.consume. Slow start is left out, as iperf3 does."""
     options = order["options"]
     with zmq.Context() as context, context.socket(zmq.REQ) as asking:
         asking.setsockopt(zmq.LINGER, 0)
@@ -50,7 +51,7 @@ def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Non
 
 
 def _told(asking: "zmq.Socket[bytes]", word: bytes) -> list[str]:
-    """What emlio.benchmarks.race.push_sender answers to one of its words."""
+    """Send a word to emlio.benchmarks.race.push_sender, and return its answer."""
     asking.send(word)
     endpoints: list[str] = json.loads(asking.recv())
     return endpoints
@@ -58,7 +59,7 @@ def _told(asking: "zmq.Socket[bytes]", word: bytes) -> list[str]:
 
 @contextmanager
 def _pulled(context: "zmq.Context[zmq.Socket[bytes]]", endpoints: list[str]) -> Generator[Iterator[int], None, None]:
-    """The sizes of the payloads that come from these sockets, without end."""
+    """Yield an endless iterator over the sizes of payloads from these sockets."""
     with ExitStack() as stack:
         poller = zmq.Poller()
         for endpoint in endpoints:
@@ -80,7 +81,7 @@ def _pulled(context: "zmq.Context[zmq.Socket[bytes]]", endpoints: list[str]) -> 
 
 
 def _receive(payloads: Iterator[int], seconds: float) -> int:
-    """How many bytes come in that time."""
+    """Receive for a time, and return the number of bytes."""
     until, came = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         came += next(payloads)

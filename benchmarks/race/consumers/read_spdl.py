@@ -1,4 +1,4 @@
-"""Reads files with SPDL: tasks that read, in a pool of threads, and batches of what has come.
+"""Reads files with SPDL: reading tasks in a pool of threads, and batches in order of completion.
 
 Covers: one pipeline for each epoch. Does not cover: decoding.
 """
@@ -24,7 +24,10 @@ def _read(path: str) -> bytes:
 
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
-    """See emlio.benchmarks.race.consumers.consume. A source may not block, so the files are listed before."""
+    """See emlio.benchmarks.race.consumers.consume.
+
+    The files are listed in advance, because a source may not block.
+    """
     tasks = int(order["options"]["tasks"])
     paths = _mounted.files_below(order["url"])
 

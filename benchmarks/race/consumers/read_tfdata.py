@@ -1,6 +1,8 @@
-"""Reads with tf.data service: its workers read TFRecord files of their host, shuffle and batch; batches are fetched from them.
+"""Reads with tf.data service: fetches batches that its workers make.
 
-Covers: the pipeline that they carry out, fetching its batches. Does not cover: decoding, the workers
+The workers read TFRecord files of their host, shuffle and batch.
+
+Covers: the pipeline of the workers, fetching its batches. Does not cover: decoding, the workers
 (emlio.benchmarks.race.consumers.serve_tfdata).
 """
 
@@ -20,7 +22,7 @@ __all__ = ["open_source"]
 
 
 def _fetched(names: Any, files: int, order: dict[str, Any]) -> Any:
-    """Batches of the records in files with these names, made by the workers of a service."""
+    """Return batches of the records in files with these names, made by a service's workers."""
     options, services = order["options"], json.loads(order["url"])["services"]
     dataset = (
         names.interleave(
@@ -55,7 +57,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         if workers > 1 or fetched is None:
             random.Random(f"{order['seed']} {number}").shuffle(names)
             source = _tf.data.Dataset.from_tensor_slices(names)
-            # Where there are several workers, it would have the first that asks take all files: they get another dataset.
+            # With several workers, a shuffle in the dataset would let the first worker that asks
+            # take all files. The names are therefore shuffled here, and each epoch gets a new
+            # dataset.
             fetched = _fetched(source if workers > 1 else source.shuffle(len(names)), len(names), order)
         for batch in fetched.as_numpy_iterator():
             yield batch.tolist()

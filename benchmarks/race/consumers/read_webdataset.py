@@ -1,6 +1,6 @@
 """Reads with WebDataset, from tar files behind a URL.
 
-Covers: the pipeline its documentation shows. Does not cover: decoding.
+Covers: the pipeline of its documentation. Does not cover: decoding.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

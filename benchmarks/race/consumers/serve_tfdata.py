@@ -1,9 +1,10 @@
-"""The storage's end of tf.data service: python serve_tfdata.py LISTEN REACHED SERVICE...
+"""The storage side of tf.data service: python serve_tfdata.py LISTEN REACHED SERVICE...
 
-A SERVICE is the ports of one, joined by commas: that of its dispatcher, then one for each of its workers. LISTEN is the address
-here, REACHED the one that clients are told.
+A SERVICE is a list of ports, separated by commas: its dispatcher's port, then one port for each
+worker. LISTEN is the local address, REACHED the address for clients.
 
-Covers: dispatchers and their workers, in one process. Does not cover: what they read, which a client tells them.
+Covers: dispatchers and their workers, in one process. Does not cover: the data they read, which a
+client names.
 """
 
 import os

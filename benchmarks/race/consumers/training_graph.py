@@ -1,6 +1,6 @@
-"""What everybody makes of a picture before it trains, by DALI on the processor.
+"""The processing of a picture before training, by DALI on the processor.
 
-Covers: the graph, a picture's id out of its name. Does not cover: where pictures come from.
+Covers: the graph, ids of pictures. Does not cover: the source of pictures.
 """
 
 from importlib import import_module
@@ -10,12 +10,15 @@ __all__ = ["IMAGE", "NAME", "THREADS", "ids_of", "train_on"]
 
 IMAGE, NAME = "image/encoded", "image/filename"
 THREADS = 1
-"""The storage and the link need processors too: where they had to wait for those that decode, an epoch would tell how much the
-link costs and not how far it is."""
+"""The number of decoding threads.
+
+Storage and link need processors too. If they waited for decoding, an epoch would show the cost of
+the link instead of its round trip.
+"""
 
 
 def train_on(encoded: Any) -> Any:
-    """Decoded, cropped at random, resized, mirrored, normalised."""
+    """Decode a picture, crop it at random, resize, mirror and normalise it."""
     fn: Any = import_module("nvidia.dali.fn")
     types: Any = import_module("nvidia.dali.types")
     pictures = fn.decoders.image_random_crop(
@@ -33,5 +36,5 @@ def train_on(encoded: Any) -> Any:
 
 
 def ids_of(numbers: Any) -> list[bytes]:
-    """Each as the 8 bytes that stand for a record."""
+    """Return each id as the 8 bytes that stand for a record."""
     return [int(number).to_bytes(8, "little") for number in numbers]

@@ -1,1 +1,1 @@
-"""The systems that race, one file each."""
+"""The systems of the race, one file each."""

@@ -1,9 +1,10 @@
-"""Bare ZeroMQ sockets: what as many PUSH/PULL pairs as our loader has carry when they do nothing else.
+"""Bare ZeroMQ sockets: the throughput of PUSH/PULL pairs that do nothing else.
 
-Settings: as many pairs as the loader takes over this link, messages of its size out of mapped files whose pages are all there.
-Nothing is brought together, checked, placed or handed on: a limit of what is built on such sockets, not a rival.
+Settings: as many pairs as EMLIO's loader uses over this link, and messages of its size, out of
+mapped files whose pages are in memory. The data are not assembled, checked or delivered, so this is
+a limit of systems built on such sockets, and not a system itself.
 
-Covers: both ends of it. Does not cover: what they do (emlio.benchmarks.race.push_sender,
+Covers: both ends. Does not cover: their work (emlio.benchmarks.race.push_sender,
 emlio.benchmarks.race.consumers.read_push).
 """
 
@@ -18,9 +19,9 @@ from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 from emlio.benchmarks.race.served import free_port, offer_data_ports, served
-from emlio.receiver.lanes import lanes_for
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
+from emlio.receiver.addresses.lane_count import lanes_for
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.units import format_size
 
@@ -35,7 +36,7 @@ _CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareSockets:
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "zeromq"
     family: Family = "limit"
@@ -44,7 +45,7 @@ class BareSockets:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (
             setting(
                 _AS_MANY,
@@ -57,16 +58,16 @@ class BareSockets:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         port = free_port(link.storage)
         count = lanes_for(link.spec.rtt_ns, send_buffer_bytes(), receive_buffer_bytes())
         sender = [sys.executable, "-m", "emlio.benchmarks.race.push_sender", str(prepared)]
@@ -76,5 +77,5 @@ class BareSockets:
             yield f"tcp://{link.storage.address}:{port}"
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, "read_push", order)

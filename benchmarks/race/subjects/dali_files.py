@@ -1,11 +1,13 @@
-"""DALI's own readers over a remote file system: a file for each record, and TFRecord files with an index.
+"""DALI's own readers over a remote file system: a file for each record, or indexed TFRecord files.
 
-Settings: DALI's documentation, pages nvidia.dali.fn.readers.file and nvidia.dali.fn.readers.tfrecord: `random_shuffle` with its
-buffer (`initial_fill`), `dont_use_mmap`, since most network file systems do badly with mapped files, `read_ahead` and a deeper
-`prefetch_queue_depth`. Each reader has one thread that reads. The mounts are those of
+Settings: DALI's documentation, pages nvidia.dali.fn.readers.file and
+nvidia.dali.fn.readers.tfrecord: `random_shuffle` with its buffer (`initial_fill`), `dont_use_mmap`,
+since mapped files are slow on most network file systems, `read_ahead` and a deeper
+`prefetch_queue_depth`. Each reader has one reading thread. The mounts are those of
 emlio.benchmarks.race.subjects.pytorch_files.
 
-Covers: both forms of the data, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_dali).
+Covers: both formats of the data, the mount's options by name. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_dali).
 """
 
 from dataclasses import dataclass, replace
@@ -17,8 +19,8 @@ from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.file_forms import as_examples, as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Setting, setting
 from emlio.benchmarks.race.subjects.over_mount import OverMount
+from emlio.benchmarks.race.system import Claim, Setting, setting
 
 __all__ = ["DaliFiles"]
 
@@ -34,26 +36,26 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaliFiles(OverMount):
-    """See `Rival`.
+    """See `System`.
 
     Attributes:
-        form: "file" or "tfrecord", as DALI calls its readers.
+        form: "file" or "tfrecord", after the names of DALI's readers.
     """
 
     form: Literal["file", "tfrecord"]
 
     @property
     def claim(self) -> Claim:
-        """See `Rival`. Only TFRecord files are shards, which can lie here and there."""
+        """See `System`. Only TFRecord files are shards, which can be divided between two hosts."""
         return replace(_CLAIM, halves=self.form == "tfrecord")
 
     @property
     def name(self) -> str:
-        """See `Rival`."""
+        """See `System`."""
         return f"dali-{self.form}"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         if self.mount is not None:
             return (
                 setting("default", "the user's mount", mount="user", form=self.form),
@@ -73,16 +75,16 @@ class DaliFiles(OverMount):
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         if find_spec("nvidia.dali") is None:
             return 'needs DALI: pip install "emlio[dali]"'
         return OverMount.why_not(self)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         make = as_files if self.form == "file" else as_examples
         return make(corpus, self.place(folder))
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, "read_dali", order)

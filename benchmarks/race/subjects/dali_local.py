@@ -1,9 +1,13 @@
-"""DALI's own reader of TFRecord files on the training's own disks: what the local way of ours is compared with.
+"""DALI's own reader of TFRecord files on the training host's disks.
 
-Settings: its defaults, and what its documentation has for speed: a deeper `prefetch_queue_depth`, reads instead of mapped files,
-reading ahead. The files lie in the page cache, as ours do.
+EMLIO's local mode is compared with it.
 
-Covers: it. Does not cover: DALI over a mount (emlio.benchmarks.race.subjects.dali_files).
+Settings: the defaults, and the options that DALI's documentation recommends for speed: a deeper
+`prefetch_queue_depth`, reads instead of mapped files, reading ahead. The files are in the page
+cache, as EMLIO's are.
+
+Covers: its settings, its data. Does not cover: DALI over a mount
+(emlio.benchmarks.race.subjects.dali_files).
 """
 
 from collections.abc import Generator
@@ -18,7 +22,7 @@ from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.file_forms import as_examples
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
 
 __all__ = ["DaliLocal"]
 
@@ -35,7 +39,7 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaliLocal:
-    """See `Rival`: without link and mount."""
+    """See `System`. It uses neither the link nor a mount."""
 
     name: str = "dali-local"
     family: Family = "local"
@@ -44,7 +48,7 @@ class DaliLocal:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (
             setting("default", "default reader, data on this host", mount="none", form=_FORM),
             setting(
@@ -58,18 +62,18 @@ class DaliLocal:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         return None if find_spec("nvidia.dali") is not None else 'needs DALI: pip install "emlio[dali]"'
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return as_examples(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`: nothing is served."""
+        """See `System`. Nothing is served."""
         yield f"file://{prepared.resolve()}"
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, "read_dali", order)

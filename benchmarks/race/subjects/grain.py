@@ -1,11 +1,13 @@
 """Grain: random access to ArrayRecord files on a remote file system, read ahead by threads.
 
-Settings: its documentation, page "Dataset basics": `to_iter_dataset(ReadOptions(num_threads=16, prefetch_buffer_size=500))`, its
-defaults, to hide the latency of each element; the docstring of ReadOptions, by which the buffer helps with distributed file
-systems and each worker process has its own threads; `mp_prefetch` for worker processes. "Reading ArrayRecord Files" has one
-record a group, "Reading from AWS S3" reads such files from a mount.
+Settings: its documentation, page "Dataset basics": `to_iter_dataset(ReadOptions(num_threads=16,
+prefetch_buffer_size=500))`, the defaults, to hide the latency of each element; the docstring of
+ReadOptions, which says that the buffer helps with distributed file systems and that each worker
+process has its own threads; `mp_prefetch` for worker processes. The page "Reading ArrayRecord
+Files" uses one record per group, and "Reading from AWS S3" reads such files from a mount.
 
-Covers: its files, their server, the mount's options. Does not cover: reading (emlio.benchmarks.race.consumers.read_grain).
+Covers: its files, their server, the mount's options. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_grain).
 """
 
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from emlio.benchmarks.race.consumer import consumer_command, converted
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Setting, setting
 from emlio.benchmarks.race.subjects.over_mount import OverMount
+from emlio.benchmarks.race.system import Claim, Setting, setting
 
 __all__ = ["Grain"]
 
@@ -34,14 +36,14 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grain(OverMount):
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "grain"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         default, tuned = ("user", "user") if self.mount is not None else ("default", "tuned")
         ways: tuple[tuple[str, str, str, dict[str, int]], ...] = (
             ("64 threads", default, "64 threads, 1,000 records ahead", {"threads": 64, "ahead": 1000}),
@@ -58,12 +60,12 @@ class Grain(OverMount):
         )
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         python = environment_python(_ENVIRONMENT, self.cache)
         return converted(
             python, _READER, corpus, self.place(folder), form="array-record", options={"records": corpus.records}
         )
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)

@@ -1,12 +1,14 @@
 """Hugging Face datasets in streaming mode: Parquet files, or tar files, read over HTTP.
 
-Settings: its documentation, page "Stream": `load_dataset(streaming=True)`, `shuffle` with its buffer, which is filled from up to
-ten files at a time (`max_buffer_input_shards`), a DataLoader among whose workers the files are shared out, ten to each as long as
-there are so many, `set_epoch`. For Parquet its post "Streaming datasets: 100x More Efficient", and the docstring of
-ParquetConfig: ranges of 128 MiB and one prefetched. It reads Parquet in blocks by HTTP ranges, and a tar file from its beginning
-to its end in one request. Parquet row groups have 100 records, as it writes those of pictures itself.
+Settings: its documentation, page "Stream": `load_dataset(streaming=True)`, `shuffle` with a buffer
+that is filled from up to ten files at a time (`max_buffer_input_shards`), a DataLoader whose
+workers share the files, ten for each if there are enough, `set_epoch`. For Parquet: its post
+"Streaming datasets: 100x More Efficient", and the docstring of ParquetConfig: ranges of 128 MiB,
+one of them prefetched. It reads Parquet in blocks by HTTP ranges, and a tar file in one request.
+Parquet row groups have 100 records, like those that the library writes for pictures.
 
-Covers: both forms, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_hf_datasets), its hub.
+Covers: both formats, their server. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_hf_datasets), its hub.
 """
 
 from collections.abc import Generator
@@ -22,7 +24,7 @@ from emlio.benchmarks.race.consumer import consumer_command, converted
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import WORKERS, Claim, Family, Setting, setting, workers_setting
+from emlio.benchmarks.race.system import WORKERS, Claim, Family, Setting, setting, workers_setting
 from emlio.benchmarks.race.web_server import server_lists, serving_folder
 
 __all__ = ["HfDatasets"]
@@ -44,10 +46,10 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfDatasets:
-    """See `Rival`.
+    """See `System`.
 
     Attributes:
-        cache: of environments and programs.
+        cache: folder of environments and programs.
     """
 
     cache: Path
@@ -58,7 +60,7 @@ class HfDatasets:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (
             setting(
                 "default",
@@ -120,31 +122,31 @@ class HfDatasets:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         if environment_python(_ENVIRONMENT, self.cache) is None:
             return f"needs its environment, {_ENVIRONMENT}, which is not made"
         return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         options = {"files": _files(corpus), "records": corpus.records, "record_bytes": corpus.record_bytes}
         python = environment_python(_ENVIRONMENT, self.cache)
         return converted(python, _READER, corpus, folder, form="hf-datasets", options=options)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         with serving_folder(prepared, link, self.cache) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         files = "listed" if server_lists(self.cache) else str(_files(order.corpus))
         order = msgspec.structs.replace(order, options={**order.options, "files": files})
         return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)
 
 
 def _files(corpus: Corpus) -> int:
-    """One for each worker at least, of about 100 records, and not too many."""
+    """Return the number of files: at least one for each worker, about 100 records each, bounded."""
     wanted = min(max(corpus.records // _PER_FILE, max(WORKERS)), _MOST_FILES)
     return min(wanted, corpus.records)

@@ -1,9 +1,10 @@
-"""iperf3: what the link carries, with 1 to 32 streams and the buffers every other system has too.
+"""iperf3: the throughput of the link, with 1 to 32 streams and the same buffers as all systems.
 
-Settings: the manual of iperf3: -R so that the storage's end sends, -P streams, -O leaves slow start out. It sends the same
-memory again and again and delivers nothing: a limit, not a rival.
+Settings: the manual of iperf3: with -R the storage end sends, -P sets the streams, -O leaves slow
+start out. It sends the same memory again and again and delivers nothing, so it is a limit, and not
+a system.
 
-Covers: both ends of it. Does not cover: reading its report (emlio.benchmarks.race.consumers.read_iperf).
+Covers: both ends. Does not cover: reading its report (emlio.benchmarks.race.consumers.read_iperf).
 """
 
 from collections.abc import Generator
@@ -12,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.iperf import find_iperf
 from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 from emlio.benchmarks.race.served import free_port, served
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
+from emlio.benchmarks.subjects.iperf import find_iperf
 from emlio.errors import ConfigError
 
 __all__ = ["Iperf3"]
 
 _STREAMS: Final = (1, 8, 16, 32)
 _FAR_NS: Final = 50_000_000
-"""From here on 16 streams with stock buffers do not fill the link."""
+"""The round trip above which 16 streams with stock buffers do not fill the link."""
 
 _SECONDS: Final = 3
 _LEFT_OUT_S: Final = 1
@@ -35,7 +36,7 @@ _MISSING: Final = "needs iperf3: apt-get install iperf3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iperf3:
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "iperf3"
     family: Family = "limit"
@@ -44,7 +45,7 @@ class Iperf3:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         most = 32 if rtt_ns > _FAR_NS else 16
         return tuple(
             setting(
@@ -59,25 +60,26 @@ class Iperf3:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         return None if find_iperf() is not None else _MISSING
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`: there are no data."""
+        """See `System`. There are no data."""
         return folder
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         program = find_iperf()
         if program is None:
             raise ConfigError(f"iperf3 {_MISSING}")
         port = free_port(link.storage)
-        # A connection that says nothing, such as the one that looks whether it listens, ends a test and not the server.
+        # Without -1: a connection that sends nothing, such as the check whether the server listens,
+        # ends a test and not the server.
         command = [program, "-s", "-B", link.storage.listen, "-p", str(port), "--forceflush"]
         with served("iperf3 -s", command, link, port):
             yield f"{link.storage.address}:{port}"
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, "read_iperf", order)

@@ -1,17 +1,19 @@
 """LitData: chunks of 64 MB from an S3 server, read by the workers of its own loader.
 
-Settings: its README: `optimize(chunk_bytes="64MB")`, StreamingDataset with `shuffle=True`, StreamingDataLoader with workers,
-`max_pre_download` raised for distant storage; and the docstring of StreamingDataset for `batch_decode`, of which "all" decodes a
-whole chunk at once. Items are shuffled in blocks of 256 inside a chunk by default; "full" shuffles the whole chunk.
+Settings: its README: `optimize(chunk_bytes="64MB")`, StreamingDataset with `shuffle=True`,
+StreamingDataLoader with workers, a higher `max_pre_download` for distant storage; and the docstring
+of StreamingDataset for `batch_decode`, where "all" decodes a whole chunk at once. By default items
+are shuffled in blocks of 256 within a chunk; "full" shuffles the whole chunk.
 
-Covers: its chunks, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_litdata), its raw files.
+Covers: its chunks, their server. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_litdata), its raw files.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from emlio.benchmarks.race.rival import Claim, Setting, setting
 from emlio.benchmarks.race.subjects.over_store import OverStore
+from emlio.benchmarks.race.system import Claim, Setting, setting
 
 __all__ = ["LitData"]
 
@@ -27,14 +29,14 @@ _TRIED: Final = (2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitData(OverStore):
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "litdata"
     environment: str = "torch"
     claim: Claim = _CLAIM
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (
             setting("default", "chunks of 64 MB, 2 workers", workers=2),
             *(

@@ -1,17 +1,18 @@
-"""MosaicML Streaming: shards of 64 MB from an S3 server, read by the workers of PyTorch's DataLoader.
+"""MosaicML Streaming: shards of 64 MB from an S3 server, read by PyTorch's DataLoader.
 
-Settings: its documentation, "Performance Tuning" and "Shuffling": the batch size is told to the dataset, `py1e` shuffles (its
-default), and where downloads hold a training up, `predownload` or the number of workers is raised. Each worker downloads one
-shard at a time.
+Settings: its documentation, "Performance Tuning" and "Shuffling": the dataset is told the batch
+size, `py1e` shuffles (the default), and if downloads delay the training, `predownload` or the
+number of workers is raised. Each worker downloads one shard at a time.
 
-Covers: MDS files, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_mosaic).
+Covers: MDS files, their server. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_mosaic).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from emlio.benchmarks.race.rival import WORKERS, Claim, Setting, setting, workers_setting
 from emlio.benchmarks.race.subjects.over_store import OverStore
+from emlio.benchmarks.race.system import WORKERS, Claim, Setting, setting, workers_setting
 
 __all__ = ["Mosaic"]
 
@@ -27,14 +28,14 @@ _DEFAULT_WORKERS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mosaic(OverStore):
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "mosaic"
     environment: str = "mosaic"
     claim: Claim = _CLAIM
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (
             setting("default", f"shards of 64 MB, {_DEFAULT_WORKERS} workers", workers=_DEFAULT_WORKERS),
             *(

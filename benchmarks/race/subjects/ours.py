@@ -1,9 +1,11 @@
 """EMLIO as a user runs it.
 
-Settings: none. Everything that could be tuned (streams, their number, windows, prefetch) is chosen by the loader from what it
-measures; only the order of records is asked for. The local way reads the same directory without a daemon.
+Settings: none. The loader chooses everything that could be tuned (streams, their number, windows,
+prefetch) from its measurements; only the order of records is requested. The local mode reads the
+same directory without a daemon.
 
-Covers: over the link, and without it. Does not cover: the paper's way (emlio.benchmarks.race.subjects.paper).
+Covers: over the link, and without it. Does not cover: the paper's method
+(emlio.benchmarks.race.subjects.paper).
 """
 
 import sys
@@ -18,12 +20,12 @@ from typing import Final
 import msgspec
 
 from emlio.benchmarks.link.contract import Link
-from emlio.benchmarks.processes import Child
+from emlio.benchmarks.processes.child import Child
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
-from emlio.benchmarks.race.served import DATA_PORTS, offer_data_ports, until_orphaned
+from emlio.benchmarks.race.served import free_port, until_orphaned
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
 from emlio.errors import TransportError
 
 __all__ = ["Local", "Remote"]
@@ -50,10 +52,11 @@ class _Ready(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """See `Rival`: a daemon at the storage's end, a rank at the training's.
+    """See `System`. A daemon runs at the storage end, and a rank at the training end.
 
     Attributes:
-        lanes: at most so many connections for data, the paper's concurrency of a daemon; 0 for as many as the loader wants.
+        lanes: most data connections, the concurrency of a daemon in the paper; 0 to let the loader
+            choose.
     """
 
     name: str = "emlio"
@@ -64,7 +67,7 @@ class Remote:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         if self.lanes:
             return (setting("default", f"{self.lanes} stream(s) for data, all else automatic, global shuffle"),)
         return (
@@ -73,42 +76,42 @@ class Remote:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         with tempfile.TemporaryDirectory(prefix="emlio-race-") as folder:
             ready = Path(folder) / "ready.json"
             daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={prepared}", "--insecure"]
             daemon += ["--bind", f"tcp://{link.storage.listen}:0", "--ready-file", str(ready)]
-            daemon += ["--data-ports", "-".join(map(str, DATA_PORTS))]
+            data_port = free_port(link.storage)
+            daemon += ["--data-port", str(data_port)]
             daemon += ["--lanes", str(self.lanes)] if self.lanes else []
             with Child("emlio-daemon", link.storage.command(until_orphaned(daemon))) as child:
                 deadline = time.monotonic() + _START_S
-                while not ready.exists():  # it comes by a rename, for which there is no event
+                while not ready.exists():  # it appears by a rename, for which there is no event
                     child.line(_LOOK_S)
                     if time.monotonic() > deadline:
                         raise TransportError(f"emlio-daemon must be ready within {_START_S:g} s, it was not")
                 endpoint = msgspec.json.decode(ready.read_bytes(), type=_Ready).endpoint
                 port = int(endpoint.rpartition(":")[2])
-                link.offer([port])
-                offer_data_ports(link)
+                link.offer([port, data_port])
                 yield f"emlio://{link.storage.address}:{port}/{_DATASET}"
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, _READER, order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """See `Rival`: the same loader on a directory of its own host, without daemon and link."""
+    """See `System`. The same loader reads a local directory, without daemon and link."""
 
     name: str = "emlio-local"
     family: Family = "ours"
@@ -117,22 +120,22 @@ class Local:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (setting("default", "everything automatic, global shuffle, data on this host"),)
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`: nothing is served."""
+        """See `System`. Nothing is served."""
         yield str(prepared)
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, _READER, order)

@@ -1,6 +1,6 @@
-"""What systems have in common that read a remote file system.
+"""Common code of systems that read a remote file system.
 
-Covers: the mount that is served, what it needs. Does not cover: what lies on it, who reads it.
+Covers: the mount that is served, its requirements. Does not cover: the files on it, reading them.
 """
 
 from collections.abc import Generator
@@ -11,19 +11,19 @@ from pathlib import Path
 from emlio.benchmarks.link.contract import Link
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.remote_folder import serving_files, why_no_mount
-from emlio.benchmarks.race.rival import Family
+from emlio.benchmarks.race.system import Family
 
 __all__ = ["OverMount"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverMount:
-    """A part of a `Rival`.
+    """A part of a `System`.
 
     Attributes:
-        cache: of environments and programs.
-        mount: a folder of the storage's that the user mounted here; None for sshfs.
-        environment: that the consumer runs in; None for this process's own.
+        cache: folder of environments and programs.
+        mount: folder of the storage that the user mounted here; None to use sshfs.
+        environment: environment of the consumer; None for this process's own.
     """
 
     cache: Path
@@ -33,17 +33,17 @@ class OverMount:
     programs: tuple[str, ...] = ()
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         if self.environment is not None and environment_python(self.environment, self.cache) is None:
             return f"needs its environment, {self.environment}, which is not made"
         return None if self.mount is not None else why_no_mount(self.cache)
 
     def place(self, folder: Path) -> Path:
-        """Where its form of the data is made: on a user's mount through the mount."""
+        """Return the folder for the system's data: the user's mount, or else `folder`."""
         return self.mount if self.mount is not None else folder
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         with serving_files(prepared, link, self.cache, self.mount) as url:
             yield url

@@ -1,6 +1,7 @@
-"""What systems have in common that read objects of an S3 server.
+"""Common code of systems that read objects of an S3 server.
 
-Covers: the store that is served, what it needs, making the objects. Does not cover: who reads them.
+Covers: the store that is served, its requirements, making the objects. Does not cover: reading
+them.
 """
 
 from collections.abc import Generator
@@ -14,19 +15,19 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.object_store import BUCKET, STORE, serving_bucket, why_no_store
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Family
+from emlio.benchmarks.race.system import Family
 
 __all__ = ["OverStore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverStore:
-    """A part of a `Rival`.
+    """A part of a `System`.
 
     Attributes:
-        cache: of environments and programs.
-        name: see `Rival`; also of its form of the data, and of its module among the consumers.
-        environment: that the consumer runs in.
+        cache: folder of environments and programs.
+        name: see `System`; also the name of its data format, and a part of its consumer's name.
+        environment: environment of the consumer.
     """
 
     cache: Path
@@ -36,22 +37,22 @@ class OverStore:
     programs: tuple[str, ...] = (STORE,)
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         if environment_python(self.environment, self.cache) is None:
             return f"needs its environment, {self.environment}, which is not made"
         return why_no_store(self.cache)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         python = environment_python(self.environment, self.cache)
         return converted(python, f"read_{self.name}", corpus, folder, form=self.name, options={"bucket": BUCKET})
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         with serving_bucket(prepared, link, self.cache) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(environment_python(self.environment, self.cache), f"read_{self.name}", order)

@@ -1,9 +1,11 @@
-"""The paper's way over the link: one PUSH socket, batches packed by msgpack, whole shards shuffled, a high-water mark of 16.
+"""The paper's method over the link: one PUSH socket, and batches packed by msgpack.
 
-Settings: those of the paper, of which there is one. Its sender is told of each reader and its epochs, then sends without
-acknowledgement; nothing is checked.
+Settings: those of the paper, of which there is one: whole shards are shuffled, and the high-water
+mark is 16. The sender is told of each reader and its epochs, then sends without acknowledgement;
+nothing is checked.
 
-Covers: its two ends. Does not cover: its sender's work (emlio.benchmarks.race.paper_sender), its threads for decoding.
+Covers: its two ends. Does not cover: the sender's work (emlio.benchmarks.race.paper_sender), the
+paper's threads for decoding.
 """
 
 import sys
@@ -14,12 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from emlio.benchmarks.link.contract import Link
-from emlio.benchmarks.paper import msgpack_is_installed
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 from emlio.benchmarks.race.served import free_port, offer_data_ports, served
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
+from emlio.benchmarks.subjects.paper import msgpack_is_installed
 
 __all__ = ["PaperWay"]
 
@@ -34,7 +36,7 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperWay:
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "paper"
     family: Family = "ours"
@@ -43,20 +45,20 @@ class PaperWay:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         return (setting("default", "one stream, msgpack, shards shuffled, high-water mark 16"),)
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         return None if msgpack_is_installed() else 'needs msgpack: pip install "emlio[bench]"'
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         port = free_port(link.storage)
         sender = [sys.executable, "-m", "emlio.benchmarks.race.paper_sender", str(prepared)]
         sender += [link.storage.listen, link.storage.address, str(port)]
@@ -65,5 +67,5 @@ class PaperWay:
             yield f"tcp://{link.storage.address}:{port}"
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(None, "read_paper", order)

@@ -1,11 +1,13 @@
 """PyTorch's DataLoader over a remote file system, a file for each record.
 
-Settings: PyTorch's "Performance Tuning Guide": workers, as many as the place of the data asks for; its reference of
-torch.utils.data: `persistent_workers`, and `prefetch_factor` for batches read ahead. The mount: sshfs with its defaults, and
-tuned by its manual page, sshfs(1), and its own list of options, `sshfs --help`: several connections, directories and attributes
-kept for the whole run, no flush at closing, SFTP without SSH; `--mount` for one the user made.
+Settings: PyTorch's "Performance Tuning Guide": as many workers as the location of the data
+requires; its reference of torch.utils.data: `persistent_workers`, and `prefetch_factor` for batches
+read ahead. The mount: sshfs with its defaults, and tuned after its manual page, sshfs(1), and its
+list of options, `sshfs --help`: several connections, directories and attributes cached for the
+whole run, no flush on close, SFTP without SSH; `--mount` for a mount made by the user.
 
-Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_files).
+Covers: files, their server, the mount's options by name. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_files).
 """
 
 from dataclasses import dataclass
@@ -17,8 +19,8 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.file_forms import as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Setting, setting
 from emlio.benchmarks.race.subjects.over_mount import OverMount
+from emlio.benchmarks.race.system import Claim, Setting, setting
 
 __all__ = ["PyTorchFiles"]
 
@@ -34,14 +36,14 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyTorchFiles(OverMount):
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "pytorch-files"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         if self.mount is not None:
             return tuple(
                 setting(name, f"the user's mount, {count} workers", workers=count, mount="user")
@@ -63,9 +65,9 @@ class PyTorchFiles(OverMount):
         )
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return as_files(corpus, self.place(folder))
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_files", order)

@@ -1,6 +1,6 @@
-"""What others published and nobody measured here: lines beside the measured ones, marked as quotations.
+"""Published figures that were not measured here, shown beside measured ones and marked as quoted.
 
-Covers: the figures, their circumstances and who said so. Does not cover: anything measured.
+Covers: the figures, their circumstances and sources. Does not cover: anything measured.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Quote:
     """A published throughput.
 
     Attributes:
-        system: whose.
-        bits_per_s: what it is said to reach.
-        records_per_s: likewise.
-        rtt_ns: over a link with this round trip; None where that is not said.
-        circumstances: in words: machines, decoding, what is being read.
+        system: name of the system.
+        bits_per_s: published throughput in bits per second; None if unknown.
+        records_per_s: published throughput in records per second.
+        rtt_ns: round trip of the link; None if unknown.
+        circumstances: machines, decoding and data, in words.
         source: project and page.
     """
 
@@ -41,9 +41,9 @@ class PublishedEpochs:
     """A row of one of the paper's tables: epochs of one system at several round trips.
 
     Attributes:
-        system: as the paper calls it.
-        workload: which training.
-        seconds: of an epoch, by the round trip in nanoseconds.
+        system: name of the system in the paper.
+        workload: name of the training.
+        seconds: duration of an epoch, by the round trip in nanoseconds.
     """
 
     system: str
@@ -52,7 +52,7 @@ class PublishedEpochs:
 
     @property
     def round_trips(self) -> float:
-        """How many round trips that nothing overlaps explain the longest epoch beside the shortest."""
+        """Number of sequential round trips that explains the longest epoch beside the shortest."""
         (short_ns, short_s), (long_ns, long_s) = min(self.seconds), max(self.seconds)
         return (long_s - short_s) / ((long_ns - short_ns) / 1e9)
 
@@ -75,7 +75,7 @@ QUOTES: Final = (
         source="LitData, notes of release 0.2.51",
     ),
 )
-"""Of systems that are not measured here, or not under these circumstances."""
+"""Figures of systems that are not measured here, or not under these circumstances."""
 
 _MS: Final = 1_000_000
 
@@ -96,4 +96,4 @@ PAPERS_TABLES: Final = (
         seconds=((100_000, 230.9), (10 * _MS, 1422.5), (30 * _MS, 4154.7)),
     ),
 )
-"""What the paper measured of its baseline on its own machines."""
+"""The paper's measurements of its baseline on its own machines."""

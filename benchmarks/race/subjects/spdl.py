@@ -1,10 +1,12 @@
 """SPDL: a pipeline of threads over a remote file system, a file for each record.
 
-Settings: its documentation, pages "Building and Running Pipeline" and "Concurrency": the stage that downloads has 4 tasks there,
-a pool with as many threads, and a sink of 3; more tasks where each waits longer. What is read first comes first, its default. It
-plans nothing: the order of files is drawn by whoever uses it, as its examples do.
+Settings: its documentation, pages "Building and Running Pipeline" and "Concurrency": the download
+stage has 4 tasks, a pool with as many threads, and a sink of 3; more tasks if each of them waits
+longer. Results come in the order of completion, the default. SPDL does not plan the order of files:
+its user draws it, as its examples do.
 
-Covers: files, their server, the mount's options by name. Does not cover: reading (emlio.benchmarks.race.consumers.read_spdl).
+Covers: files, their server, the mount's options by name. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_spdl).
 """
 
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from emlio.benchmarks.race.corpus import Corpus
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.file_forms import as_files
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Setting, setting
 from emlio.benchmarks.race.subjects.over_mount import OverMount
+from emlio.benchmarks.race.system import Claim, Setting, setting
 
 __all__ = ["Spdl"]
 
@@ -34,14 +36,14 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spdl(OverMount):
-    """See `Rival`."""
+    """See `System`."""
 
     name: str = "spdl"
     claim: Claim = _CLAIM
     environment: str | None = _ENVIRONMENT
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         few, *more = _TASKS
         if self.mount is not None:
             return (
@@ -68,9 +70,9 @@ class Spdl(OverMount):
         )
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         return as_files(corpus, self.place(folder))
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_spdl", order)

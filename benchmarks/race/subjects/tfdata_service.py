@@ -1,10 +1,10 @@
-"""tf.data service: workers beside the data read, shuffle and batch them; the training fetches batches by gRPC.
+"""tf.data service: workers beside the data read, shuffle and batch; training fetches by gRPC.
 
-Settings: its documentation, the page of the module tf.data.experimental.service: one dispatcher and a number of workers apart
-from the training, the policy DYNAMIC by which workers are given files as they ask and each record comes at most once, `prefetch`
-after it; the page of `distribute`: batches are compressed unless it is told not to, and `max_outstanding_requests` bounds how
-many are asked for at a time; and "Better performance with the tf.data API": parallel interleave, prefetch, AUTOTUNE. Each worker
-is reached by a connection of its own.
+Settings: its documentation, the page of the module tf.data.experimental.service: one dispatcher and
+a number of workers; the page of `distribute`: batches are compressed by default, and
+`max_outstanding_requests` bounds the number of concurrent requests; and "Better performance with
+the tf.data API": parallel interleave, prefetch, AUTOTUNE. Each worker is reached by a connection of
+its own.
 
 Covers: TFRecord files, dispatchers and workers. Does not cover: their program and reading
 (emlio.benchmarks.race.consumers.serve_tfdata, read_tfdata).
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.benchmarks.data import shard_paths
+from emlio.benchmarks.harness.data import shard_paths
 from emlio.benchmarks.link.contract import Link, LinkEnd
 from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, make_records
 from emlio.benchmarks.race.environments import environment_python
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import Claim, Family, Setting, setting
 from emlio.benchmarks.race.served import free_port, served
+from emlio.benchmarks.race.system import Claim, Family, Setting, setting
 from emlio.errors import ConfigError
 
 __all__ = ["TfDataService"]
@@ -32,7 +32,7 @@ __all__ = ["TfDataService"]
 _ENVIRONMENT: Final = "tf"
 _SERVER: Final = Path(__file__).resolve().parents[1] / "consumers" / "serve_tfdata.py"
 _WORKERS: Final = (1, 4, 8)
-"""Of the services that stand side by side; a setting picks one."""
+"""The numbers of workers of the services, which run side by side; a setting selects one."""
 
 _BUFFER: Final = 1000
 _LARGE_BUFFER: Final = 10_000
@@ -47,10 +47,10 @@ _CLAIM: Final = Claim(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TfDataService:
-    """See `Rival`.
+    """See `System`.
 
     Attributes:
-        cache: of environments and programs.
+        cache: folder of environments and programs.
     """
 
     cache: Path
@@ -61,7 +61,7 @@ class TfDataService:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         one, few, many = _WORKERS
         return (
             setting("default", "1 worker, compressed as it finds right", workers=one, buffer=_BUFFER),
@@ -95,18 +95,18 @@ class TfDataService:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         if environment_python(_ENVIRONMENT, self.cache) is None:
             return f"needs its environment, {_ENVIRONMENT}, which is not made"
         return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`. Our own form is TFRecord files too."""
+        """See `System`. EMLIO's own format is TFRecord files too."""
         return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         python = environment_python(_ENVIRONMENT, self.cache)
         if python is None:
             raise ConfigError(f"tf.data service {self.why_not()}")
@@ -114,7 +114,7 @@ class TfDataService:
         ports = _free_ports(link.storage, sum(count + 1 for count in _WORKERS))
         services = {count: [ports.pop() for _ in range(count + 1)] for count in _WORKERS}
         words = [",".join(map(str, service)) for service in services.values()]
-        last = services[_WORKERS[-1]][-1]  # they are started one after the other
+        last = services[_WORKERS[-1]][-1]  # the workers start one after the other, so this is the last one
         with served("tf.data service", [str(python), str(_SERVER), listen, reached, *words], link, last):
             link.offer([port for service in services.values() for port in service])
             yield json.dumps(
@@ -125,12 +125,12 @@ class TfDataService:
             )
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_tfdata", order)
 
 
 def _free_ports(end: LinkEnd, count: int) -> list[int]:
-    """So many different ones."""
+    """Return this many distinct free ports."""
     found: set[int] = set()
     while len(found) < count:
         found.add(free_port(end))

@@ -1,11 +1,12 @@
-"""WebDataset: tar files read from their beginning to their end over HTTP.
+"""WebDataset: tar files, each read in one request over HTTP.
 
-Settings: its README and the example repository wds-distributed: shards and samples are shuffled (`shardshuffle`,
-`.shuffle(1000)`), batches are made inside each worker, and mixed again behind the workers ("unbatched, shuffle, batched") where
-more mixing is wanted. It opens URLs by curl, one process for each shard. Shards of 100 records mix better, those of 500 need
-fewer requests.
+Settings: its README and the example repository wds-distributed: shards and samples are shuffled
+(`shardshuffle`, `.shuffle(1000)`), each worker makes batches, and batches are mixed again behind
+the workers ("unbatched, shuffle, batched") for more mixing. It opens URLs by curl, one process for
+each shard. Shards of 100 records mix better, those of 500 need fewer requests.
 
-Covers: tar files, their server. Does not cover: reading (emlio.benchmarks.race.consumers.read_webdataset).
+Covers: tar files, their server. Does not cover: reading
+(emlio.benchmarks.race.consumers.read_webdataset).
 """
 
 import io
@@ -24,7 +25,7 @@ from emlio.benchmarks.race.consumer import consumer_command
 from emlio.benchmarks.race.corpus import Corpus, made_once, read_records
 from emlio.benchmarks.race.environments import environment_python, find_program
 from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.rival import WORKERS, Claim, Family, Setting, setting, workers_setting
+from emlio.benchmarks.race.system import WORKERS, Claim, Family, Setting, setting, workers_setting
 from emlio.benchmarks.race.web_server import serving_folder
 
 __all__ = ["WebDataset"]
@@ -42,10 +43,10 @@ _DEFAULT_WORKERS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebDataset:
-    """See `Rival`.
+    """See `System`.
 
     Attributes:
-        cache: of environments and programs.
+        cache: folder of environments and programs.
     """
 
     cache: Path
@@ -56,7 +57,7 @@ class WebDataset:
     programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
-        """See `Rival`."""
+        """See `System`."""
         small, large = _SHARDS
         return (
             setting(
@@ -85,7 +86,7 @@ class WebDataset:
         )
 
     def why_not(self) -> str | None:
-        """See `Rival`."""
+        """See `System`."""
         if environment_python("torch", self.cache) is None:
             return "needs its environment, torch, which is not made"
         if find_program("curl", self.cache) is None:
@@ -93,7 +94,7 @@ class WebDataset:
         return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `Rival`."""
+        """See `System`."""
         made: list[Path] = []
         for size in _SHARDS:
             write = partial(_write_tars, corpus, folder, _per_shard(corpus, size))
@@ -102,12 +103,12 @@ class WebDataset:
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
-        """See `Rival`."""
+        """See `System`."""
         with serving_folder(prepared, link, self.cache) as url:
             yield url
 
     def command(self, order: RaceOrder) -> list[str]:
-        """See `Rival`."""
+        """See `System`."""
         size = int(order.options["shard"])
         shards = -(-order.corpus.records // _per_shard(order.corpus, size))
         order = msgspec.structs.replace(order, options={**order.options, "shards": str(shards)})
@@ -115,7 +116,10 @@ class WebDataset:
 
 
 def _per_shard(corpus: Corpus, wanted: int) -> int:
-    """So many that there is a shard for each worker, without which it refuses to read."""
+    """Return the records in a shard.
+
+    There is at least one shard for each worker, because WebDataset refuses to read otherwise.
+    """
     return max(min(wanted, corpus.records // max(WORKERS)), 1)
 
 

@@ -1,7 +1,4 @@
-"""`emlio energy`: one sub-command per file of this package.
-
-Covers: finding the sub-command. Does not cover: what a sub-command does; the monitor itself (emlio.energy).
-"""
+"""`emlio energy`: one sub-command per file of this package."""
 
 import argparse
 from importlib import import_module
@@ -22,7 +19,7 @@ COMMANDS = {
 
 
 _MODULES = {"run": "running"}
-"""Those that have another name than their command: a module `run` would take the place of the function."""
+"""Modules whose name differs from their command's: a module `run` would replace the function."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

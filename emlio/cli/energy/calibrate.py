@@ -1,7 +1,7 @@
-"""`emlio energy calibrate`: fit the model of the processors to their own counters.
+"""`emlio energy calibrate`: fit the power model of the processors to their own counters.
 
-Covers: the command's arguments, writing the file. Does not cover: loading and reading (emlio.energy.calibrating), the
-fit (emlio.energy.calibration).
+Covers: the command's arguments, writing the file. Does not cover: loading and reading
+(emlio.energy.verification.calibrating), the fit (emlio.energy.sources.calibration).
 """
 
 import argparse
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from emlio.cli.energy.sources import calibration_path
 from emlio.cli.key_folder import add_example
-from emlio.energy.busy_cores import BusyCores
-from emlio.energy.calibrating import calibrate
-from emlio.energy.probe import probe
+from emlio.energy.sources.probe import probe
+from emlio.energy.verification.busy_cores import BusyCores
+from emlio.energy.verification.calibrating import calibrate
 from emlio.errors import ConfigError
 from emlio.units import parse_duration_ns
 
@@ -39,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate and write."""
+    """Calibrate and write the file."""
     phase_ns = parse_duration_ns(arguments.phase)
     named: Path | None = arguments.out
     path = calibration_path() if named is None else named
     report = probe()
     made = calibrate(report, load=_announced, wait=lambda duration_ns: time.sleep(duration_ns / 1e9), phase_ns=phase_ns)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys lie there too
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the folder also holds keys
         path.write_text(made.text(), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the calibration must be written to {path}: {error.strerror}") from error

@@ -1,7 +1,7 @@
-"""`emlio energy compare`: hold two jobs against each other.
+"""`emlio energy compare`: compare two jobs.
 
-Covers: the command's arguments, refusing to compare what cannot be. Does not cover: comparing (emlio.energy.comparison), tables
-(emlio.energy.comparison_report).
+Covers: the command's arguments, refusing jobs that must not be compared. Does not cover: comparing
+(emlio.energy.report.comparison), tables (emlio.energy.report.comparison_report).
 """
 
 import argparse
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from emlio.cli.energy.reported import document_text
 from emlio.cli.key_folder import add_example
-from emlio.energy.comparison import compare_jobs
-from emlio.energy.comparison_report import comparison_text
-from emlio.energy.job import read_job
-from emlio.energy.job_summary import JobSummary, read_summary, summary_of
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.report.comparison import compare_jobs
+from emlio.energy.report.comparison_report import comparison_text
+from emlio.energy.report.job_summary import JobSummary, read_summary, summary_of
 from emlio.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]

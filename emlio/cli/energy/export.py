@@ -1,7 +1,7 @@
-"""`emlio energy export`: a recording for other programs.
+"""`emlio energy export`: export a recording for other programs.
 
-Covers: the command's arguments, where the output goes. Does not cover: the formats (emlio.energy.influx, .table, .parquet,
-.prometheus).
+Covers: the command's arguments, the output's destination. Does not cover: the formats
+(emlio.energy.export, emlio.energy.recording.prometheus).
 """
 
 import argparse
@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from emlio.cli.key_folder import add_example
-from emlio.energy.influx import InfluxTarget, influx_lines, send_lines
-from emlio.energy.parquet import write_parquet
-from emlio.energy.prometheus import metrics_text
-from emlio.energy.store import Recording, Store
-from emlio.energy.table import write_csv
-from emlio.energy.tally import Tally
+from emlio.energy.export.csv_table import write_csv
+from emlio.energy.export.influx import InfluxTarget, influx_lines, send_lines
+from emlio.energy.export.parquet import write_parquet
+from emlio.energy.recording.prometheus import metrics_text
+from emlio.energy.recording.store import Recording, Store
+from emlio.energy.recording.tally import Tally
 from emlio.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read and write."""
+    """Export a recording."""
     if arguments.influx is not None and arguments.target is not None:
         raise ConfigError("--out must not come with --influx, which sends")
     with Store(arguments.file) as store:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _export(store: Store, recording: Recording, arguments: argparse.Namespace) -> str:
-    """Do it; returns what was done."""
+    """Export, and return a description of the result."""
     readings, named = store.readings(recording.number), arguments.target
     target: Path | None = named
     if arguments.influx is not None:
@@ -93,7 +93,7 @@ def _export(store: Store, recording: Recording, arguments: argparse.Namespace) -
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file at once: who reads it meanwhile sees the old one or the new one."""
+    """Replace a file atomically: readers see either the old or the new content."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")

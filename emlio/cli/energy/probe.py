@@ -1,6 +1,7 @@
-"""`emlio energy probe`: show what of this machine's energy can be measured.
+"""`emlio energy probe`: show which energy sources this machine has.
 
-Covers: the command's arguments, the table, its JSON, its exit codes. Does not cover: probing (emlio.energy.probe).
+Covers: the command's arguments, the table, its JSON, its exit codes. Does not cover: probing
+(emlio.energy.sources.probe).
 """
 
 import argparse
@@ -13,17 +14,17 @@ from typing import Any
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
 from emlio.clock import SystemClock
-from emlio.energy.crosscheck import Crosscheck
-from emlio.energy.finding import Finding, State
-from emlio.energy.probe import ProbeReport, probe
-from emlio.energy.trust import check_packages, check_power
+from emlio.energy.sources.finding import Finding, State
+from emlio.energy.sources.probe import ProbeReport, probe
+from emlio.energy.verification.counter_check import check_packages, check_power
+from emlio.energy.verification.crosscheck import Crosscheck
 from emlio.errors import ConfigError
 from emlio.units import parse_duration_ns
 
 __all__ = ["ONLY_ESTIMATES", "add_arguments", "run"]
 
 ONLY_ESTIMATES = 3
-"""The exit code where no counter and no sensor lives."""
+"""The exit code if no counter and no sensor works."""
 
 _NONE_LIVES = "No counter or sensor of energy lives here: nothing can be measured, and EMLIO will not pretend to."
 _NONE_PERMITTED = "This user may read no counter or sensor of energy that lives: nothing can be measured."
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Probe and print."""
+    """Probe and print the result."""
     choices = choices_of(arguments)
     check_ns = parse_duration_ns(arguments.check) if arguments.check is not None else 0
     report = probe(powercap_root=choices.powercap_root, cpu_watts=choices.cpu_watts, calibration=choices.calibration)
@@ -73,7 +74,7 @@ def _wait(duration_ns: int) -> None:
 
 
 def _document(report: ProbeReport, checks: Sequence[Crosscheck]) -> dict[str, Any]:
-    """What a program wants to know."""
+    """Return the result for programs."""
     return {
         "schema": 1,
         "measured": report.measured,
@@ -117,7 +118,7 @@ def _document(report: ProbeReport, checks: Sequence[Crosscheck]) -> dict[str, An
 
 
 def _text(report: ProbeReport, checks: Sequence[Crosscheck], checked: bool) -> str:
-    """What people want to know."""
+    """Return the result for people."""
     parts = [_table(report.findings), "\n".join(_conclusion(report))]
     remedies = dict.fromkeys(one.remedy for one in report.findings if one.state is State.NO_PERMISSION)
     if remedies:

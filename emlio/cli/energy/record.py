@@ -1,6 +1,7 @@
-"""`emlio energy record`: record what this node uses.
+"""`emlio energy record`: record this node's energy.
 
-Covers: the command's arguments, what it says at its start and end. Does not cover: recording (emlio.energy.recording).
+Covers: the command's arguments, its messages. Does not cover: recording
+(emlio.energy.recording.record).
 """
 
 import argparse
@@ -14,9 +15,9 @@ from emlio import __version__
 from emlio.cli.energy.recorded import recording_text
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
-from emlio.energy.metrics import is_loopback, parse_address
-from emlio.energy.probe import probe
-from emlio.energy.recording import RecordSettings, Started, record
+from emlio.energy.recording.metrics import is_loopback, parse_address
+from emlio.energy.recording.record import RecordSettings, Started, record
+from emlio.energy.sources.probe import probe
 from emlio.errors import ConfigError
 from emlio.units import format_duration, parse_duration_ns
 
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record, then say what it came to."""
+    """Record, then print a summary."""
     settings = _settings(arguments)
     choices = choices_of(arguments)
     if settings.metrics is not None and not is_loopback(settings.metrics[0]):

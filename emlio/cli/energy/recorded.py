@@ -1,14 +1,15 @@
-"""How a recording is shown: what its devices used, and what is wrong with it.
+"""Text and JSON summaries of a recording: its devices' energy, and problems.
 
-Covers: the text and the JSON that `record` and `show` print. Does not cover: adding up (emlio.energy.tally), stages and epochs.
+Covers: the output of `record` and `show`. Does not cover: adding up (emlio.energy.recording.tally),
+stages and epochs.
 """
 
 from datetime import UTC, datetime
 from typing import Any
 
-from emlio.energy.domain import Method
-from emlio.energy.store import Recording
-from emlio.energy.tally import DeviceTally, Tally
+from emlio.energy.recording.store import Recording
+from emlio.energy.recording.tally import DeviceTally, Tally
+from emlio.energy.values.domain import Method
 from emlio.units import format_duration, format_size
 
 __all__ = ["recording_document", "recording_text"]
@@ -17,7 +18,10 @@ _HEADINGS = ("device", "domain", "source", "method", "joules", "mean W", "events
 
 
 def recording_text(recording: Recording, tally: Tally) -> str:
-    """For people. Estimates begin with ~, what may be too low with >=; what is not known is -."""
+    """Return the summary for people.
+
+    Estimates begin with ~, lower bounds with >=; an unknown value is -.
+    """
     rows = [_HEADINGS, *(_cells(one) for one in tally.devices)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     numbers = (4, 5)
@@ -36,7 +40,7 @@ def _head(recording: Recording, tally: Tally) -> list[str]:
     begun = datetime.fromtimestamp(run.begun_real_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     parts = [f"{tally.readings:,} readings every {format_duration(run.interval_ns)}", f"{tally.missed:,} missed"]
     if tally.edges:
-        parts.append(f"{tally.edges:,} of them asked for")
+        parts.append(f"{tally.edges:,} of them outside the schedule")
     if tally.mean_spread_ns is not None:
         parts.append(
             f"a pass took {format_duration(tally.mean_spread_ns)}, at most {format_duration(tally.most_spread_ns)}"
@@ -79,7 +83,7 @@ def _cells(one: DeviceTally) -> tuple[str, ...]:
 
 
 def recording_document(recording: Recording, tally: Tally) -> dict[str, Any]:
-    """For programs; null is what is not known."""
+    """Return the summary for programs; an unknown value is null."""
     run = recording.run
     return {
         "schema": 1,

@@ -1,7 +1,7 @@
-"""`emlio energy report`: report what a job used, from what it left.
+"""`emlio energy report`: report a job's energy from its folders.
 
-Covers: the command's arguments. Does not cover: what the report says (emlio.energy.job_report), its files
-(emlio.cli.energy.reported).
+Covers: the command's arguments. Does not cover: the report's content
+(emlio.energy.report.job_report), its files (emlio.cli.energy.reported).
 """
 
 import argparse
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from emlio.cli.energy.reported import document_text, page_text, write_picture, write_text
 from emlio.cli.key_folder import add_example
-from emlio.energy.job import read_job
-from emlio.energy.job_report import job_markdown, job_text
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.report.job_report import job_markdown, job_text
 
 __all__ = ["add_arguments", "run"]
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read and print; a report that is written into a file is not printed, too."""
+    """Print the report, or write it into the requested files instead."""
     job = read_job(arguments.folders)
     if arguments.html is not None:
         write_text(arguments.html, page_text(job))

@@ -1,20 +1,20 @@
-"""A job's report in all its forms, shared by the commands that make one.
+"""Output of a job's report in all formats, shared by several commands.
 
-Covers: the files of a job's folder, the page, the picture. Does not cover: what stands in them (emlio.energy.job_report and its
-siblings).
+Covers: the files of a job's folder, the page, the plot. Does not cover: their content
+(emlio.energy.report).
 """
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from emlio.energy.job import Job
-from emlio.energy.job_document import job_document
-from emlio.energy.job_page import job_page
-from emlio.energy.job_report import job_text
-from emlio.energy.job_traces import job_traces
-from emlio.energy.plot import plot_power, power_svg
-from emlio.energy.power_trace import PowerTrace
+from emlio.energy.job.job_energy import Job
+from emlio.energy.report.job_document import job_document
+from emlio.energy.report.job_page import job_page
+from emlio.energy.report.job_report import job_text
+from emlio.energy.report.job_traces import job_traces
+from emlio.energy.report.power_plot import plot_power, power_svg
+from emlio.energy.report.power_trace import PowerTrace
 from emlio.errors import ConfigError
 
 __all__ = ["document_text", "page_text", "write_all", "write_picture", "write_text"]
@@ -23,12 +23,12 @@ _NO_TRACE = "there is no picture, since nothing was recorded"
 
 
 def document_text(job: Job) -> str:
-    """JSON."""
+    """Return the report as JSON."""
     return json.dumps(job_document(job), indent=2) + "\n"
 
 
 def page_text(job: Job) -> str:
-    """HTML, with the picture where it can be drawn."""
+    """Return the report as HTML, with a plot if it can be drawn."""
     return _page(job, job_traces(job))
 
 
@@ -42,7 +42,7 @@ def _page(job: Job, traces: Sequence[PowerTrace]) -> str:
 
 
 def write_picture(job: Job, path: Path) -> None:
-    """Draw power over time; the file's name says which kind."""
+    """Plot power over time; the file's suffix selects the format."""
     _draw(job_traces(job), path)
 
 
@@ -53,7 +53,7 @@ def _draw(traces: Sequence[PowerTrace], path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Into a file."""
+    """Write a text file."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -61,7 +61,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_all(job: Job, folder: Path) -> str:
-    """report.txt, report.json, report.html and power.png; returns why there is no picture, or nothing."""
+    """Write report.txt, report.json, report.html and power.png.
+
+    Return why there is no plot, or an empty string.
+    """
     traces = job_traces(job)
     write_text(folder / "report.txt", job_text(job, in_full=True) + "\n")
     write_text(folder / "report.json", document_text(job))

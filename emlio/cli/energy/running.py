@@ -1,7 +1,7 @@
-"""`emlio energy run`: run a command and report what it used.
+"""`emlio energy run`: run a command and report its energy.
 
-Covers: the command's arguments, what it prints and leaves, its exit status. Does not cover: running (emlio.energy.job_run),
-what the report says (emlio.energy.job_report).
+Covers: the command's arguments, its output and files, its exit status. Does not cover: running
+(emlio.energy.job.measured_command), the report's content (emlio.energy.report.job_report).
 """
 
 import argparse
@@ -15,17 +15,17 @@ from emlio import __version__
 from emlio.cli.energy.reported import write_all
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
-from emlio.energy.job import read_job
-from emlio.energy.job_report import job_text
-from emlio.energy.job_run import JobOrder, run_job
-from emlio.energy.recording import RecordSettings
+from emlio.energy.job.job_energy import read_job
+from emlio.energy.job.measured_command import JobOrder, run_job
+from emlio.energy.recording.record import RecordSettings
+from emlio.energy.report.job_report import job_text
 from emlio.errors import EmlioError
 from emlio.units import parse_duration_ns
 
 __all__ = ["add_arguments", "run"]
 
 _NOT_FOUND = 127
-"""As shells have it."""
+"""The exit status that shells use."""
 
 _EXAMPLE = """\
 example:
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _recorder_words(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """What is said to the recorder; first of all whether it will understand."""
+    """Return the recorder's arguments, after checking that it will accept them."""
     choices_of(arguments)
     RecordSettings(file=Path("unused"), node="unused", interval_ns=parse_duration_ns(arguments.interval))
     words = ["--interval", arguments.interval]

@@ -1,15 +1,12 @@
-"""`emlio energy show`: what a recording comes to.
-
-Covers: the command's arguments. Does not cover: its text (emlio.cli.energy.recorded).
-"""
+"""`emlio energy show`: summarise a recording."""
 
 import argparse
 import json
 from pathlib import Path
 
 from emlio.cli.energy.recorded import recording_document, recording_text
-from emlio.energy.store import Store
-from emlio.energy.tally import Tally
+from emlio.energy.recording.store import Store
+from emlio.energy.recording.tally import Tally
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Add up and print."""
+    """Add up the recording and print a summary."""
     with Store(arguments.file) as store:
         recording = store.recording(arguments.number)
         count = len(store.recordings())

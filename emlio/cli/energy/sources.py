@@ -1,6 +1,6 @@
-"""The flags that say where a command of `emlio energy` finds energy, shared by those that probe.
+"""Command-line flags for energy sources, shared by the commands of `emlio energy` that probe.
 
-Covers: `--powercap-root`, `--cpu-watts`, `--calibration`, where a calibration is kept. Does not cover: probing.
+Covers: `--powercap-root`, `--cpu-watts`, `--calibration`, the default place of a calibration.
 """
 
 import argparse
@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from emlio.energy.calibration import Calibration, read_calibration
-from emlio.energy.model import CpuWatts
+from emlio.energy.sources.calibration import Calibration, read_calibration
+from emlio.energy.sources.model import CpuWatts
 from emlio.errors import ConfigError
 from emlio.keys.folder import default_key_folder
 
@@ -18,7 +18,7 @@ __all__ = ["Choices", "add_source_flags", "calibration_path", "choices_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What somebody said, in the words of `emlio.energy.probe.probe`."""
+    """The user's choices, as arguments of `emlio.energy.sources.probe.probe`."""
 
     powercap_root: Path | None
     cpu_watts: CpuWatts | None
@@ -26,7 +26,7 @@ class Choices:
 
 
 def add_source_flags(parser: argparse.ArgumentParser) -> None:
-    """Declare them."""
+    """Declare the flags."""
     parser.add_argument(
         "--powercap-root",
         metavar="DIR",
@@ -48,12 +48,12 @@ def add_source_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def calibration_path() -> Path:
-    """Where a calibration is kept when nobody says otherwise."""
+    """Return the default path of a calibration."""
     return default_key_folder(os.environ) / "energy.toml"
 
 
 def choices_of(arguments: argparse.Namespace) -> Choices:
-    """What the flags say."""
+    """Return the choices that the flags make."""
     root: Path | None = arguments.powercap_root
     if root is not None and not root.is_dir():
         raise ConfigError(f"--powercap-root must be a directory, got {root}")
@@ -69,7 +69,10 @@ def choices_of(arguments: argparse.Namespace) -> Choices:
 
 
 def _kept_calibration() -> Path | None:
-    """The usual file if it is there; a service may have no home, or none that it may look into."""
+    """Return the default file if it exists.
+
+    A service may have no home folder, or no access to it.
+    """
     try:
         path = calibration_path()
         return path if path.is_file() else None

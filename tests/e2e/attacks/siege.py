@@ -192,12 +192,6 @@ class Siege:
         ports = sum(one.status == psutil.CONN_LISTEN for one in process.net_connections("tcp"))
         return Things(threads=process.num_threads(), descriptors=process.num_fds(), ports=ports)
 
-    def lane_ports(self) -> list[int]:
-        """Where it listens besides its control port."""
-        control = int(self.daemon.peer.rpartition(":")[2])
-        listening = (one for one in psutil.Process(self.daemon.pid).net_connections("tcp") if one.status == "LISTEN")
-        return sorted(one.laddr.port for one in listening if one.laddr.port != control)
-
     @property
     def own_bytes(self) -> int:
         """Of memory, shards' files apart."""

@@ -25,8 +25,6 @@ from emlio.wire.control import (
     Ping,
     PlanReply,
     Refused,
-    Reserve,
-    Reserved,
     ShardRow,
     ShardsRequest,
     SizesRequest,
@@ -37,10 +35,9 @@ from emlio.wire.limits import MAX_CONTROL_BYTES
 from tests.e2e.attacks.siege import CLOSED, MEMORY_BYTES, OPEN, Siege
 
 TALL, TALL_RECORDS = "tall", 100_000
-REVOKED_S = 2.0
+REVOKED_S = 10.0  # it looks once a second; on a machine whose cores are busy it comes to that later
 FLOOD_S = 3.0
 ORDERS = 300
-RESERVING, RESERVED = 30, 16
 SESSIONS = 300
 SESSION_BYTES = 100 << 10
 """Each takes about 40 kB: a connection of libzmq's with CURVE, and a session; threefold, for allocators waste some."""
@@ -97,6 +94,15 @@ def test_a_name_is_one_of_those_that_are_served_or_none(siege: Siege, one: Insid
     siege.reads(siege.rank)
 
 
+@pytest.mark.parametrize("offered", ["clear", "curve", "rot13"])
+def test_who_accepts_no_protection_that_the_daemon_accepts_gets_no_session(
+    siege: Siege, one: Insider, offered: str
+) -> None:
+    one.send(hello_of(OPEN, protections=(offered,)))
+    assert one.receive_a(Refused).code == "protection"
+    siege.reads(siege.rank)
+
+
 def test_a_name_that_is_too_long_is_no_message(siege: Siege, one: Insider) -> None:
     one.send(hello_of("a" * 256))
     assert one.receive_a(Refused).code == "protocol"
@@ -115,7 +121,7 @@ def test_a_link_out_of_the_folder_is_not_served(tmp_path: Path) -> None:
 # ---- a key taken away ---------------------------------------------------------------------------------------------------
 
 
-LOOKED = "clients may come in now"
+LOOKED = "clients that may come in now"
 
 
 def test_a_key_taken_away_ends_its_sessions_and_nobody_else_s(siege: Siege) -> None:
@@ -187,37 +193,17 @@ def test_hellos_for_rank_after_rank_take_little_and_hinder_nobody(siege: Siege) 
     siege.is_unharmed(peak_bytes=SESSIONS * SESSION_BYTES + MEMORY_BYTES)
 
 
-def test_one_who_opens_stream_after_stream_has_the_lanes_of_one(siege: Siege, one: Insider) -> None:
+def test_one_who_opens_stream_after_stream_has_one(siege: Siege, one: Insider) -> None:
     one.greet(hello_of(OPEN))
     one.agree()
-    most = 0
+    before = siege.things()
     for stream in range(1, ORDERS + 1):
         one.send(one.order(stream))
-        if stream % 20 == 0:
-            most = max(most, siege.things().ports - siege.calm.ports)
     siege.reads(siege.rank)
     while one.receive_a(Opened).stream != ORDERS:
         continue
-    # Two lanes are open, and two are being closed by libzmq in a thread of its own.
-    assert most <= 4
+    assert siege.things() == before, "without a lane a stream has nothing of its own"
     one.send(Goodbye(session=one.session))
-    siege.is_unharmed(connections=1)
-
-
-def test_one_who_reserves_lanes_in_session_after_session_leaves_none(siege: Siege, one: Insider) -> None:
-    for number in range(RESERVING):
-        one.send(hello_of(OPEN, job=f"job {number}"))
-        session = one.receive_a(Welcome).session
-        one.send(Reserve(session=0, lanes=RESERVED))
-        if number < RESERVING - 1:
-            one.send(Goodbye(session=session))
-    while (told := one.receive_a(Reserved)).session != session:
-        continue  # of a session before, bound as it ended
-    assert told.ports
-    siege.reads(siege.rank)
-    one.send(Reserve(session=0, lanes=RESERVED))
-    while one.receive_a(Refused).code != "protocol":
-        continue
     siege.is_unharmed(connections=1)
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from emlio.checksum import crc32c
 from emlio.testing.attackers import Stranger
 from emlio.testing.proxy import free_ports
 from emlio.wire.seal import TAG_BYTES
@@ -17,8 +19,7 @@ from tests.e2e.attacks.middleman import Message, Middleman, Tamper
 from tests.e2e.attacks.siege import HANDSHAKE_S, Siege
 
 DAEMON, BETWEEN = "127.0.0.1", "127.0.0.2"
-PORTS = 13
-"""One for control, and enough lanes: those of a stream that was replaced are freed a moment later."""
+STAMP_BYTES, PLACE_BYTES = 20, 12
 
 AT = 7
 """The message that is tampered with: some have come before it, over both lanes."""
@@ -43,6 +44,12 @@ class Once:
         if self._kind in ("replayed", "exchanged") and self._count > AT and self._kept is not None:
             self.done = True
             return [message, self._kept]
+        if self._kind == "replayed with this one's stamp" and self._count == AT:
+            self._kept = message
+            return [message]
+        if self._kind == "replayed with this one's stamp" and self._count > AT and self._kept is not None:
+            self.done = True
+            return [stamped_as(self._kept, message), message]
         if self._count < AT or self._kept is not None:
             return [message]
         self.done = True
@@ -54,9 +61,25 @@ def flipped(message: Message, at: int) -> Message:
     return message[:at] + bytes((message[at] ^ 1,)) + message[at + 1 :]
 
 
+def stamped_as(message: Message, other: Message) -> Message:
+    """The message with the lane and number of the other, and the checksum that belongs to them."""
+    length, place = int.from_bytes(message[-4:], "little"), other[-STAMP_BYTES:][:PLACE_BYTES]
+    head = message[-STAMP_BYTES - length : -STAMP_BYTES]
+    return message[:-STAMP_BYTES] + place + crc32c(place, crc32c(head)).to_bytes(4, "little") + message[-4:]
+
+
+def header_changed(message: Message, head: int) -> Message:
+    """The message with another header of the same length, and the checksum that belongs to it."""
+    fields = msgspec.msgpack.decode(message[head:-STAMP_BYTES])
+    fields[7] ^= 1  # the checksum of the records' ids
+    forged = message[:head] + msgspec.msgpack.encode(fields) + message[-STAMP_BYTES:]
+    assert len(forged) == len(message)
+    return stamped_as(forged, forged)
+
+
 def changed(message: Message, kind: str) -> list[Message]:
-    # What is sealed is in one frame: records, tag, header, the header's length.
-    head = len(message) - 4 - int.from_bytes(message[-4:], "little")
+    # What is sealed is in one frame: records, tag, header, stamp.
+    head = len(message) - STAMP_BYTES - int.from_bytes(message[-4:], "little")
     match kind:
         case "doubled":
             return [message, message]
@@ -68,23 +91,26 @@ def changed(message: Message, kind: str) -> list[Message]:
             return [flipped(message, head - 1)]
         case "header changed":
             return [flipped(message, head + 10)]
+        case "header forged":
+            return [header_changed(message, head)]
+        case "stamp changed":
+            return [flipped(message, len(message) - STAMP_BYTES)]
         case _:
             raise AssertionError(kind)
 
 
 ONCE = [
-    *("replayed", "left out", "record changed", "header changed"),
-    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("exchanged", "doubled", "tag changed")),
+    *("replayed", "replayed with this one's stamp", "left out", "record changed", "header changed", "header forged"),
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("exchanged", "doubled", "tag changed", "stamp changed")),
 ]
 
 
 @contextmanager
 def between(folder: Path, tamper: Tamper) -> Iterator[tuple[Siege, Middleman]]:
     """A daemon with an honest rank, and somebody at another address through whom a second rank calls."""
-    ports = free_ports(PORTS, DAEMON, BETWEEN)
-    flags = ("--data-ports", f"{ports[1]}-{ports[-1]}")
+    ports = free_ports(2, DAEMON, BETWEEN)
     with (
-        Siege(folder, *flags, bind=f"tcp://{DAEMON}:{ports[0]}") as siege,
+        Siege(folder, bind=f"tcp://{DAEMON}:{ports[0]}") as siege,
         Middleman(target=DAEMON, host=BETWEEN, ports=ports, tamper=tamper) as middleman,
     ):
         yield siege, middleman
@@ -108,6 +134,7 @@ def test_a_message_that_was_tampered_with_is_noticed_and_asked_for_again(tmp_pat
         ("record changed", "must be what its sender sealed"),
         pytest.param("tag changed", "must be what its sender sealed", marks=pytest.mark.slow),
         ("header changed", "header"),
+        ("header forged", "must be what its sender sealed"),
         ("left out", "a batch must be complete within 3 s"),
     ],
 )

@@ -25,7 +25,7 @@ FLOOD_BYTES = 64 << 20
 
 
 def port_of(siege: Siege, port: str) -> str:
-    return siege.daemon.peer if port == "control" else f"127.0.0.1:{siege.lane_ports()[0]}"
+    return siege.daemon.peer if port == "control" else f"127.0.0.1:{siege.daemon.data_port}"
 
 
 def say(peer: "zmq.Socket[bytes]", data: bytes) -> None:

@@ -65,6 +65,44 @@ class Kind(Enum):
     NET_CUT = ("net-cut", "a data connection is reset in the middle of a message", Service.ELSEWHERE)
     NET_FLIP_DATA = ("net-flip-data", "one bit of a data connection's bytes is flipped", Service.ELSEWHERE)
     NET_FLIP_CONTROL = ("net-flip-control", "one bit of a control connection's bytes is flipped", Service.ELSEWHERE)
+    NET_FLIP_CREDIT = (
+        "net-flip-credit",
+        "one bit of what ranks say over data connections is flipped",
+        Service.ELSEWHERE,
+    )
+    LANE_RESET = ("lane-reset", "one data connection of a daemon is reset", Service.ELSEWHERE)
+    LANES_RESET = (
+        "lanes-reset",
+        "all data connections of a daemon are reset, its control connections live",
+        Service.ELSEWHERE,
+    )
+    LANE_SILENT = ("lane-silent", "bytes of one data connection vanish for a while", Service.ELSEWHERE)
+    LANE_AWAY = (
+        "lane-away",
+        "one data connection of a daemon is reset, and its data port refuses others for a while",
+        Service.ELSEWHERE,
+    )
+    LANES_AWAY = (
+        "lanes-away",
+        "all data connections of a daemon are reset, and its data port refuses others for a while",
+        Service.ELSEWHERE,
+    )
+    LANES_AWAY_BOTH = (
+        "lanes-away-both",
+        "all data connections are reset, and the data ports of both daemons refuse others for a while",
+        Service.AFTER,
+    )
+    DATA_DROP = ("data-drop", "bytes from and to a daemon's data port vanish for a while", Service.ELSEWHERE)
+    DATA_DROP_BOTH = (
+        "data-drop-both",
+        "bytes from and to the data ports of both daemons vanish for a while",
+        Service.AFTER,
+    )
+    CREDIT_LATE = (
+        "credit-late",
+        "what ranks say over a daemon's data connections comes there a while later",
+        Service.ELSEWHERE,
+    )
     SHARD_CUT = ("shard-cut", "a shard of one daemon is truncated", Service.ELSEWHERE)
     SHARD_FLIP = ("shard-flip", "a byte in a shard of one daemon is changed", Service.ELSEWHERE)
     SHARD_GONE = ("shard-gone", "a shard of one daemon is deleted", Service.ELSEWHERE)
@@ -84,7 +122,12 @@ class Kind(Enum):
     @property
     def of_network(self) -> bool:
         """Whether it needs the proxies."""
-        return self.label.startswith("net-")
+        return self.label.startswith(("net-", "lane-", "lanes-", "data-", "credit-"))
+
+    @property
+    def of_both(self) -> bool:
+        """Return whether the fault hits the networks of both daemons at once."""
+        return self.of_network and self.label.endswith("-both")
 
     @staticmethod
     def named(label: str) -> "Kind":

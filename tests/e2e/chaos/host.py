@@ -16,7 +16,6 @@ from emlio.testing.proxy import FaultProxy, free_ports
 
 __all__ = ["Host"]
 
-_DATA_PORTS = 24
 _TARGET = "127.0.0.1"
 _FACES = ("127.0.0.2", "127.0.0.3")
 
@@ -29,6 +28,7 @@ _OPTIONS = (
     "--lanes", "2",
 )  # fmt: skip
 _END_S = 10.0
+_PORTS = 2
 _NO_DAEMON = "no daemon"
 
 
@@ -59,7 +59,7 @@ class Host:
         self.troubles: list[str] = []
         self._environment = environment
         # At all addresses, so that a run beside this one takes others even while this daemon is down.
-        self._ports = free_ports(1 + _DATA_PORTS, _TARGET, *_FACES)
+        self._ports = free_ports(_PORTS, _TARGET, *_FACES)
         self._reasons: set[str] = set()
         self.proxy = FaultProxy(target=_TARGET, ports=list(self._ports), host=_FACES[number])
 
@@ -78,11 +78,10 @@ class Host:
         """
         for left in self.state_folder.glob("ready-*"):  # by those that were killed; a small disk is soon full of them
             left.unlink()
-        data_ports = f"{self._ports[1]}-{self._ports[-1]}"
         self.process = DaemonProcess(
             {"data": self.data},
             *_OPTIONS,
-            *("--data-ports", data_ports, "--cache-dir", str(self.state_folder / "cache")),
+            *("--cache-dir", str(self.state_folder / "cache")),
             folder=self.state_folder,
             bind=f"tcp://{_TARGET}:{self._ports[0]}",
             environment=self._environment,
@@ -165,8 +164,8 @@ class Host:
         return listening, sum(one.status == psutil.CONN_ESTABLISHED for one in found)
 
     def is_at_rest(self) -> bool:
-        """Whether its daemon listens on its control port only and nobody is connected: no session is left."""
-        return self.process is None or self.connections() == (1, 0)
+        """Return whether no client is connected to its daemon: no session is left."""
+        return self.process is None or self.connections() == (_PORTS, 0)
 
     # ---- from one run to the next -------------------------------------------------------------------------------------
 

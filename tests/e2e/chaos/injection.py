@@ -1,8 +1,8 @@
 """Faults carried out on the hosts and ranks of a run.
 
-Covers: when a fault is possible; faults of daemons, networks, disks and clocks: what ends each, when it began and from when on
-service was possible again. Does not cover: faults of ranks (tests.e2e.chaos.rank_faults), when a fault is due
-(tests.e2e.chaos.run), how long ranks then waited (tests.e2e.chaos.recovery).
+Covers: when a fault is possible; faults of daemons, disks and clocks: what ends each, when it began and from when on service was
+possible again. Does not cover: faults of ranks (tests.e2e.chaos.rank_faults) and of networks (tests.e2e.chaos.network_faults),
+when a fault is due (tests.e2e.chaos.run), how long ranks then waited (tests.e2e.chaos.recovery).
 """
 
 import os
@@ -18,6 +18,7 @@ from tests.e2e.chaos.injected import Injected
 from tests.e2e.chaos.job import Job
 from tests.e2e.chaos.known import Known
 from tests.e2e.chaos.names import HostNames
+from tests.e2e.chaos.network_faults import NetworkFaults
 from tests.e2e.chaos.rank_faults import RankFaults
 from tests.e2e.chaos.wall_clock import WallClock
 
@@ -25,7 +26,6 @@ __all__ = ["Injection"]
 
 _JUMPS_S = (-10 * 365 * 86400.0, -3600.0, -1.5, 1.5, 3600.0, 20 * 365 * 86400.0)
 _BETWEEN_STARTS_S = 0.5
-_SLOWEST = 50_000
 
 
 def _is_free(host: Host, place: str) -> bool:
@@ -55,6 +55,7 @@ class Injection:
         self._known = known
         self._clocks = clocks
         self._disks = disks
+        self._networks = NetworkFaults(hosts=hosts, agenda=agenda)
         self._ranks = RankFaults(
             hosts=hosts, job=job, agenda=agenda, names=names, events=self.all, troubles=self.troubles
         )
@@ -76,8 +77,10 @@ class Injection:
                 return _is_free(host, "daemon")
             case Kind.DAEMONS_BOTH:
                 return all(_is_free(one, "daemon") for one in self._hosts)
-            case Kind.NET_DROP_BOTH | Kind.NET_STALL_BOTH:
+            case _ if fault.kind.of_both:
                 return not any("network" in one.taken for one in self._hosts)
+            case Kind.LANE_RESET | Kind.LANES_RESET | Kind.LANE_AWAY | Kind.LANE_SILENT:
+                return host.proxy.lanes > 0 and "network" not in host.taken
             case Kind.NET_RESET | Kind.NET_HALF_OPEN:
                 return host.proxy.connections > 0
             case _ if fault.kind.of_network:
@@ -104,14 +107,12 @@ class Injection:
                 self._end_both(event)
             case Kind.DAEMON_STOP_SHORT | Kind.DAEMON_STOP_LONG:
                 self._stop_daemon(event)
-            case Kind.NET_RESET | Kind.NET_HALF_OPEN | Kind.NET_CUT | Kind.NET_FLIP_DATA | Kind.NET_FLIP_CONTROL:
-                self._hit_network(event)
-            case Kind.NET_DROP | Kind.NET_STALL | Kind.NET_SLOW | Kind.NET_DROP_BOTH | Kind.NET_STALL_BOTH:
-                self._bend_network(event)
             case Kind.SHARD_CUT | Kind.SHARD_FLIP | Kind.SHARD_GONE:
                 self._damage_shard(event)
             case Kind.CLOCK_JUMP:
                 self._jump(event)
+            case _ if fault.kind.of_network:
+                self._networks.inject(event)
             case _:
                 self._ranks.inject(event)
 
@@ -181,65 +182,6 @@ class Injection:
             host.taken.discard("daemon")
 
         self._agenda.after(event.fault.duration_s, go_on)
-
-    # ---- the network --------------------------------------------------------------------------------------------------
-
-    def _hit_network(self, event: Injected) -> None:
-        fault = event.fault
-        host = self._hosts[fault.host]
-        counted = {
-            Kind.NET_RESET: "reset",
-            Kind.NET_HALF_OPEN: "half_open",
-            Kind.NET_CUT: "cut_after",
-            Kind.NET_FLIP_DATA: "corrupt_after",
-            Kind.NET_FLIP_CONTROL: "corrupt_after",
-        }[fault.kind]
-        before = host.proxy.faults[counted]
-
-        host.taken.add("network")  # a network that is healed forgets what was still to happen to it
-
-        def happened() -> None:
-            event.begun_ns = event.from_ns = time.monotonic_ns()
-            host.taken.discard("network")
-
-        self._agenda.when(lambda: host.proxy.faults[counted] > before, happened)
-        mask = 1 << fault.amount % 8
-        match fault.kind:
-            case Kind.NET_RESET:
-                host.proxy.reset()
-            case Kind.NET_HALF_OPEN:
-                host.proxy.half_open()
-            case Kind.NET_CUT:
-                host.proxy.cut_after(fault.amount)
-            case Kind.NET_FLIP_DATA:
-                host.proxy.corrupt_after(fault.amount, mask=mask)
-            case _:
-                host.proxy.corrupt_after(fault.amount % 4096, control=True, mask=mask)
-
-    def _bend_network(self, event: Injected) -> None:
-        fault = event.fault
-        both = fault.kind in (Kind.NET_DROP_BOTH, Kind.NET_STALL_BOTH)
-        hosts = self._hosts if both else [self._hosts[fault.host]]
-        for host in hosts:
-            host.taken.add("network")
-            match fault.kind:
-                case Kind.NET_SLOW:
-                    host.proxy.slow(_SLOWEST + fault.amount)
-                case Kind.NET_DROP | Kind.NET_DROP_BOTH:
-                    host.block("network")
-                    host.proxy.drop()
-                case _:
-                    host.block("network")
-                    host.proxy.stall()
-        event.begun_ns = event.from_ns = time.monotonic_ns()
-
-        def heal() -> None:
-            for host in hosts:
-                host.proxy.heal()
-                host.unblock("network")
-                host.taken.discard("network")
-
-        self._agenda.after(fault.duration_s, heal)
 
     # ---- disks and clocks ---------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class Seat:
         begun_ns: when each process began to make its loader.
         errors: what its processes ended with that they must not end with.
         closed_ns: when each loader was closed after which the process went on.
+        closing: whether its latest process was asked to close its loader and did not yet.
         loaders: how many its latest process has made.
         holds: whether its latest process was asked to take nothing more, and does so with its loader open.
         interrupts: how many its latest process took.
@@ -50,7 +51,7 @@ class Seat:
         self.begun_ns: list[int] = []
         self.closed_ns: list[int] = []
         self.loaders = 0
-        self.holds = False
+        self.closing = self.holds = False
         self.errors: list[str] = []
         self.interrupts = 0
         self.doubts = 0
@@ -77,9 +78,12 @@ class Seat:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether its latest process has taken a batch, or everything."""
-        begun = len(self.begun_ns) == self._processes
-        return self.done or bool(begun and self.taken and self.taken[-1].at_ns > self.begun_ns[-1])
+        """Return whether its latest loader has given a batch and goes on, or all was taken."""
+        if self.done:
+            return True
+        if len(self.begun_ns) != self._processes or not self.taken or self.closing:
+            return False
+        return self.taken[-1].at_ns > max(self.begun_ns[-1:] + self.closed_ns[-1:])
 
     def words(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """What its next process is told."""
@@ -96,7 +100,7 @@ class Seat:
         """Put a process there, which goes on from the last state."""
         self._log = self._folder / f"rank-{self.rank}-{self._processes}.log"
         self._processes += 1
-        self.loaders, self.holds = 1, False
+        self.loaders, self.closing, self.holds = 1, False, False
         self._read_bytes = 0
         words = json.dumps({**self.words(told), "log": str(self._log)})
         self.process = RankProcess(_SOURCE, words, environment=environment, python=python)
@@ -132,6 +136,7 @@ class Seat:
                 )
             case "closed":
                 self.closed_ns.append(said["at"])
+                self.closing = False
                 self.loaders += 1
             case "holds":
                 self.holds = True
@@ -139,6 +144,12 @@ class Seat:
                 self.errors.append(f"{self.label} has threads left after close: {said['left']}")
             case _:
                 pass
+
+    def ask_to_close(self) -> None:
+        """Have its process close its loader and make another."""
+        if self.process is not None:
+            self.closing = True
+            self.process.send_signal(signal.SIGUSR1)
 
     def look_after(self) -> None:
         """Read on, and notice its end."""

@@ -179,10 +179,10 @@ class RankFaults:
 
     def _close_loader(self, event: Injected) -> None:
         seat = self._running(event.fault)
-        if seat is None or seat.process is None or not seat.is_under_way:
+        if seat is None or not seat.is_under_way:
             return
         closed = len(seat.closed_ns)
-        seat.process.send_signal(signal.SIGUSR1)
+        seat.ask_to_close()
 
         def happened() -> None:
             event.begun_ns = event.from_ns = seat.closed_ns[closed]

@@ -189,7 +189,7 @@ class _Run:
         for host in self._hosts:
             if host.process is not None and not settles(host.is_at_rest, _REST_S):
                 self.troubles.append(
-                    f"daemon {host.number} must have (1, 0) ports and connections when all ranks are gone, "
+                    f"daemon {host.number} must have 2 ports and no connection when all ranks are gone, "
                     f"has {host.connections()}"
                 )
 

@@ -6,12 +6,13 @@ cover: those that are noticed while the run looks (tests.e2e.chaos.run).
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from emlio.testing.datasets import make_dataset
+from emlio.testing.processes import settles
 from tests.e2e.chaos import cli
 from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.host import Host
@@ -22,6 +23,7 @@ from tests.e2e.chaos.run import RunResult
 from tests.e2e.chaos.stage import Stage
 
 ABORTED = -signal.SIGABRT
+LIMIT_S = 30.0
 
 
 def abort(pid: int) -> None:
@@ -128,3 +130,31 @@ def test_a_daemon_that_ends_by_itself_after_the_last_run_of_a_soak_is_told_of(
             abort(process.pid)
     assert len(troubles) == 1
     assert f"ended by itself with {ABORTED}" in troubles[0]
+
+
+def test_a_rank_is_under_way_once_its_latest_loader_has_given_a_batch(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data", records=400, shards=1)
+    (tmp_path / "job").mkdir()
+    job = Job(tmp_path / "job", {"address": str(tmp_path / "data"), "options": {"batch_size": 1}}, {})
+    job.begin(1)
+    (seat,) = job.seats
+
+    def sees(what: Callable[[], bool]) -> bool:
+        def look() -> bool:
+            seat.read()
+            return what()
+
+        return settles(look, LIMIT_S)
+
+    try:
+        assert not seat.is_under_way
+        assert sees(lambda: seat.is_under_way)
+        before = len(seat.taken)
+        seat.ask_to_close()
+        assert not seat.is_under_way, "a loader is about to be made"
+        assert sees(lambda: seat.is_under_way)
+        assert seat.loaders == 2
+        assert len(seat.taken) > before
+    finally:
+        job.close()
+    assert job.errors == []

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--processes", type=int, default=usual.processes, metavar="N", help="default %(default)s")
     parser.add_argument("--loaders", type=int, default=usual.loaders, metavar="N", help="in each process")
-    parser.add_argument("--protection", choices=("clear", "sealed", "curve"), default=usual.protection)
+    parser.add_argument("--protection", choices=("clear", "sealed"), default=usual.protection)
     parser.add_argument(
         "--link", type=parse_duration_ns, metavar="TIME", help="round trip, such as 30ms (default: loopback)"
     )

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from emlio.benchmarks.harness.resident import read_resident
 from emlio.benchmarks.link.choice import open_link
 from emlio.benchmarks.link.contract import Link, LinkEnd, LinkKind
 from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.memory import read_resident
 from emlio.keys.folder import KeyFolder
 from emlio.testing.datasets import make_dataset
 from emlio.testing.processes import DaemonProcess, RankProcess, settles
@@ -126,9 +126,8 @@ class _Course:
         rank.make("rank")
         store.allow("rank", rank.pair().public, ("*",))
         self._options += ["--keys", str(store.path)]
-        encryption = {"sealed": "aead", "curve": "curve"}[self._settings.protection]
-        self._options += ["--encryption", encryption]
-        self._told = {"keys": str(rank.path), "daemon_key": str(store.pair().public), "encryption": encryption}
+        self._options += ["--encryption", "aead"]
+        self._told = {"keys": str(rank.path), "daemon_key": str(store.pair().public), "encryption": "aead"}
 
     def _serve(self, bind: str) -> DaemonProcess:
         data = {"data": self._folder / "data"}

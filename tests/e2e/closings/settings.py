@@ -46,7 +46,7 @@ class Settings:
         streams: a loader begins its stream so often before it closes, each time from its own state: that closes all lanes, too.
         processes: rank processes.
         loaders: in each of them.
-        protection: clear, sealed or curve.
+        protection: clear or sealed.
         link: the round trip between the two in nanoseconds; None for loopback.
         one_core: keep all threads of the daemon on one core: what one thread was told by another waits until that one has run,
             so that states between the two last long enough to be met.

@@ -22,13 +22,13 @@ def _run(*words: object, timeout_s: float) -> str:
 @pytest.mark.parametrize("protection", ["clear", "sealed"])
 @pytest.mark.timeout(300)  # it takes a few seconds; on a machine whose cores are busy with other things, more
 def test_loaders_close_in_mid_flow(protection: str) -> None:
-    words = ("--closings", 40, "--protection", protection, "--count", 4000, "--loaders", 2)
+    words = ("--closings", 20, "--protection", protection, "--count", 4000, "--loaders", 2)
     assert "good: close, " in _run(*words, timeout_s=250.0)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("protection", ["clear", "sealed", "curve"])
+@pytest.mark.parametrize("protection", ["clear", "sealed"])
 def test_two_thousand_closings(protection: str) -> None:
     assert "good: close, " in _run("--closings", 2000, "--protection", protection, timeout_s=1100.0)
 

@@ -1,7 +1,7 @@
 """Where the data is, as a user writes it."""
 
 from emlio.errors import ConfigError
-from emlio.receiver.address import Address
+from emlio.receiver.addresses.address import Address
 from tests.fuzz.target import Target
 
 __all__ = ["TARGET", "fuzz"]

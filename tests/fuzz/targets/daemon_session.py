@@ -12,16 +12,14 @@ from emlio.session.daemon import DaemonSession
 from emlio.session.instructions import (
     DaemonInstruction,
     Ended,
-    FreeLanes,
     Judge,
-    ReserveLanes,
     Send,
     StartStream,
     StopStream,
 )
 from emlio.session.states import DaemonState
 from emlio.testing.session_states import daemon_in
-from emlio.wire.control import ControlMessage, EnergyReply, Reserved, decode_control, encode_control
+from emlio.wire.control import ControlMessage, EnergyReply, decode_control, encode_control
 from emlio.wire.limits import MAX_SHARDS
 from tests.fuzz.draws import Draws
 from tests.fuzz.target import Target
@@ -52,13 +50,13 @@ def fuzz(data: bytes) -> None:
 def _found_out(daemon: DaemonSession, draws: Draws) -> list[DaemonInstruction]:
     judging = daemon.state is DaemonState.JUDGING
     try:
-        match draws.byte() % 17:
+        match draws.byte() % 16:
             case 0 | 1 | 2 | 3:
                 return daemon.agree()
             case 4 | 5 | 6 | 7:
                 return daemon.ask_catalog()
             case 8 | 9 | 10:
-                return daemon.opened(draws.number(), (6001, 6002), b"s" * 32)
+                return daemon.opened(draws.number(), 2)
             case 11:
                 return daemon.refuse("plan-refused", "another digest came out here")
             case 12:
@@ -67,8 +65,6 @@ def _found_out(daemon: DaemonSession, draws: Draws) -> list[DaemonInstruction]:
                 return daemon.end("the rank has gone")
             case 14:
                 return daemon.tell_energy(EnergyReply(absent="nobody records here"))
-            case 15:
-                return daemon.reserved((), b"") if draws.byte() & 1 else daemon.reserved((6101, 6102), b"r" * 32)
             case _:
                 return []
     except LocalProtocolError:
@@ -82,8 +78,6 @@ class _Shell:
     def __init__(self, *, running: bool, over: bool) -> None:
         self._running = running
         self._over = over
-        self._asked = False  # for lanes
-        self._kept = False
 
     def does(self, daemon: DaemonSession, instructions: Sequence[DaemonInstruction]) -> None:
         assert sum(isinstance(instruction, Send) for instruction in instructions) <= 1
@@ -93,27 +87,17 @@ class _Shell:
                 case Send(message=message):
                     # A stream's number is the shell's own; what it may say wrong is not this machine's fault.
                     assert encode_control(message)
-                    if isinstance(message, Reserved):
-                        assert self._kept, "lanes are told of while they are kept"
-                        self._kept = bool(message.ports)
                     if type(message).__name__ != "Opened":
                         assert decode_control(encode_control(message)) == message
                 case Judge(rows=rows):
                     assert rows is None or len(rows) <= MAX_SHARDS
-                case ReserveLanes():
-                    assert not self._asked, "lanes are reserved once"
-                    self._asked = self._kept = True
-                case FreeLanes():
-                    assert self._kept, "only lanes that are kept can be freed"
-                    self._kept = False
                 case StartStream():
                     assert not self._running, "a stream must be stopped before another is started"
-                    self._running, self._kept = True, False
+                    self._running = True
                 case StopStream():
                     assert self._running, "only a stream that runs can be stopped"
                     self._running = False
                 case Ended():
-                    assert not self._kept, "lanes that are kept must be freed before their session ends"
                     assert not self._running, "a stream must be stopped before its session ends"
                     self._over = True
                 case _:

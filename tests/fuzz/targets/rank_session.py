@@ -11,8 +11,7 @@ from emlio.errors import EmlioError, LocalProtocolError
 from emlio.session.instructions import Failed, RankInstruction, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
-from emlio.session.stream_wanted import StreamWanted
-from emlio.testing.session_pair import example_hello, example_offer, example_rows
+from emlio.testing.session_pair import example_hello, example_offer, example_rows, example_wanted
 from emlio.testing.session_states import rank_in
 from emlio.wire.control import ControlMessage, decode_control, encode_control
 from tests.fuzz.draws import Draws
@@ -54,13 +53,13 @@ def _asked(rank: RankSession, draws: Draws, now_ns: int) -> list[RankInstruction
             case 0:
                 return rank.greet(example_hello(), now_ns)
             case 1 | 2:
-                return rank.offer(example_offer(rank.session), draws.choice((_ROWS, *[_ROWS[:3]] * 14, ())), now_ns)
+                catalog = draws.choice((_ROWS, *[_ROWS[:3]] * 14, ()))
+                first = example_wanted(slot=small) if small & 16 else None
+                return rank.offer(example_offer(rank.session), catalog, now_ns, first)
             case 3 | 4:
-                return rank.open(StreamWanted(epoch=0, origin=0, slot=small, owned=b"\x1f", lanes=2), now_ns=now_ns)
+                return rank.open(example_wanted(slot=small), now_ns=now_ns)
             case 5:
                 return rank.stop()
-            case 8:
-                return rank.reserve(1 + small % 64)
             case 6:
                 return rank.ask_sizes("train-000000", small % 3, 1 + small)
             case 7:

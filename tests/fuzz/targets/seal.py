@@ -1,13 +1,13 @@
 """A sealed payload.
 
 byte 0        bit 0: the cipher; bit 1: seal the rest, then change it as the next four bytes say; else the rest is what came
-bytes 1 to 8  the message's number in its lane
+bytes 1 to 8  the message's number in its stream
 byte 9        bytes of the header
 rest          header and payload
 """
 
 from emlio.errors import RemoteProtocolError
-from emlio.wire.seal import CIPHERS, SECRET_BYTES, TAG_BYTES, LaneSeal
+from emlio.wire.seal import CIPHERS, SECRET_BYTES, TAG_BYTES, StreamSeal
 from tests.fuzz.draws import Draws
 from tests.fuzz.target import Target
 
@@ -21,23 +21,24 @@ def fuzz(data: bytes) -> None:
     draws = Draws(data)
     flags = draws.byte()
     cipher = CIPHERS[flags & 1]
-    sequence = int.from_bytes(draws.take(8), "little") % (1 << 62)
+    number = int.from_bytes(draws.take(8), "little") % (1 << 62)
     header_bytes = draws.byte()
     place, change, elsewhere = int.from_bytes(draws.take(2), "little"), draws.byte(), draws.byte()
     header, payload = draws.take(header_bytes), draws.rest()
-    seal = LaneSeal(cipher=cipher, secret=_SECRET, lane=0)
+    seal = StreamSeal(cipher=cipher, secret=_SECRET, session=1, stream=1)
     if not flags & 2:
-        seal.open(sequence, header, payload, bytearray(max(len(payload) - TAG_BYTES, 0)))
+        seal.open(number, header, payload, bytearray(max(len(payload) - TAG_BYTES, 0)))
         raise AssertionError("what nobody sealed was opened")
     sealed = bytearray(len(payload) + TAG_BYTES)
-    seal.seal(sequence, header, payload, sealed)
+    seal.seal(number, header, payload, sealed)
     opened = bytearray(len(payload))
     sealed[place % len(sealed)] ^= change
-    lane = LaneSeal(cipher=CIPHERS[(flags & 1) ^ (elsewhere == 1)], secret=_SECRET, lane=int(elsewhere == 2))
-    number = sequence + (elsewhere == 3)
+    cipher = CIPHERS[(flags & 1) ^ (elsewhere == 1)]
+    rank = StreamSeal(cipher=cipher, secret=_SECRET, session=1 + (elsewhere == 5), stream=1 + (elsewhere == 2))
+    opened_as = number + (elsewhere == 3)
     head = header + bytes(elsewhere == 4)
-    lane.open(number, head, memoryview(sealed), opened)
-    assert (change, elsewhere) == (0, 0) or (change == 0 and elsewhere > 4), "what was changed was opened"
+    rank.open(opened_as, head, memoryview(sealed), opened)
+    assert (change, elsewhere) == (0, 0) or (change == 0 and elsewhere > 5), "what was changed was opened"
     assert opened == payload
 
 

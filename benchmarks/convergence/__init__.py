@@ -1,0 +1,1 @@
+"""`emlio-bench convergence`: training with batches from different loaders."""

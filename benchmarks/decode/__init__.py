@@ -1,0 +1,1 @@
+"""`emlio-bench decode`: image decoding behind EMLIO, DALI's reader and PyTorch's DataLoader."""

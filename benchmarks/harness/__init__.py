@@ -1,0 +1,1 @@
+"""Code that all benchmarks share: settings, samples, figures, tables, pages and plots."""

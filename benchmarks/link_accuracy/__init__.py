@@ -1,0 +1,1 @@
+"""`emlio-bench link`: the accuracy of the emulated link."""

@@ -1,0 +1,1 @@
+"""`emlio-bench memory`: memory of the daemon and of the rank."""

@@ -1,0 +1,1 @@
+"""`emlio-bench pace`: the cost of reading ahead at full speed or only as needed."""

@@ -1,0 +1,1 @@
+"""The processes of a benchmark: starting them, reading their messages, ending them."""

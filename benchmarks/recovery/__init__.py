@@ -1,0 +1,1 @@
+"""`emlio-bench recovery`: the time a rank waits when a daemon fails."""

@@ -1,0 +1,1 @@
+"""`emlio-bench scaling`: several daemons, each behind a slow line, and a straggler."""

@@ -1,0 +1,1 @@
+"""Benchmarks of one file each: examples, padding, the plan."""

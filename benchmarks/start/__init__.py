@@ -1,0 +1,1 @@
+"""`emlio-bench start`: the time from the constructor to the first batch."""

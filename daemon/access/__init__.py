@@ -1,0 +1,1 @@
+"""Access control: which clients may connect, and the quota of each."""

@@ -1,0 +1,1 @@
+"""The control thread: sessions, questions and answers."""

@@ -1,0 +1,91 @@
+"""Answers to a rank that need only what is known here.
+
+Covers: the welcome, the codes of stream and file errors on the wire. Does not cover: when they are
+sent (emlio.daemon.control.thread).
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emlio import __version__
+from emlio.daemon.config import DaemonConfig
+from emlio.daemon.datasets.served import ServedDataset
+from emlio.errors import CorruptRecordError, DatasetError, EmlioError
+from emlio.socket_buffers import send_buffer_bytes
+from emlio.wire.control import Fault, Welcome
+from emlio.wire.limits import MAX_LANES
+
+__all__ = ["Identity", "code_of_files", "fault_of", "not_let_go", "welcome_to"]
+
+_MISSING_NAMED = 16
+
+_NO_ROOM = "no-session"
+"""After this code a rank calls again by itself: descriptors or memory are used up now, and nothing
+is known to be wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The identity of a daemon, as sent in the welcome.
+
+    Attributes:
+        name: the name for people. Containers may have equal host names and process numbers.
+        process: a random number: no other daemon has it, and none that is started here later.
+    """
+
+    name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    process: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+def welcome_to(
+    served: ServedDataset, config: DaemonConfig, *, session: int, daemon: Identity, protection: str, data_offset: int
+) -> Welcome:
+    """Return the welcome, the first answer of a session."""
+    missing = served.dataset.missing
+    return Welcome(
+        session=session,
+        daemon=daemon.name,
+        process=daemon.process,
+        software=__version__,
+        shards=len(served.rows),
+        records=served.catalog.records,
+        missing=list(missing[:_MISSING_NAMED]),
+        missing_count=len(missing),
+        heartbeat_timeout_ns=config.heartbeat_timeout,
+        send_buffer_bytes=send_buffer_bytes(),
+        max_lanes=MAX_LANES,
+        data_offset=data_offset,
+        protection=protection,
+    )
+
+
+def fault_of(stream: int, error: EmlioError) -> Fault:
+    """Return the fault that tells a rank why its stream cannot go on."""
+    if isinstance(error, CorruptRecordError):
+        return Fault(
+            stream=stream,
+            code="corrupt-record",
+            text=str(error),
+            shard=error.shard,
+            record=error.record,
+            offset=error.offset,
+        )
+    if isinstance(error, DatasetError):
+        return Fault(stream=stream, code=_NO_ROOM if error.passing else "dataset", text=str(error))
+    return Fault(stream=stream, code="internal", text=str(error))
+
+
+def code_of_files(error: EmlioError) -> str:
+    """Return the refusal code for a dataset whose files failed their check."""
+    return _NO_ROOM if isinstance(error, DatasetError) and error.passing else "dataset-changed"
+
+
+def not_let_go(path: Path) -> DatasetError:
+    """Return the error for a rank that blocks another process from writing to a shard."""
+    return DatasetError(
+        f"a shard must not change while it is served: another process waits to write to {path}, and this rank did not "
+        "take what was sent of it in time"
+    )

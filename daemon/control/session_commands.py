@@ -1,0 +1,171 @@
+"""Carrying out what a rank orders once its session stands.
+
+The orders are a plan to agree to, and a stream to begin or to stop.
+
+Covers: each client's quota of lanes and of memory for catalogs. Does not cover: the protocol
+(emlio.session.daemon), building streams (emlio.daemon.streams), errors of running streams
+(emlio.daemon.control.thread).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from emlio.daemon.access.client_quota import ClientQuota
+from emlio.daemon.access.descriptors import Descriptors
+from emlio.daemon.control.answers import code_of_files
+from emlio.daemon.control.client import Client
+from emlio.daemon.control.sent_catalogs import SentCatalogs
+from emlio.daemon.datasets.inspections import Inspections
+from emlio.daemon.datasets.served import Datasets
+from emlio.daemon.limits import MOST_LANES, MOST_LANES_EACH
+from emlio.daemon.streams import Streams
+from emlio.errors import EmlioError, RefusedError, TransportError
+from emlio.session.instructions import DaemonInstruction, Judge, StartStream, StopStream
+from emlio.session.states import DaemonState
+from emlio.wire.control import Open, PlanOffer
+
+__all__ = ["SessionCommands"]
+
+_LOG = logging.getLogger("emlio.daemon")
+_LEAVING = "this daemon is shutting down"
+
+CarryOut = Callable[[Client, Sequence[DaemonInstruction]], None]
+
+
+class SessionCommands:
+    """Carries out orders of ranks. Used by the control thread.
+
+    Attributes:
+        draining: whether nothing new is begun.
+    """
+
+    def __init__(
+        self,
+        datasets: Datasets,
+        inspections: Inspections,
+        streams: Streams,
+        call: Callable[[Callable[[], None]], None],
+        carry_out: CarryOut,
+        compare: Callable[[Client, PlanOffer], None],
+    ) -> None:
+        """See the class.
+
+        Args:
+            datasets: the datasets that are served.
+            inspections: checks their files.
+            streams: the running streams.
+            call: runs a function in the control thread.
+            carry_out: carries out what a session's machine asks for.
+            compare: answers a valid offer, once it is compared with those of the other ranks.
+        """
+        self.draining = False
+        self._datasets = datasets
+        self._inspections = inspections
+        self._streams = streams
+        self._call = call
+        self._carry_out = carry_out
+        self._compare = compare
+        self._descriptors = Descriptors()
+        self._lanes = ClientQuota(most=MOST_LANES, most_each=MOST_LANES_EACH)
+        self._catalogs = SentCatalogs()
+
+    def has_memory(self, client: Client, part_bytes: int) -> bool:
+        """Return whether there is memory for a part of a catalog, and count it."""
+        if self._catalogs.came(client.identity, client.owner, part_bytes):
+            return True
+        self._datasets.forget_catalogs()
+        return self._catalogs.came(client.identity, client.owner, part_bytes)
+
+    def do(self, client: Client, order: Judge | StartStream | StopStream) -> None:
+        """Carry out an instruction of the client's state machine."""
+        match order:
+            case Judge():
+                self._judge(client, order)
+            case StartStream(order=asked):
+                self._start(client, asked)
+            case StopStream():
+                self.stop(client)
+
+    def _judge(self, client: Client, judge: Judge) -> None:
+        """Agree to a plan, ask for its catalog, or refuse it, once the files are checked."""
+        self._inspections.ask(client.served, lambda error: self._answer(client, judge, error))
+
+    def _answer(self, client: Client, judge: Judge, error: EmlioError | None) -> None:
+        machine = client.machine
+        if machine.state is not DaemonState.JUDGING:
+            return  # the session has ended meanwhile
+        if error is not None:
+            self._catalogs.gone(client.identity)
+            self._carry_out(client, machine.refuse(code_of_files(error), str(error)))
+            return
+        name, world_size = machine.hello.dataset, machine.hello.world_size
+        becomes = partial(self._catalogs.becomes, client.identity)
+        try:
+            client.agreed = self._datasets.judge(name, judge.offer, world_size, judge.rows, becomes)
+        except EmlioError as error:
+            self._carry_out(client, machine.refuse("plan-refused", str(error)))
+            return
+        finally:
+            self._catalogs.gone(client.identity)
+        if client.agreed is None:
+            self._carry_out(client, machine.ask_catalog())
+        else:
+            self._compare(client, judge.offer)
+
+    def _start(self, client: Client, order: Open) -> None:
+        """Begin a stream, or refuse it."""
+        agreed, machine = client.agreed, client.machine
+        if machine.state is not DaemonState.STREAMING:
+            # The session ended while the answer before this was sent: the stream would never be
+            # stopped.
+            return
+        if self.draining:
+            self._carry_out(client, machine.refuse("draining", _LEAVING))
+            return
+        if agreed is None:
+            self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
+            return
+        lanes = self._streams.lanes_of(order.lanes, machine.hello.world_size)
+        if not self._lanes.take(client.owner, lanes):
+            text = f"no lanes are free: this client already has {self._lanes.of(client.owner)}"
+            self._carry_out(client, machine.refuse("no-lane", text))
+            return
+        client.lanes = lanes
+        try:
+            self._descriptors.check()
+        except TransportError as error:
+            self._carry_out(client, machine.refuse("no-lane", str(error)))
+            return
+        try:
+            client.stream = self._streams.open(
+                served=client.served,
+                agreed=agreed,
+                machine=machine,
+                order=order,
+                group=client.group,
+                lanes=lanes,
+                protection=client.protection,
+                label=client.label,
+            )
+        except EmlioError as error:
+            code = error.code if isinstance(error, RefusedError) else "bad-order"
+            self._carry_out(client, machine.refuse(code, str(error)))
+            return
+        self._carry_out(client, machine.opened(order.stream, lanes, self._streams.lane_bytes))
+
+    def stop(self, client: Client) -> None:
+        """End the client's stream, if it has one."""
+        stream, client.stream = client.stream, None
+        if stream is not None:
+            self._streams.stop(stream)
+        self._give_back(client)
+
+    def _give_back(self, client: Client) -> None:
+        lanes, client.lanes = client.lanes, 0
+        if lanes:
+            self._lanes.give_back(client.owner, lanes)
+
+    def forget(self, client: Client) -> None:
+        """Drop the parts of a catalog that an ended session sent."""
+        self._catalogs.gone(client.identity)

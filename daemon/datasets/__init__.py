@@ -1,0 +1,1 @@
+"""The datasets that a daemon serves, and checks of their files."""

@@ -1,0 +1,1 @@
+"""Sending messages over the lanes of all ranks."""

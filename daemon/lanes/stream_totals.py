@@ -1,0 +1,29 @@
+"""The totals of a stream: the bytes sent and the times waited.
+
+Does not cover: counting (emlio.daemon.lanes.sender), reporting
+(emlio.daemon.control.stream_reports).
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["StreamTotals"]
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamTotals:
+    """The bytes that a stream sent, and the times for which it waited.
+
+    Attributes:
+        sent_bytes: the payload given to lanes.
+        blocked_ns: the time a message was ready and could not leave: the network or the rank is
+            slower.
+        starved_ns: the time a lane could have taken a message and none was ready: reading is
+            slower.
+        withheld_ns: the part of `blocked_ns` in which the rank gave the stream no more credit: its
+            user is slower.
+    """
+
+    sent_bytes: int = 0
+    blocked_ns: int = 0
+    starved_ns: int = 0
+    withheld_ns: int = 0

@@ -1,1 +1,0 @@
-"""Making datasets: conversion from other forms, and synthetic data."""

@@ -1,0 +1,1 @@
+"""The rules between the ranks of a job."""

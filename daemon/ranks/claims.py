@@ -1,0 +1,300 @@
+"""Claims: which process has which rank of a job, and which processes wait for it.
+
+A claim is a job, a dataset and a rank; one process holds it. A caller from another process waits.
+It is refused as soon as the holder sends something. It gets the claim if the holder's session ends.
+A loader that says hello again replaces its own former connection at once. Other loaders of the same
+process (one for training, one for evaluation) hold the claim together.
+
+Covers: those decisions, and the limits on waiting (duration and number). Pure: times come in,
+decisions go out. Does not cover: sessions and their heartbeats (emlio.session.daemon), carrying
+decisions out (emlio.daemon.control.thread).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from emlio.wire.control import Hello
+
+__all__ = ["Admit", "Caller", "Claims", "Decision", "End", "Probe", "TurnAway"]
+
+_MOST_WAITING_EACH = 8
+"""For one claim. When a job is started again while its predecessor dies, one process waits, rarely
+two."""
+
+_MOST_WAITING = 4096
+
+_GRACE_NS = 250_000_000
+"""Messages that the holder sent just before it died may be read after the caller's hello, so nothing counts
+in the time just after the hello."""
+
+_PROBES_A_TIMEOUT = 10
+
+Process = tuple[bytes, str, int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A loader that said hello.
+
+    Attributes:
+        connection: the connection over which it said hello.
+        hello: its hello.
+        address: its host, as the network reports it; "" if that is not known.
+        key: the public key it proved to have; empty where clients need no key.
+    """
+
+    connection: bytes
+    hello: Hello
+    address: str = ""
+    key: bytes = b""
+
+    @property
+    def claim(self) -> tuple[str, str, int]:
+        """The job, dataset and rank it wants.
+
+        The world size is not a part of the claim: a job may continue with another one.
+        """
+        return self.hello.job, self.hello.dataset, self.hello.rank
+
+    @property
+    def owner(self) -> bytes:
+        """The owner of the caller's quotas: its key, or its host where clients need no key."""
+        return self.key or self.address.encode()
+
+    @property
+    def process(self) -> Process:
+        """The process that made the loader.
+
+        Containers may have equal host names and process numbers, so the process's random number
+        counts, too.
+        """
+        drawn = self.hello.process
+        return self.key, self.hello.host, self.hello.pid, "" if drawn is UNSET else drawn
+
+    @property
+    def loader(self) -> tuple[Process, str]:
+        """The loader, independent of its connection."""
+        return self.process, self.hello.client
+
+    def __str__(self) -> str:
+        return f"{self.hello.host}:{self.hello.pid}" + (f" ({self.address})" if self.address else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """The caller has the claim: welcome it."""
+
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnAway:
+    """Refuse the caller with this code and text."""
+
+    caller: Caller
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """End the session of this connection; `gone` must be called as for every ended session."""
+
+    connection: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Find out whether this connection still exists; call `lost` if not."""
+
+    connection: bytes
+
+
+Decision = Admit | TurnAway | End | Probe
+
+
+@dataclass(slots=True, kw_only=True)
+class _Waiting:
+    caller: Caller
+    since_ns: int
+
+
+class _Seat:
+    """One claim: its holders, all of one process, and the waiting callers, in order of arrival."""
+
+    def __init__(self) -> None:
+        self.holders: dict[bytes, Caller] = {}
+        self.lost_ns: dict[bytes, int] = {}
+        self.waiting: list[_Waiting] = []
+        self.probe_ns = 0
+
+    @property
+    def holder(self) -> Caller:
+        """One of the holders; the others are of the same process."""
+        return next(iter(self.holders.values()))
+
+
+class Claims:
+    """All claims on a daemon's datasets. Used by the control thread."""
+
+    def __init__(self, *, heartbeat_timeout_ns: int) -> None:
+        """See the class.
+
+        Args:
+            heartbeat_timeout_ns: the silence after which a holder's session is ended, by the
+                session's owner.
+        """
+        self._grace_ns = min(_GRACE_NS, heartbeat_timeout_ns // 4)
+        # The holder and the first waiting caller may both turn out dead: each takes the timeout.
+        self._patience_ns = 2 * heartbeat_timeout_ns + self._grace_ns
+        # A rank whose connection broke notices at its next ping, a fifth of the timeout later, and
+        # calls again.
+        self._lost_for_ns = heartbeat_timeout_ns * 3 // 10
+        self._probe_every_ns = heartbeat_timeout_ns // _PROBES_A_TIMEOUT
+        self._seats: dict[tuple[str, str, int], _Seat] = {}
+        self._seat_of: dict[bytes, _Seat] = {}
+        self._waiting: dict[bytes, _Seat] = {}
+
+    def waits(self, connection: bytes) -> bool:
+        """Return whether a caller at this connection waits for an answer."""
+        return connection in self._waiting
+
+    def say_hello(self, caller: Caller, now_ns: int) -> list[Decision]:
+        """Take a hello over a connection that has no session and does not wait."""
+        seat = self._seats.setdefault(caller.claim, _Seat())
+        if seat.holders and seat.holder.process != caller.process:
+            return self._wait(seat, caller, now_ns)
+        decisions: list[Decision] = [
+            End(connection=connection, reason="the same loader began anew")
+            for connection, holder in seat.holders.items()
+            if holder.loader == caller.loader
+        ]
+        return [*decisions, self._sit_down(seat, caller), *self._heard(seat, now_ns)]
+
+    def heard(self, connection: bytes, now_ns: int) -> list[Decision]:
+        """Note that a message came over this connection, and that its session goes on."""
+        seat = self._seat_of.get(connection)
+        if seat is None:
+            return []
+        seat.lost_ns.pop(connection, None)
+        return self._heard(seat, now_ns)
+
+    def lost(self, connection: bytes, now_ns: int) -> None:
+        """Note that the connection has ended; its process may live, and call again."""
+        seat = self._seat_of.get(connection)
+        if seat is not None:
+            seat.lost_ns.setdefault(connection, now_ns)
+
+    def gone(self, connection: bytes) -> list[Decision]:
+        """Note that the session of this connection has ended, or that its caller waits no more."""
+        waited = self._waiting.pop(connection, None)
+        if waited is not None:
+            waited.waiting = [one for one in waited.waiting if one.caller.connection != connection]
+            return []
+        seat = self._seat_of.get(connection)
+        if seat is None:
+            return []
+        claim = seat.holders[connection].claim
+        self._stand_up(seat, connection)
+        if seat.holders:
+            return []
+        if not seat.waiting:
+            del self._seats[claim]
+            return []
+        first = seat.waiting[0].caller.process
+        return [
+            self._sit_down(seat, caller) for caller in self._called_up(seat, lambda one: one.caller.process == first)
+        ]
+
+    def tick(self, now_ns: int) -> list[Decision]:
+        """Return the decisions that are due at this time."""
+        decisions: list[Decision] = []
+        for seat in self._awaited():
+            given_up = self._called_up(seat, lambda one: now_ns - one.since_ns >= self._patience_ns)
+            decisions.extend(_taken(caller, seat.holder) for caller in given_up)
+            if not seat.waiting:
+                continue
+            decisions.extend(
+                End(connection=connection, reason="its connection broke, and another process waits for its rank")
+                for connection, lost_ns in seat.lost_ns.items()
+                if now_ns - lost_ns >= self._lost_for_ns
+            )
+            if now_ns >= seat.probe_ns:
+                decisions.extend(self._probe(seat, now_ns))
+        return decisions
+
+    def deadline_ns(self) -> int | None:
+        """Return the latest time at which `tick` must be called."""
+        deadlines: list[int] = []
+        for seat in self._awaited():
+            deadlines.append(min(one.since_ns for one in seat.waiting) + self._patience_ns)
+            deadlines.append(seat.probe_ns)
+            deadlines.extend(lost_ns + self._lost_for_ns for lost_ns in seat.lost_ns.values())
+        return min(deadlines, default=None)
+
+    def dismiss(self, code: str, text: str) -> list[Decision]:
+        """Refuse all callers that wait; no more are admitted."""
+        return [
+            TurnAway(caller=caller, code=code, text=text)
+            for seat in self._awaited()
+            for caller in self._called_up(seat, lambda _: True)
+        ]
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, seat: _Seat, caller: Caller, now_ns: int) -> list[Decision]:
+        for one in seat.waiting:
+            if one.caller.loader == caller.loader:
+                before, one.caller = one.caller, caller
+                del self._waiting[before.connection]
+                self._waiting[caller.connection] = seat
+                return [TurnAway(caller=before, code="no-session", text="the same loader said hello again elsewhere")]
+        if len(seat.waiting) >= _MOST_WAITING_EACH or len(self._waiting) >= _MOST_WAITING:
+            return [_taken(caller, seat.holder)]
+        seat.waiting.append(_Waiting(caller=caller, since_ns=now_ns))
+        self._waiting[caller.connection] = seat
+        return self._probe(seat, now_ns)
+
+    def _heard(self, seat: _Seat, now_ns: int) -> list[Decision]:
+        """Refuse the waiting callers, as the process that has the claim is alive."""
+        if not seat.waiting:
+            return []
+        in_vain = self._called_up(seat, lambda one: now_ns - one.since_ns >= self._grace_ns)
+        return [_taken(caller, seat.holder) for caller in in_vain]
+
+    def _probe(self, seat: _Seat, now_ns: int) -> list[Decision]:
+        seat.probe_ns = now_ns + self._probe_every_ns
+        return [Probe(connection=connection) for connection in seat.holders]
+
+    def _sit_down(self, seat: _Seat, caller: Caller) -> Decision:
+        seat.holders[caller.connection] = caller
+        self._seat_of[caller.connection] = seat
+        return Admit(caller=caller)
+
+    def _stand_up(self, seat: _Seat, connection: bytes) -> None:
+        del seat.holders[connection], self._seat_of[connection]
+        seat.lost_ns.pop(connection, None)
+
+    def _called_up(self, seat: _Seat, chosen: Callable[[_Waiting], bool]) -> list[Caller]:
+        """Remove the chosen callers from the waiting ones of a claim, and return them."""
+        called = [one.caller for one in seat.waiting if chosen(one)]
+        seat.waiting = [one for one in seat.waiting if one.caller not in called]
+        for caller in called:
+            del self._waiting[caller.connection]
+        return called
+
+    def _awaited(self) -> list[_Seat]:
+        """Return the claims that callers wait for."""
+        return list({id(seat): seat for seat in self._waiting.values()}.values())
+
+
+def _taken(caller: Caller, holder: Caller) -> TurnAway:
+    job, dataset, rank = caller.claim
+    text = (
+        f"a rank belongs to one process: rank {rank} of job {job!r} on dataset {dataset!r} is that of {holder}, "
+        f"this is {caller}; end one of the two, or give them different values of EMLIO_JOB if they belong to different runs"
+    )
+    return TurnAway(caller=caller, code="rank-claimed", text=text)

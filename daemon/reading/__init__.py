@@ -1,0 +1,1 @@
+"""Reading ahead of the network, within the daemon's memory."""

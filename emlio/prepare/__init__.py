@@ -1,0 +1,1 @@
+"""Making datasets: conversion from other formats, and synthetic data."""

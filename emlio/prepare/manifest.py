@@ -1,0 +1,179 @@
+"""A table of files: CSV with a header line, or one JSON object per line (JSONL).
+
+Covers: a column `file` with paths relative to the table, an optional column `label`, and further
+columns, which become features of the same name. Does not cover: separators other than the comma,
+nested values.
+
+`label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
+--labels. A file with an image's name becomes the features of emlio.prepare.image_example; any other
+file becomes the bytes feature `data` with `filename`. A column of a CSV table is int64 if every
+cell is a whole number, float if every cell is a number, else bytes.
+"""
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import msgspec
+import numpy as np
+
+from emlio.errors import DatasetError
+from emlio.example import FeatureValue, encode_example
+from emlio.images.header import is_image_name
+from emlio.prepare.class_names import ClassNames
+from emlio.prepare.image_example import image_features
+from emlio.prepare.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+
+__all__ = ["Manifest"]
+
+_FILE = "file"
+_LABEL = "label"
+_OURS = frozenset({"data", "filename", "image/encoded", "image/format", "image/class/label"})
+
+_Cell: TypeAlias = str | int | float | list[str | int | float]
+
+
+class Manifest:
+    """Files in the order of the table's lines.
+
+    The constructor reads the table and stats every file.
+    """
+
+    def __init__(self, path: Path, classes: ClassNames | None = None) -> None:
+        self._path = path
+        self._root = path.parent
+        names, columns = _columns(path)
+        self._files = names
+        self._texts: dict[int, str] = {} if classes is None else classes.texts
+        self._labels = self._number(columns.pop(_LABEL, None), classes)
+        self._columns = columns
+        self._stamps = [stamp_of(self._root / name) for name in names]
+        fingerprint = Fingerprint("manifest")
+        for place, (name, stamp) in enumerate(zip(names, self._stamps, strict=True)):
+            fingerprint.add(name, stamp.size_bytes, stamp.mtime_ns, str(self._labels[place]))
+            fingerprint.add(*(repr(column[place]) for column in columns.values()))
+        fingerprint.add(*columns, *map(str, sorted(self._texts.items())))
+        self.listing = Listing(
+            sizes_bytes=np.array([stamp.size_bytes for stamp in self._stamps], dtype=np.int64),
+            fingerprint=fingerprint.hexdigest(),
+            label_names=self._texts,
+        )
+
+    def key(self, place: int) -> str:
+        """Return the file's path."""
+        return str(self._root / self._files[place])
+
+    def record(self, place: int) -> Record:
+        """Read one file."""
+        path = self._root / self._files[place]
+        content = read_stamped(path, self._stamps[place])
+        features: dict[str, FeatureValue] = {
+            name: cast("FeatureValue", column[place]) for name, column in self._columns.items() if column[place] != []
+        }
+        if is_image_name(path.name):
+            features.update(image_features(content, path.name))
+        else:
+            features.update({"data": content, "filename": path.name})
+        label = self._labels[place]
+        if label is not None:
+            features["image/class/label"] = label
+            if label in self._texts:
+                features["image/class/text"] = self._texts[label]
+        return Record(parts=(encode_example(features),), label=label)
+
+    def close(self) -> None:
+        """Do nothing, since no resources are held."""
+
+    def _number(self, column: Sequence[_Cell] | None, classes: ClassNames | None) -> Sequence[int | None]:
+        if column is None:
+            return [None] * len(self._files)
+        if all(type(cell) is int for cell in column):
+            return [cell for cell in column if isinstance(cell, int)]
+        names = [str(cell) for cell in column]
+        if classes is None:
+            classes = ClassNames.sorted_from(names)
+            self._texts = classes.texts
+        return [classes.number(name, f"{self._path}: {self._files[place]}") for place, name in enumerate(names)]
+
+
+def _columns(path: Path) -> tuple[list[str], dict[str, Sequence[_Cell]]]:
+    """Return the files, and every other column."""
+    try:
+        lines = path.suffix.lower() in {".jsonl", ".ndjson"}
+        table = _jsonl(path) if lines else _csv(path)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"{path}: cannot be read as a table: {error}") from error
+    files = table.pop(_FILE, None)
+    if files is None:
+        raise DatasetError(f"{path}: must have a column {_FILE!r}, has {', '.join(sorted(table)) or 'none'}")
+    for name in table:
+        if name in _OURS:
+            raise DatasetError(f"{path}: a column must not be called {name!r}, the features of the file have that name")
+    for place, cell in enumerate(files):
+        if not isinstance(cell, str) or not cell:
+            raise DatasetError(f"{path}: entry {place + 1}: {_FILE!r} must be a path, is {cell!r}")
+    return [str(cell) for cell in files], table
+
+
+def _csv(path: Path) -> dict[str, Sequence[_Cell]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        header: list[str] = next(reader, list[str]())
+        if len(set(header)) != len(header):
+            raise DatasetError(f"{path}: every column must have a name of its own, the first line says {header}")
+        cells: list[list[str]] = [[] for _ in header]
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise DatasetError(f"{path}: line {reader.line_num}: must have {len(header)} cells, has {len(row)}")
+            for column, cell in zip(cells, row, strict=True):
+                column.append(cell)
+    return {name: _typed(column, text=name == _FILE) for name, column in zip(header, cells, strict=True)}
+
+
+def _typed(column: list[str], *, text: bool) -> Sequence[_Cell]:
+    if text or not column:
+        return column
+    try:
+        whole = [int(cell) for cell in column]
+        if all(-(1 << 63) <= number < 1 << 63 for number in whole):
+            return whole
+    except ValueError:
+        pass
+    try:
+        numbers = [float(cell) for cell in column]
+    except ValueError:
+        return column
+    # A column that holds only words like "nan" and "inf" is text, not numbers.
+    return numbers if any(map(math.isfinite, numbers)) else column
+
+
+def _jsonl(path: Path) -> dict[str, Sequence[_Cell]]:
+    rows: list[dict[str, _Cell]] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(msgspec.json.decode(line, type=dict[str, _Cell]))
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise DatasetError(
+                    f"{path}: line {number}: must be an object of texts, numbers or lists of these: {error}"
+                ) from error
+            missing = rows[0].keys() ^ rows[-1].keys()
+            if missing:
+                raise DatasetError(
+                    f"{path}: line {number}: must have the keys of the first line, differs in {sorted(missing)}"
+                )
+    names = list(rows[0]) if rows else []
+    return {name: _one_kind([row[name] for row in rows]) for name in names}
+
+
+def _one_kind(column: list[_Cell]) -> Sequence[_Cell]:
+    """Convert a column of mixed integers and floats, such as 1 and 1.5, to floats."""
+    if any(type(cell) is float for cell in column) and all(type(cell) in (int, float) for cell in column):
+        return [float(cell) for cell in column if isinstance(cell, int | float)]
+    return column

@@ -1,0 +1,164 @@
+"""The interface of a conversion's sources.
+
+Covers: the protocol that every dataset format implements, and reading a listed file while detecting
+changes. Does not cover: any format (emlio.prepare.image_folder and others), writing
+(emlio.prepare.shard_set).
+"""
+
+import hashlib
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+from emlio.errors import DatasetError
+
+__all__ = ["Fingerprint", "Listing", "Record", "RecordSource", "Stamp", "read_stamped", "stamp_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """A file's size and time when it was listed.
+
+    Attributes:
+        size_bytes: its size.
+        mtime_ns: when it was last written.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Record:
+    """One record to be written into a shard.
+
+    Attributes:
+        parts: its bytes, in as many pieces as they came; joining large ones would only copy them.
+        label: its class, or None.
+    """
+
+    parts: tuple[Buffer, ...]
+    label: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Listing:
+    """The content of a source, found without reading the items.
+
+    Attributes:
+        sizes_bytes: the size of each item, precise enough for cutting shards of equal size.
+        fingerprint: differs when the items, their order or their labels differ.
+        label_names: the plain name of each label; empty where there are none.
+        ignored: files that were skipped because they are not of this format.
+    """
+
+    sizes_bytes: npt.NDArray[np.int64]
+    fingerprint: str
+    label_names: Mapping[int, str]
+    ignored: int = 0
+
+
+class RecordSource(Protocol):
+    """Items by index, from 0 to len(listing.sizes_bytes) - 1.
+
+    A source is listed by its constructor and does not change afterwards. `key` and `record` are
+    called from many threads at once, in any order. The caller owns what `record` returns. The code
+    that created the source closes it.
+    """
+
+    @property
+    def listing(self) -> Listing:
+        """The content of the source."""
+        ...
+
+    def key(self, place: int) -> str:
+        """Return a name by which the user can find this item."""
+        ...
+
+    def record(self, place: int) -> Record:
+        """Read one item.
+
+        Raises:
+            DatasetError: it cannot be read, or changed since it was listed; the message names it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the source's resources. Closing again does nothing."""
+        ...
+
+
+class Fingerprint:
+    """A digest over length-prefixed entries, so that no two lists of entries hash the same bytes."""
+
+    def __init__(self, kind: str) -> None:
+        self._hash = hashlib.blake2b(digest_size=16, person=b"emlio-source")
+        self.add(kind)
+
+    def add(self, *entry: str | int) -> None:
+        """Add one entry."""
+        for item in entry:
+            content = str(item).encode("utf-8", "surrogateescape")
+            self._hash.update(struct.pack("<Q", len(content)) + content)
+
+    def hexdigest(self) -> str:
+        """Return the digest of the entries so far."""
+        return self._hash.hexdigest()
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return the stamp of a file.
+
+    Raises:
+        DatasetError: there is no such file, or it is not a regular one.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
+    if not path.is_file():
+        raise DatasetError(f"{path}: must be a regular file")
+    return Stamp(size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)
+
+
+def read_stamped(path: Path, stamp: Stamp, offset: int = 0, size_bytes: int | None = None) -> bytes:
+    """Read a file, or a part of it, that must not have changed since it was listed.
+
+    Args:
+        path: the file.
+        stamp: taken when it was listed.
+        offset: where to begin.
+        size_bytes: how much to read; None for all up to the listed end.
+
+    Raises:
+        DatasetError: it cannot be read, or has changed since.
+    """
+    wanted = stamp.size_bytes - offset if size_bytes is None else size_bytes
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            now = os.fstat(fd)
+            if (now.st_size, now.st_mtime_ns) != (stamp.size_bytes, stamp.mtime_ns):
+                raise DatasetError(
+                    f"{path}: changed while it was being converted: had {stamp.size_bytes} bytes when it was listed, "
+                    f"has {now.st_size} now. Let it be finished, then run the same command again"
+                )
+            content = os.pread(fd, wanted, offset)
+            while len(content) < wanted and (more := os.pread(fd, wanted - len(content), offset + len(content))):
+                content += more
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(content) < wanted:
+        raise DatasetError(
+            f"{path}: ends at {offset + len(content)}, must reach {offset + wanted}: it is being cut short"
+        )
+    return content

@@ -1,0 +1,106 @@
+"""Selection of the source that reads a dataset.
+
+Covers: the formats by name, and guessing one from the content of a path. Does not cover: reading
+them.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.images.header import is_image_name
+from emlio.prepare.class_names import ClassNames
+from emlio.prepare.image_folder import ImageFolder
+from emlio.prepare.manifest import Manifest
+from emlio.prepare.npy_folder import NpyFolder
+from emlio.prepare.record_source import RecordSource
+from emlio.prepare.tfrecord_files import TfrecordFiles, looks_like_tfrecord
+from emlio.prepare.webdataset import WebDataset
+
+__all__ = ["SOURCE_KINDS", "guess_kind", "open_source"]
+
+SOURCE_KINDS: Final = ("image-folder", "manifest", "npy", "tfrecord", "webdataset")
+
+_TABLES = frozenset({".csv", ".jsonl", ".ndjson"})
+_FORMS = "one folder of images for each class, .tar, .npy or TFRecord files, or the path of a .csv or .jsonl manifest"
+
+
+def guess_kind(path: Path) -> str:
+    """Return the format of the dataset at `path`.
+
+    Raises:
+        DatasetError: nothing exists there, or its format is unknown.
+    """
+    try:
+        return _kind_of_file(path) if path.is_file() else _kind_of_folder(path)
+    except OSError as error:
+        raise DatasetError(f"source {path}: cannot be read: {error.strerror or error}") from error
+
+
+def open_source(path: Path, kind: str, labels: Path | None, unpack_in: Path) -> RecordSource:
+    """List a dataset of one of the SOURCE_KINDS.
+
+    Args:
+        path: of the dataset.
+        kind: its format.
+        labels: a file that lists the classes, or None.
+        unpack_in: a folder that may be created and used while the source is open.
+
+    Raises:
+        ConfigError: the kind is unknown, or the file of classes cannot be used.
+        DatasetError: the dataset is not of this format.
+    """
+    if not path.exists():
+        raise DatasetError(f"source {path}: there is no such file or directory")
+    wants_file = kind == "manifest"
+    if kind in ("image-folder", "npy", "manifest") and path.is_file() != wants_file:
+        raise DatasetError(f"source {path}: {kind} must be a {'file' if wants_file else 'directory'}")
+    classes = None if labels is None else ClassNames.read(labels)
+    match kind:
+        case "image-folder":
+            return ImageFolder(path, classes)
+        case "manifest":
+            return Manifest(path, classes)
+        case "npy":
+            return NpyFolder(path, classes)
+        case "webdataset":
+            return WebDataset(path, classes)
+        case "tfrecord":
+            if classes is not None:
+                raise ConfigError("labels cannot be given for TFRecord files: their records are copied as they are")
+            return TfrecordFiles(path, unpack_in)
+        case _:
+            raise ConfigError(f"the form of a source must be one of {', '.join(SOURCE_KINDS)}, got {kind!r}")
+
+
+def _kind_of_file(path: Path) -> str:
+    if path.suffix.lower() in _TABLES:
+        return "manifest"
+    if path.suffix.lower() == ".tar":
+        return "webdataset"
+    if looks_like_tfrecord(path):
+        return "tfrecord"
+    raise DatasetError(f"source {path}: its form is not known; looked for {_FORMS}. Say it with --from")
+
+
+def _kind_of_folder(path: Path) -> str:
+    with os.scandir(path) as entries:
+        here = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    names = [entry.name for entry in here if entry.is_file()]
+    folders = [Path(entry.path) for entry in here if entry.is_dir()]
+    if any(name.endswith(".tar") for name in names):
+        return "webdataset"
+    if any(name.endswith(".npy") and ".tfrec" not in name for name in names):
+        return "npy"
+    if any(looks_like_tfrecord(path / name) for name in names):
+        return "tfrecord"
+    for folder in folders:
+        inside = next(
+            (name for _, _, files in os.walk(folder) for name in sorted(files) if not name.startswith(".")), ""
+        )
+        if is_image_name(inside):
+            return "image-folder"
+        if inside.endswith(".npy"):
+            return "npy"
+    raise DatasetError(f"source {path}: its form is not known; looked for {_FORMS}. Say it with --from")

@@ -1,0 +1,97 @@
+"""Counts of a shard's records, collected as they are written.
+
+Covers: the features with their kinds and common shapes, records by label. Does not cover: records
+that are not tf.train.Example; for those, only labels that came with them are counted.
+"""
+
+from collections import Counter
+from typing import Literal
+
+from emlio.errors import DatasetError
+from emlio.example import parse_example
+from emlio.prepare.record_source import Record
+from emlio.shards.mapping import Feature
+
+__all__ = ["LABEL_FEATURE", "Tally"]
+
+LABEL_FEATURE = "image/class/label"
+"""The feature that is counted if a record came without a label."""
+
+_MOST_LABELS = 1_000_000
+"""The limit of labels in a mapping; with more, the feature is a number rather than a class."""
+
+
+class Tally:
+    """A counter of records. Not thread-safe; each shard has its own.
+
+    Args:
+        features: known to be in every record; None to parse each record.
+    """
+
+    def __init__(self, features: dict[str, Feature] | None = None) -> None:
+        self._looking = features is None
+        self._features = dict(features or {})
+        self._mixed: set[str] = set()
+        self._records = 0
+        self._labels: Counter[int] = Counter()
+
+    def add(self, record: Record) -> None:
+        """Count one record."""
+        label = record.label
+        if self._looking:
+            found = self._look(record)
+            if label is None and found is not None:
+                label = found
+        self._records += 1
+        if label is not None:
+            self._labels[label] += 1
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The records' features by name, without those of more than one kind.
+
+        It is empty if a record is not an Example.
+        """
+        return dict(sorted(self._features.items()))
+
+    @property
+    def label_counts(self) -> dict[str, int] | None:
+        """Records by label; None where there are no labels."""
+        if not 0 < len(self._labels) <= _MOST_LABELS:
+            return None
+        return {str(label): count for label, count in sorted(self._labels.items())}
+
+    def _look(self, record: Record) -> int | None:
+        data = record.parts[0] if len(record.parts) == 1 else b"".join(record.parts)
+        try:
+            parsed = parse_example(memoryview(data))
+        except DatasetError:  # not an Example: raw bytes are a dataset too, one without features
+            self._looking = False
+            self._features = {}
+            return None
+        for name, values in parsed.items():
+            if not values:
+                continue
+            kind = _kind(values[0])
+            known = self._features.get(name)
+            if name in self._mixed:
+                continue
+            if known is None:
+                # A feature that first appears late was missing before, so it has no shape common to
+                # all records.
+                self._features[name] = Feature(kind=kind, shape=None if self._records else (len(values),))
+            elif known.kind != kind:
+                self._mixed.add(name)
+                del self._features[name]
+            elif known.shape is not None and known.shape != (len(values),):
+                self._features[name] = Feature(kind=known.kind)
+        for name in self._features.keys() - parsed.keys():
+            self._features[name] = Feature(kind=self._features[name].kind)
+        labels = parsed.get(LABEL_FEATURE)
+        return labels[0] if labels and len(labels) == 1 and isinstance(labels[0], int) else None
+
+
+def _kind(value: memoryview | int | float) -> Literal["bytes", "float", "int64"]:
+    if isinstance(value, memoryview):
+        return "bytes"
+    return "float" if isinstance(value, float) else "int64"

@@ -1,0 +1,165 @@
+"""Existing TFRecord files, compressed or not.
+
+Covers: one file or a folder of them; records are copied unchanged. A file compressed with gzip or
+zlib is first unpacked into a folder in the new dataset's directory, because a record inside it has
+no position on disk. That takes the unpacked size for the duration of the conversion. Does not
+cover: changing records.
+"""
+
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.checksum import masked_crc32c
+from emlio.errors import DatasetError
+from emlio.prepare.record_source import Fingerprint, Listing, Record, Stamp, read_stamped, stamp_of
+from emlio.prepare.shard_file import disk_error
+from emlio.shards.tfrecord import scan
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+from emlio.units import format_size
+
+__all__ = ["TfrecordFiles", "looks_like_tfrecord"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZLIB_MAGICS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+_BLOCK_BYTES = 1 << 20
+_ANY_WRAPPER = 47
+"""zlib's number for "gzip or zlib, according to the header", with the largest window."""
+
+_PASSED_OVER = (".index.npy", ".idx", ".index", ".json", ".txt", ".md", ".tmp")
+
+
+def looks_like_tfrecord(path: Path) -> bool:
+    """Return whether the file looks like a TFRecord file, compressed or not.
+
+    A compressed file must also have the name of a TFRecord file.
+    """
+    head = _head(path)
+    return _is_header(head) or (_is_packed(head) and "tfrec" in path.name)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEADER_BYTES)
+
+
+def _is_header(head: bytes) -> bool:
+    return len(head) == HEADER_BYTES and masked_crc32c(head[:8]).to_bytes(4, "little") == head[8:]
+
+
+def _is_packed(head: bytes) -> bool:
+    # A record of 376 bytes begins like a zlib stream; only the checksum after its length
+    # distinguishes them.
+    return (head[:2] == _GZIP_MAGIC or head[:2] in _ZLIB_MAGICS) and not _is_header(head)
+
+
+class TfrecordFiles:
+    """Records ordered by file name, then by position in the file. The constructor scans the files.
+
+    It owns the folder of unpacked files until `close`.
+    """
+
+    def __init__(self, path: Path, unpack_in: Path) -> None:
+        self._unpacked: Path | None = None
+        try:
+            self._open(_files(path), unpack_in)
+        except BaseException:
+            self.close()
+            raise
+
+    def key(self, place: int) -> str:
+        """Return the file and the record's number in it."""
+        file = int(self._file_of[place])
+        return f"{self._names[file]}: record {place - int(np.searchsorted(self._file_of, file))}"
+
+    def record(self, place: int) -> Record:
+        """Copy one record."""
+        file = int(self._file_of[place])
+        offset, size = int(self._offsets[place]), int(self.listing.sizes_bytes[place])
+        framed = read_stamped(self._paths[file], self._stamps[file], offset, size)
+        data = memoryview(framed)[HEADER_BYTES:-FOOTER_BYTES]
+        if masked_crc32c(data).to_bytes(FOOTER_BYTES, "little") != framed[-FOOTER_BYTES:]:
+            raise DatasetError(f"the record at offset {offset} must have the checksum stored behind it, it has another")
+        return Record(parts=(data,))
+
+    def close(self) -> None:
+        """Remove the unpacked files. Closing again does nothing."""
+        if self._unpacked is not None:
+            shutil.rmtree(self._unpacked, ignore_errors=True)
+            self._unpacked = None
+
+    def _open(self, files: list[Path], unpack_in: Path) -> None:
+        self._names = files
+        self._paths: list[Path] = []
+        self._stamps: list[Stamp] = []
+        fingerprint = Fingerprint("tfrecord")
+        starts: list[npt.NDArray[np.int64]] = []
+        sizes: list[npt.NDArray[np.int64]] = []
+        for number, path in enumerate(files):
+            stamp = stamp_of(path)
+            fingerprint.add(path.name, stamp.size_bytes, stamp.mtime_ns)
+            if _is_packed(_head(path)):
+                path = self._unpack(path, number, unpack_in)
+                stamp = stamp_of(path)
+            framing = scan(path)
+            self._paths.append(path)
+            self._stamps.append(stamp)
+            starts.append(framing.offsets[:-1])
+            sizes.append(np.diff(framing.offsets))
+        counts = [len(of_file) for of_file in starts]
+        self._file_of = np.repeat(np.arange(len(files), dtype=np.int32), counts)
+        self._offsets = np.concatenate(starts)
+        self.listing = Listing(sizes_bytes=np.concatenate(sizes), fingerprint=fingerprint.hexdigest(), label_names={})
+
+    def _unpack(self, path: Path, number: int, unpack_in: Path) -> Path:
+        target = unpack_in / f"{number:05d}.tfrecord"
+        written = 0
+        self._unpacked = unpack_in
+        try:
+            unpack_in.mkdir(exist_ok=True)
+            with path.open("rb") as packed, target.open("wb") as plain:
+                inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
+                whole = False
+                while block := packed.read(_BLOCK_BYTES):
+                    content = b""
+                    while block or len(content) == _BLOCK_BYTES:  # the decompressor may hold more output
+                        content = inflater.decompress(block, _BLOCK_BYTES)
+                        written += len(content)
+                        plain.write(content)
+                        block = inflater.unconsumed_tail
+                        whole = inflater.eof
+                        if whole:  # a gzip file may consist of several concatenated ones
+                            block = inflater.unused_data
+                            content = b""
+                            inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
+            if not whole:  # a file that is cut between two records would otherwise go unnoticed
+                raise DatasetError(
+                    f"{path}: must be decompressed to its end, is cut short after {format_size(written)}"
+                )
+        except zlib.error as error:
+            raise DatasetError(
+                f"{path}: cannot be decompressed, it is broken after {format_size(written)}: {error}"
+            ) from error
+        except OSError as error:
+            raise disk_error(target, path.stat().st_size, error) from error
+        return target
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    try:
+        found = sorted(
+            entry
+            for entry in path.iterdir()
+            if entry.is_file() and not entry.name.startswith(".") and not entry.name.endswith(_PASSED_OVER)
+        )
+        files = [entry for entry in found if looks_like_tfrecord(entry)]
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be listed: {error.strerror or error}") from error
+    if not files:
+        raise DatasetError(f"{path}: must hold TFRecord files, holds none among {len(found)} files")
+    return files

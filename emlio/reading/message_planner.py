@@ -1,0 +1,235 @@
+"""The messages of a stream: the plan, cut into messages from a position on.
+
+Covers: which records make each message, and their offsets. Does not cover: their bytes
+(emlio.reading.feed).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.planner.order import ShuffleMode
+from emlio.planner.plan import Plan, stretches
+from emlio.reading.gather import run_starts
+from emlio.shards.dataset import Dataset
+from emlio.wire.data import ids_checksum
+from emlio.wire.limits import MAX_MESSAGE_RECORDS, MAX_PAYLOAD_BYTES
+
+__all__ = ["LONG_RUN_BYTES", "NO_OPENING", "MessagePlan", "MessagePlanner", "Opening", "Searched", "StreamPosition"]
+
+LONG_RUN_BYTES = 1 << 20
+"""The size from which on a run is sent without a copy; below, copying it with its neighbours makes
+fewer messages."""
+
+_CHUNK = 16_384
+"""Records planned at once: enough for array code, and few enough that the first message leaves
+after 2 ms. A search for the next record takes as long before it can be given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """The part of the endless sequence of epochs that a stream covers.
+
+    Attributes:
+        epoch: the first epoch.
+        origin: samples of that epoch, over all ranks, that are not wanted any more.
+        slot: the rank's first wanted sample in the rest of that epoch.
+        end: the first epoch that is not wanted; None if all are.
+    """
+
+    epoch: int
+    origin: int
+    slot: int
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MessagePlan:
+    """The content of the next message; shapes (n,) for n records.
+
+    Attributes:
+        epoch: the epoch of all its records.
+        slot: the rank's running sample number of the first record.
+        ids_crc: the checksum of the records' global ids.
+        shard: which of the dataset's shards each record lies in.
+        starts: the byte offset of each record's frame.
+        sizes: the bytes of each record's frame.
+        size_bytes: the bytes of all frames.
+        one_run: whether the records are contiguous in one shard.
+    """
+
+    epoch: int
+    slot: int
+    ids_crc: int
+    shard: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    size_bytes: int
+    one_run: bool
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A stretch of the plan that holds no record of the stream; the search continues after it.
+
+    Attributes:
+        epoch: the epoch that was searched.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """Smaller messages at a stream's start.
+
+    Young connections carry little per round trip. When several share the first batch evenly, it
+    arrives earlier than when each must carry a whole message first.
+
+    Attributes:
+        message_bytes: the size to which these messages are filled.
+        total_bytes: the bytes of all of them.
+    """
+
+    message_bytes: int
+    total_bytes: int
+
+
+NO_OPENING = Opening(message_bytes=0, total_bytes=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MessagePlanner:
+    """Cuts the plan into the messages of one stream.
+
+    Attributes:
+        plan: the plan that all sides agreed on.
+        rank: the rank whose records are sent.
+        owned: (catalog shards,) which shards the stream carries.
+        local: (catalog shards,) the shard's number in `dataset`, or -1 if it is not held here.
+        dataset: has the offset of each record.
+        message_bytes: the size to which messages are filled.
+        opening: the size of the first messages instead.
+        most_bytes: returns the current limit of the size, if that is smaller.
+        chunk: the most places planned at once.
+    """
+
+    plan: Plan
+    rank: int
+    owned: npt.NDArray[np.bool_]
+    local: npt.NDArray[np.int64]
+    dataset: Dataset
+    message_bytes: int
+    opening: Opening = NO_OPENING
+    most_bytes: Callable[[], int] | None = None
+    chunk: int = _CHUNK
+
+    def messages(self, position: StreamPosition) -> Iterator[MessagePlan | Searched]:
+        """Yield all messages from a position on.
+
+        They are endless if the position has no end, but there may be none at all. The next record
+        may be arbitrarily far away. `Searched` follows each stretch without a record, so that the
+        caller can give up the search or serve others first.
+
+        Raises:
+            DatasetError: a record is too long for a message.
+        """
+        epoch, origin, slot = position.epoch, position.origin, position.slot
+        sent_bytes = 0
+        records = int(np.diff(self.plan.catalog.bases)[self.owned].sum())
+        # If the order never changes, an epoch without a record for this rank means that none will
+        # ever come.
+        fixed = self.plan.spec.shuffle.mode is ShuffleMode.NONE
+        while records and (position.end is None or epoch < position.end):
+            found = bool(origin or slot)
+            nothing, slots_left = Searched(epoch=epoch), False
+            chunk = min(self.chunk, _CHUNK)
+            for slots, shard, record in stretches(self.plan.epoch(epoch, origin), self.rank, slot, self.owned, chunk):
+                slots_left = True
+                if not slots.size:
+                    yield nothing
+                    continue
+                found = True
+                for message in self._cut(epoch, slots, shard, record, sent_bytes):
+                    sent_bytes += message.size_bytes
+                    yield message
+            if fixed and not found:
+                return
+            if not slots_left:
+                yield nothing  # an epoch without a slot for this rank takes time, too
+            epoch, origin, slot = epoch + 1, 0, 0
+
+    def _cut(
+        self,
+        epoch: int,
+        slots: npt.NDArray[np.int64],
+        shard: npt.NDArray[np.int64],
+        record: npt.NDArray[np.int64],
+        sent_bytes: int,
+    ) -> Iterator[MessagePlan]:
+        ids = self.plan.catalog.bases[shard] + record
+        numbers = self.local[shard]
+        starts, ends = self._ranges(numbers, record)
+        sizes = ends - starts
+        filled = np.cumsum(sizes)
+        runs = np.append(run_starts(numbers, starts, sizes), len(sizes))
+        begin, before, run = 0, 0, 0
+        while begin < len(sizes):
+            # A record longer than a message is still sent whole, alone.
+            most = self.opening.message_bytes if sent_bytes + before < self.opening.total_bytes else self.message_bytes
+            if self.most_bytes is not None:
+                most = min(most, self.most_bytes())
+            end = int(np.searchsorted(filled, before + most, side="right"))
+            end = min(max(end, begin + 1), begin + MAX_MESSAGE_RECORDS)
+            while runs[run] <= begin:
+                run += 1
+            run_end = int(runs[run])
+            if end > run_end and int(filled[run_end - 1]) - before >= LONG_RUN_BYTES:
+                end = run_end  # a long run is sent alone, so that it need not be copied
+            upto = int(filled[end - 1])
+            if upto - before > MAX_PAYLOAD_BYTES:
+                self._refuse(int(numbers[begin]), int(record[begin]), upto - before)
+            yield MessagePlan(
+                epoch=epoch,
+                slot=int(slots[begin]),
+                ids_crc=ids_checksum(ids[begin:end]),
+                shard=numbers[begin:end],
+                starts=starts[begin:end],
+                sizes=sizes[begin:end],
+                size_bytes=upto - before,
+                one_run=end <= run_end,
+            )
+            begin, before = end, upto
+
+    def _refuse(self, number: int, record: int, size: int) -> None:
+        raise DatasetError(
+            f"a record must have at most {MAX_PAYLOAD_BYTES:,} bytes with its frame to be sent, record {record} of "
+            f"{self.dataset.shards[number].path} has {size:,}"
+        )
+
+    def _ranges(
+        self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the begin and end of each record's frame in its file."""
+        starts, ends = np.empty(len(record), np.int64), np.empty(len(record), np.int64)
+        order = np.argsort(numbers, kind="stable")
+        grouped = numbers[order]
+        edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
+        for begin, end in pairwise(edges):
+            if begin == end:
+                continue
+            group = order[begin:end]
+            offsets = self.dataset.shards[int(grouped[begin])].offsets
+            of_group = record[group]
+            starts[group] = offsets[of_group]
+            ends[group] = offsets[of_group + 1]
+        return starts, ends

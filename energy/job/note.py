@@ -1,0 +1,170 @@
+"""The note of a job's command, and the recordings of its node.
+
+Covers: the note, a recording, whole or thinned. Does not cover: loaders' journals
+(emlio.energy.job.journal), figures (emlio.energy.job.job_energy).
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from emlio.energy.recording.store import Recording, Store
+from emlio.energy.values.reading import Reading
+from emlio.energy.values.run import Run
+from emlio.energy.values.series import Series
+from emlio.errors import ConfigError
+
+__all__ = [
+    "JobNote",
+    "ModelFacts",
+    "NodeFacts",
+    "NodeRecording",
+    "is_job_folder",
+    "read_note",
+    "write_note",
+]
+
+_NOTE = "run.json"
+_VERSION = 1
+_MOST_POINTS = 4000
+"""The number of readings that a plot needs: several for each of its points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNote:
+    """The note that `emlio energy run` writes about its command.
+
+    Times are of the node's CLOCK_MONOTONIC.
+
+    Attributes:
+        command: and its arguments.
+        node: the name of this node.
+        boot: the id of the boot that the times belong to.
+        file: the name of the recorder's file; empty where no recorder answered.
+        recording: the recording's number in it; None where no recorder answered.
+        begun_real_ns: by CLOCK_REALTIME.
+        begun_ns: when the command was started.
+        ended_ns: when it had ended; None while it runs, and where this program was killed.
+        status: its exit status; None where `ended_ns` is.
+        rest_ns: start and end of the idle measurement before the command; None where there was
+            none.
+        version: of this program.
+        schema: version of this note's format.
+    """
+
+    command: tuple[str, ...]
+    node: str
+    boot: str
+    begun_real_ns: int
+    begun_ns: int
+    file: str = ""
+    recording: int | None = None
+    ended_ns: int | None = None
+    status: int | None = None
+    rest_ns: tuple[int, int] | None = None
+    version: str = ""
+    schema: int = _VERSION
+
+    def __post_init__(self) -> None:
+        if self.ended_ns is not None and self.ended_ns <= self.begun_ns:
+            raise ConfigError(f"a command must end after it begins, got {self.begun_ns} to {self.ended_ns} ns")
+
+
+def is_job_folder(folder: Path) -> bool:
+    """Return whether the folder already holds a job."""
+    return (folder / _NOTE).exists() or any(folder.glob("journal-*")) or any(folder.glob("*.sqlite"))
+
+
+def write_note(folder: Path, note: JobNote) -> None:
+    """Write the note atomically."""
+    part = folder / f"{_NOTE}.part"
+    try:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
+        os.replace(part, folder / _NOTE)
+    except OSError as error:
+        raise ConfigError(f"a note must be written in {folder}: {error}") from error
+
+
+def read_note(folder: Path) -> JobNote | None:
+    """Read the note; None where there is none because a loader began the recording."""
+    path = folder / _NOTE
+    try:
+        note = msgspec.json.decode(path.read_bytes(), type=JobNote)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, ConfigError) as error:
+        raise ConfigError(f"{path} must be what `emlio energy run` noted: {error}") from error
+    if note.schema != _VERSION:
+        raise ConfigError(f"{path} must be a note of version {_VERSION}, got version {note.schema}")
+    return note
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The idle power that an estimating model reports."""
+
+    idle_watts: float | None = None
+    memory_watts: float | None = None
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorder's description of its machine; an unknown value is empty or None."""
+
+    processor: str = ""
+    cores: int | None = None
+    memory_bytes: int | None = None
+    model: ModelFacts = ModelFacts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecording:
+    """A recording in a file.
+
+    Attributes:
+        path: of the file.
+        recording: its header in the file.
+    """
+
+    path: Path
+    recording: Recording
+
+    @classmethod
+    def numbered(cls, path: Path, number: int) -> "NodeRecording":
+        """Open the recording of this number."""
+        with Store(path) as store:
+            return cls(path=path, recording=store.recording(number))
+
+    @property
+    def run(self) -> Run:
+        """The node, time and devices of the recording."""
+        return self.recording.run
+
+    @property
+    def facts(self) -> NodeFacts:
+        """The description of the machine."""
+        try:
+            return msgspec.convert(self.run.facts or {}, NodeFacts)
+        except msgspec.ValidationError:  # written by another version; figures do not depend on these facts
+            return NodeFacts()
+
+    def series(self, from_ns: int, to_ns: int) -> Series:
+        """Return the readings needed for energy between two moments."""
+        with Store(self.path) as store:
+            return store.load(self.recording.number, from_ns=from_ns, to_ns=to_ns)
+
+    def thinned(self, from_ns: int, to_ns: int, most: int = _MOST_POINTS) -> Series:
+        """Return at most about `most` evenly spaced readings.
+
+        Totals are cumulative, so energy between the kept readings is not lost.
+        """
+        least_ns = (to_ns - from_ns) // most
+        kept: list[Reading] = []
+        last: Reading | None = None
+        with Store(self.path) as store:
+            for last in store.readings(self.recording.number, from_ns=from_ns, to_ns=to_ns):
+                if not kept or last.mono_ns - kept[-1].mono_ns >= least_ns:
+                    kept.append(last)
+        if last is not None and last is not kept[-1]:
+            kept.append(last)
+        return Series(devices=self.run.devices, readings=tuple(kept))

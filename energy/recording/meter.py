@@ -1,0 +1,75 @@
+"""Reading of all counters of a node in one pass.
+
+Covers: time stamps around the pass, unwrapping, the node's other values. Does not cover: the
+schedule (emlio.energy.recording.recorder).
+"""
+
+from collections.abc import Callable, Sequence
+
+from emlio.clock import Clock
+from emlio.energy.recording.node_use import NodeUse
+from emlio.energy.sources.energy_counter import EnergyCounter
+from emlio.energy.values.counter import Counter, Event
+from emlio.energy.values.device import Device
+from emlio.energy.values.reading import Reading
+
+__all__ = ["Meter"]
+
+
+class Meter:
+    """A maker of readings. One thread owns it; its caller owns the sources."""
+
+    def __init__(
+        self,
+        sources: Sequence[EnergyCounter],
+        *,
+        clock: Clock,
+        real_ns: Callable[[], int],
+        use: Callable[[], NodeUse],
+    ) -> None:
+        """Create a meter without readings.
+
+        Args:
+            sources: read in this order.
+            clock: the node's monotonic clock.
+            real_ns: returns the time of day.
+            use: returns the node's processor, network and memory use.
+        """
+        self.devices: tuple[Device, ...] = tuple(device for source in sources for device in source.devices)
+        self._sources = tuple(sources)
+        self._clock = clock
+        self._real_ns = real_ns
+        self._use = use
+        self._counters = [Counter(range_uj=one.range_uj, most_watts=one.most_watts) for one in self.devices]
+        self._readings = 0
+        self._last_ns = 0
+
+    def read(self, *, missed: int = 0, edge: bool = False) -> Reading:
+        """Read everything now. The arguments go into the reading."""
+        before_ns = self._clock.monotonic_ns()
+        raws = [raw for source in self._sources for raw in source.read()]
+        after_ns = self._clock.monotonic_ns()
+        real_ns = self._real_ns() - (after_ns - before_ns) // 2
+        at_ns = max((before_ns + after_ns) // 2, self._last_ns + 1)  # readings never share a time stamp
+        steps = [counter.step(raw, at_ns) for counter, raw in zip(self._counters, raws, strict=True)]
+        events = tuple(step.event for step in steps)
+        use = self._use()
+        reading = Reading(
+            seq=self._readings,
+            mono_ns=at_ns,
+            real_ns=real_ns,
+            spread_ns=after_ns - before_ns,
+            totals=tuple(None if raw is None else step.total_uj for raw, step in zip(raws, steps, strict=True)),
+            events=events if any(event is not Event.NONE for event in events) else (),
+            missed=missed,
+            edge=edge,
+            cpu_busy_ns=use.cpu_busy_ns,
+            cpu_steal_ns=use.cpu_steal_ns,
+            cpu_total_ns=use.cpu_total_ns,
+            net_rx_bytes=use.net_rx_bytes,
+            net_tx_bytes=use.net_tx_bytes,
+            memory_bytes=use.memory_bytes,
+        )
+        self._readings += 1
+        self._last_ns = at_ns
+        return reading

@@ -1,0 +1,1 @@
+"""Reports of epochs and jobs: text, Markdown, JSON, HTML, plots, and comparisons of two jobs."""

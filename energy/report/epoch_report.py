@@ -1,0 +1,244 @@
+"""Reports of an epoch's energy for people.
+
+Covers: the tables and sentences of a report, as text and as Markdown. Does not cover: the figures
+(emlio.energy.job.epoch_energy), the JSON document (emlio.energy.report.epoch_document), plots
+(emlio.energy.report.power_plot).
+"""
+
+from collections.abc import Sequence
+
+from emlio.energy.job.epoch_energy import DOMAINS, EpochEnergy, NodeEnergy, Role
+from emlio.energy.job.stage_table import View
+from emlio.energy.report.stage_rows import StageRow, stage_rows
+from emlio.energy.report.text_table import ABSENT, TextTable, figure, joules, kilojoules, kilojoules_of
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.plausibility import Verdict
+from emlio.energy.values.spans import Stage
+from emlio.energy.values.total import Total, sum_of
+from emlio.units import format_duration
+
+__all__ = ["epoch_headline", "epoch_sentences", "epoch_tables", "markdown_report", "text_report"]
+
+_MEANS = {
+    View.BLOCKED: "by who was waited for: train while the device computes, else preprocess while anything is decoded, "
+    "else read",
+    View.CPU_SHARE: "energy at rest by time, energy above that by processor time; GPUs as in blocked",
+    View.ABLATION: "differences of runs without a stage",
+}
+_NODES = (
+    *("node", "role", "method", "seconds"),
+    *(f"{domain.upper()} kJ" for domain in DOMAINS),
+    *("total kJ", "mean W", "idle kJ", "above kJ", "clock", "missed"),
+)
+_SHARED = "in compute"
+"""Shown where a daemon runs on a training node: its energy is part of that node's."""
+
+_STAGES = (
+    *("stage", "seconds", "time"),
+    *(f"{domain.upper()} kJ" for domain in DOMAINS),
+    *("total kJ", "energy", "idle kJ", "above kJ", "storage kJ"),
+)
+
+
+def text_report(epochs: Sequence[EpochEnergy]) -> str:
+    """Return the report for a terminal."""
+    parts = [
+        "\n\n".join(
+            [epoch_headline(epoch), *(table.text() for table in epoch_tables(epoch)), "\n".join(epoch_sentences(epoch))]
+        )
+        for epoch in epochs
+    ]
+    return "\n\n\n".join([*parts, "\n".join(_meanings(epochs))])
+
+
+def markdown_report(epochs: Sequence[EpochEnergy]) -> str:
+    """Return the report as Markdown."""
+    parts = [
+        "\n\n".join(
+            [
+                f"### {epoch_headline(epoch)}",
+                *(table.markdown() for table in epoch_tables(epoch)),
+                "\n".join(f"* {sentence}" for sentence in epoch_sentences(epoch)),
+            ]
+        )
+        for epoch in epochs
+    ]
+    return "\n\n".join([*parts, "\n".join(f"* {line}" for line in _meanings(epochs))])
+
+
+def _meanings(epochs: Sequence[EpochEnergy]) -> list[str]:
+    """Explain the terms used in the tables, once for all epochs."""
+    views = {table.view for epoch in epochs for node in epoch.nodes for table in node.tables}
+    return [
+        "idle: what was drawn at rest x time; above: what was drawn beyond that",
+        *(f"{view}: {_MEANS[view]}" for view in View if view in views),
+    ]
+
+
+def epoch_headline(epoch: EpochEnergy) -> str:
+    """Return the whole epoch in one line. Impossible figures are left out."""
+    whole = f"{epoch.title}: {figure(epoch.duration_ns / 1e9)} s"
+    if epoch.samples or not epoch.name:
+        whole += f", {epoch.samples:,} samples"
+    if epoch.impossible:
+        return f"{whole}; the figures cannot be right, see below"
+    whole += f", {joules(epoch.total, 1e9, unit=' kJ')}"
+    if epoch.name and not epoch.samples:
+        return whole
+    return f"{whole}, {joules(epoch.total, 1e6 * epoch.samples, unit=' J/sample') if epoch.samples else ABSENT}"
+
+
+def epoch_tables(epoch: EpochEnergy) -> list[TextTable]:
+    """Return the table of nodes, and tables of stages in each available view."""
+    compute, storage = epoch.with_role(Role.COMPUTE), epoch.with_role(Role.STORAGE)
+    stored = sum_of(node.total for node in storage) if storage else None
+    tables = [_nodes_table(epoch)]
+    for view in View:
+        rows = stage_rows(compute, view, stored)
+        names = compute[0].node if len(compute) == 1 else f"{len(compute)} compute nodes, their seconds added"
+        tables.extend([_stages_table(f"stages of {names}: {view}", rows, epoch.shared)] if rows else [])
+        for node in compute if len(compute) > 1 else ():
+            rows = stage_rows([node], view)
+            tables.extend([_stages_table(f"stages of {node.node}: {view}", rows)] if rows else [])
+    return tables
+
+
+def _nodes_table(epoch: EpochEnergy) -> TextTable:
+    rows = [_node_row(node) for node in epoch.nodes]
+    if len(epoch.nodes) > 1:
+        domains = [kilojoules(sum_of(node.of(domain) for node in epoch.nodes)) for domain in DOMAINS]
+        idle = [node.idle_uj for node in epoch.nodes]
+        rows.append(
+            (
+                *("all", ABSENT, _method(epoch.total), figure(epoch.duration_ns / 1e9)),
+                *domains,
+                *_sum_cells(epoch.total, epoch.duration_ns, None if None in idle else sum(filter(None, idle))),
+                *(ABSENT, str(sum(node.missed for node in epoch.nodes))),
+            )
+        )
+    return TextTable(title="nodes", header=_NODES, rows=tuple(rows), names=3)
+
+
+def _node_row(node: NodeEnergy) -> tuple[str, ...]:
+    return (
+        *(node.node, node.role, _method(node.total), figure(node.duration_ns / 1e9)),
+        *(kilojoules(node.of(domain)) for domain in DOMAINS),
+        *_sum_cells(node.total, node.duration_ns, node.idle_uj),
+        _clock_cell(node),
+        str(node.missed),
+    )
+
+
+def _clock_cell(node: NodeEnergy) -> str:
+    if node.clock_error_ns is not None:
+        return f"±{format_duration(node.clock_error_ns)}"
+    return "own" if node.role is Role.COMPUTE else ABSENT
+
+
+def _sum_cells(total: Total, duration_ns: int, idle_uj: int | None) -> tuple[str, ...]:
+    """Return the cells for energy, power, idle energy and energy above idle."""
+    energy_uj = total.energy_uj
+    above_uj = None if energy_uj is None or idle_uj is None else energy_uj - idle_uj
+    watts = joules(total, duration_ns / 1000, error=False)
+    return kilojoules(total), watts, _part(idle_uj, total), _part(above_uj, total)
+
+
+def _stages_table(title: str, rows: Sequence[StageRow], shared: Sequence[str] = ()) -> TextTable:
+    whole = rows[-1]
+    return TextTable(title=title, header=_STAGES, rows=tuple(_stage_row(row, whole, shared) for row in rows))
+
+
+def _stage_row(row: StageRow, whole: StageRow, shared: Sequence[str]) -> tuple[str, ...]:
+    energy_uj, all_uj = row.total.energy_uj, whole.total.energy_uj
+    part = f"{energy_uj / all_uj:.1%}" if energy_uj is not None and all_uj else ABSENT
+    return (
+        "total" if row.stage is None else row.stage,
+        *(figure(row.duration_ns / 1e9), f"{row.duration_ns / whole.duration_ns:.1%}"),
+        *(kilojoules(row.of(domain)) for domain in DOMAINS),
+        *(kilojoules(row.total), part, _part(row.idle_uj, row.total), _part(row.dynamic_uj, row.total)),
+        _SHARED if row.storage is None and row.stage is Stage.READ and shared else _stored(row),
+    )
+
+
+def _stored(row: StageRow) -> str:
+    return ABSENT if row.storage is None else kilojoules(row.storage)
+
+
+def epoch_sentences(epoch: EpochEnergy) -> list[str]:
+    """Return remarks that do not fit into the tables."""
+    judgements = [judgement for node in epoch.nodes for judgement in node.judgements]
+    lines = [str(one) for one in sorted(judgements, key=lambda one: one.verdict is not Verdict.IMPOSSIBLE)]
+    sums = [(node.node, node.total) for node in epoch.nodes]
+    for name, total in (*sums, ("all", epoch.total)) if len(sums) > 1 else sums:
+        if total.mixed:
+            lines.append(f"{name}: {_by_method(total)}")
+    if epoch.total.lacks:
+        lines.append(f"≥: the sums are without {', '.join(epoch.total.lacks)}")
+    if epoch.shared:
+        lines.append(f"storage on {', '.join(epoch.shared)}: daemons there are counted with what else their node does")
+    for node in epoch.nodes:
+        lines.extend([*_shown_only(node), *_clock(node)])
+    compute = epoch.with_role(Role.COMPUTE)
+    lines.extend(sentence for node in compute for sentence in _resolution(node))
+    return lines
+
+
+def _shown_only(node: NodeEnergy) -> list[str]:
+    return [
+        f"{node.node}: {part.device.name} {figure(part.energy_uj / 1e9)} kJ, which contains others and is not added"
+        for part in node.devices
+        if not part.device.adds and part.energy_uj is not None
+    ]
+
+
+def _clock(node: NodeEnergy) -> list[str]:
+    """Return how much the clock's uncertainty may change the figures; it affects both edges."""
+    energy_uj, error_ns = node.total.energy_uj, node.clock_error_ns
+    lines = (
+        [f"{node.node}: its clock jumped {node.clock_jumps} times while it was compared"] if node.clock_jumps else []
+    )
+    if energy_uj is None or error_ns is None:
+        return lines
+    off_j = 2 * error_ns * energy_uj / node.duration_ns / 1e6
+    return [
+        *lines,
+        f"{node.node}: a clock within ±{format_duration(error_ns)} may move {figure(off_j)} J over the edges",
+    ]
+
+
+def _resolution(node: NodeEnergy) -> list[str]:
+    table = next((table for table in node.tables if table.view is View.BLOCKED), None)
+    if node.resolution_ns is None or table is None:
+        return []
+    lines = [f"{node.node}: resolution {format_duration(node.resolution_ns)}"]
+    if table.mean_step_ns is not None:
+        lines[0] += f", mean step {format_duration(table.mean_step_ns)}"
+    if table.by_time_only:
+        lines[0] += ": steps are shorter, so that between them energy is divided by time"
+    if any(part.device.domain is Domain.GPU for part in node.devices) and table.beats_with_sensors:
+        lines.append(
+            f"{node.node}: a step every {format_duration(table.step_period_ns or 0)} may beat with the sensors of GPUs, "
+            "which see a part of each 100 ms: their figures may be off"
+        )
+    return lines
+
+
+def _method(total: Total) -> str:
+    if total.method is None:
+        return ABSENT
+    off = "" if total.error is None else f" ±{total.error:.0%}"
+    return f"{total.method}{' in part' if total.mixed else ''}{off}"
+
+
+def _by_method(total: Total) -> str:
+    return " + ".join(
+        f"{'~' if method is Method.ESTIMATED else ''}{figure(energy_uj / 1e9)} kJ {method}"
+        for method, energy_uj in total.by_method
+    )
+
+
+def _part(energy_uj: int | None, of: Total) -> str:
+    """Return one of a sum's two terms in kilojoules, marked as an estimate if the sum is one."""
+    if energy_uj is None:
+        return ABSENT
+    return f"{'~' if of.method is Method.ESTIMATED else ''}{kilojoules_of(energy_uj)}"

@@ -1,0 +1,1 @@
+"""The values of energy measurement: devices, counters, readings, series, and time spans."""

@@ -1,0 +1,1 @@
+"""The daemons' addresses, host names, paths and keys."""

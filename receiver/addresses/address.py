@@ -1,0 +1,132 @@
+"""The address of a dataset: one or more daemons, or a directory on this host.
+
+    emlio://[KEY@]host:port[,[KEY@]host:port...]/name
+
+Covers: parsing and printing. Does not cover: host names with several addresses
+(emlio.receiver.addresses.host_names).
+"""
+
+import os
+import re
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote
+
+from emlio.errors import ConfigError
+from emlio.keys.key import PublicKey, holds_secret
+
+__all__ = ["DEFAULT_PORT", "Address", "Peer"]
+
+DEFAULT_PORT = 5555
+_SCHEME = "emlio://"
+_FILE_SCHEME = "file://"
+_HERE = ("/", "./", "../", "~")
+"""The beginnings of a directory. A bare name is not accepted: it could be a mistyped address."""
+
+_PEER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s@]+)(?::([0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A daemon's control address.
+
+    Attributes:
+        host, port: of the control port.
+        key: the key it must prove to have; None if it is not asked for one.
+    """
+
+    host: str
+    port: int
+    key: PublicKey | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.port <= 65535:
+            raise ConfigError(f"a daemon's port must be in [1, 65535], got {self.port}")
+
+    def endpoint(self, port: int | None = None) -> str:
+        """Return tcp://HOST:PORT, with the control port or another one on the same host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port if port is None else port}"
+
+    def __str__(self) -> str:
+        return self.endpoint()[len("tcp://") :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A dataset's name, and the daemons or the directory that hold it, or parts of it.
+
+    Attributes:
+        peers: the daemons; none if the whole dataset is on this host.
+        dataset: its name at the daemons.
+        directory: a directory on this host that holds shards of it.
+    """
+
+    peers: tuple[Peer, ...]
+    dataset: str
+    directory: Path | None = None
+
+    @staticmethod
+    def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
+        """Parse an address; `local` is a directory of this host that holds some of the shards."""
+        text = _text(address)
+        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory"
+        if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
+            if local is not None:
+                raise ConfigError(f"local names shards beside those of daemons; the address is a directory: {text!r}")
+            place = _directory(text)
+            return Address(peers=(), dataset=place.name, directory=place)
+        if not text.startswith(_SCHEME):
+            here = f"; for the directory of this name write './{text}'" if os.path.isdir(text) else ""
+            raise ConfigError(f"an address {form}, got {text!r}{here}")
+        shown = "what may hold a secret key" if holds_secret(text) else repr(text)
+        hosts, _, dataset = text[len(_SCHEME) :].partition("/")
+        if not dataset or "/" in dataset:
+            raise ConfigError(f"an address {form}, got {shown} without one dataset's name")
+        if not text.isprintable() or " " in dataset:
+            raise ConfigError(f"an address {form}, without line ends, control characters and odd spaces, got {shown}")
+        peers: list[Peer] = []
+        for part in hosts.split(","):
+            match = _PEER.fullmatch(part.strip(" "))
+            if match is None or holds_secret(match[2], surely=True):
+                raise ConfigError(
+                    f"an address {form}, got {'a secret key' if holds_secret(part) else repr(part)} as a daemon"
+                )
+            key = PublicKey.parse(match[1]) if match[1] is not None else None
+            peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
+        if len(set(peers)) != len(peers):
+            raise ConfigError(f"each daemon must be named once, got {shown}")
+        directory = None if local is None else _directory(_text(local))
+        return Address(peers=tuple(peers), dataset=dataset, directory=directory)
+
+    def with_daemons_of(self, other: "Address") -> "Address":
+        """Return an address with the same dataset at other daemons."""
+        if other.dataset != self.dataset or other.directory is not None or not self.peers:
+            raise ConfigError(
+                f"other daemons must be of the dataset in use, {self.dataset!r}, which must come from daemons; "
+                f"got {other.dataset!r}" + (f" in {other.directory}" if other.directory is not None else "")
+            )
+        return replace(self, peers=other.peers)
+
+
+def _text(path: "str | PathLike[str]") -> str:
+    text = cast("object", fspath(path)) if isinstance(cast("object", path), str | bytes | PathLike) else path
+    if not isinstance(text, str) or "\0" in text:
+        raise ConfigError(f"an address or a directory must be text without zero bytes, got {text!r}")
+    return text
+
+
+def _directory(text: str) -> Path:
+    """Return the directory that a path or a file:// address names."""
+    path = text
+    if text.startswith(_FILE_SCHEME):
+        host, slash, rest = text.removeprefix(_FILE_SCHEME).partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise ConfigError(f"a file address must be file:///DIRECTORY of this host, got {text!r}")
+        path = unquote(slash + rest)
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: an escaped zero byte, half a character
+        raise ConfigError(f"a directory must be one that can be found, got {text!r}: {error}") from error

@@ -1,0 +1,170 @@
+"""The keys that a loader shows to daemons, and those that it demands of them.
+
+Covers: this host's keys, the key each daemon must have, how data may be protected, the reason of a
+failed handshake. Does not cover: sockets (emlio.receiver.connection.transport), key files
+(emlio.keys).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
+from emlio.keys.curve import KeyPair
+from emlio.keys.folder import KeyFolder, default_key_folder
+from emlio.keys.key import PublicKey
+from emlio.keys.known_daemons import KnownDaemons
+from emlio.processor import has_aes
+from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.credentials import Credentials
+from emlio.wire.protection import SETTINGS, accepted
+
+__all__ = ["Trust", "find_trust"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """A loader's keys and its settings for encryption.
+
+    Attributes:
+        encryption: how data may be protected, one of SETTINGS.
+        pair: this host's keys; None if no daemon needs a key.
+        all_have: the key of all daemons that have no key of their own in the address.
+        known: the keys of the daemons this host knows.
+    """
+
+    encryption: str = "auto"
+    pair: KeyPair | None = None
+    all_have: PublicKey | None = None
+    known: KnownDaemons = field(default_factory=KnownDaemons)
+
+    def __post_init__(self) -> None:
+        if self.encryption not in SETTINGS:
+            raise ConfigError(f"encryption must be one of {', '.join(SETTINGS)}, got {self.encryption!r}")
+
+    def with_keys(self, address: Address) -> Address:
+        """Return the address with the key that each of its daemons must have."""
+        peers = tuple(
+            replace(peer, key=peer.key or self.all_have or self.known.find(peer.host, peer.port))
+            for peer in address.peers
+        )
+        return replace(address, peers=peers)
+
+    def credentials(self, peer: Peer) -> Credentials | None:
+        """Return the keys for a connection to this daemon; None if the daemon needs no key."""
+        if peer.key is None:
+            return None
+        if self.pair is None:
+            raise ConfigError(
+                f"the daemon at {peer} is to have a key, so this host must have one, too: make it with "
+                "emlio keygen, and begin anew"
+            )
+        return Credentials(pair=self.pair, daemon=peer.key)
+
+    def protections(self, peer: Peer) -> tuple[str, ...]:
+        """Return the protections that this daemon may choose from, the best one first."""
+        keyed = self.credentials(peer) is not None
+        return accepted(self.encryption, keyed=keyed, has_aes=has_aes(), missing=self._missing(peer))
+
+    def _missing(self, peer: Peer) -> str:
+        """Return, for an error, which daemon's key is missing and how to get it."""
+        return (
+            f"no key of the daemon at {peer} is known here. With the key that emlio keygen prints on its host: "
+            f"emlio trust {peer} KEY{self._no_key()}"
+        )
+
+    def _no_key(self) -> str:
+        return "" if self.pair is not None else ". This host has no keys either: emlio keygen"
+
+    def reason(self, event: LinkEvent, peer: Peer) -> EmlioError | None:
+        """Return the reason why a connection failed; None if it merely ended.
+
+        A data port refuses a loader's control connection, with or without keys. So does the control
+        port of a daemon with the other setting for keys. libzmq does not tell the two apart.
+        """
+        wanted = f"the key {peer.key.fingerprint}" if peer.key is not None else "no key"
+        match event:
+            case LinkEvent.REFUSED:
+                return RefusedError(
+                    f"the daemon at {peer} must know this host's key, {self._own()}, it does not; "
+                    f"on its host: emlio allow NAME {self._own()}",
+                    code="not-admitted",
+                )
+            case LinkEvent.DATA_PORT:
+                usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
+                return RemoteProtocolError(
+                    f"the address must have the daemon's control port, {peer} is its data port. Its log names both ports{usual}"
+                )
+            case LinkEvent.FOREIGN if peer.key is None:
+                return RemoteProtocolError(
+                    f"the daemon at {peer} asks for keys, and none are shown. With the key that emlio keygen prints on its host: "
+                    f"emlio trust {peer} KEY{self._no_key()}"
+                )
+            case LinkEvent.FOREIGN:
+                return RemoteProtocolError(
+                    f"the daemon at {peer} must prove to have {wanted}, and asks for no keys at all: is it the right one, "
+                    f"and does it run with keys? {_if_data_port(peer)}"
+                )
+            case LinkEvent.DROPPED if peer.key is not None:
+                return RemoteProtocolError(
+                    f"the daemon at {peer} must prove to have {wanted}, it hung up instead, as one with another key does, "
+                    f"or one that runs without keys. {_if_data_port(peer)}"
+                )
+            case _:
+                return None
+
+    def _own(self) -> str:
+        return str(self.pair.public) if self.pair is not None else "none"
+
+
+def _if_data_port(peer: Peer) -> str:
+    """Return the advice for an address with a daemon's data port in place of its control port."""
+    usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
+    return f"If {peer.port} is its data port, the address must have its control port{usual}"
+
+
+def find_trust(
+    address: Address,
+    *,
+    encryption: str,
+    daemon_key: str | None,
+    folder: "str | PathLike[str] | None",
+    environment: Mapping[str, str],
+) -> tuple[Trust, Address]:
+    """Return the keys to show and to demand, and the address with each daemon's key.
+
+    Args:
+        address: the dataset's address; keys in it go first.
+        encryption: how data may be protected.
+        daemon_key: the key of all its daemons, as text; else EMLIO_DAEMON_KEY, else what `emlio
+            trust` wrote.
+        folder: the folder of keys; else where `emlio keygen` puts them.
+        environment: of this process.
+
+    Raises:
+        ConfigError: a key is malformed, or a daemon has one and this host has none.
+    """
+    if not isinstance(cast("object", folder), str | PathLike | None):
+        raise ConfigError(f"keys must be the path of a folder, got {folder!r}")
+    if not isinstance(cast("object", daemon_key), str | None):
+        raise ConfigError(f"daemon_key must be a key as text, got a value of type {type(daemon_key).__name__}")
+    keys = KeyFolder(Path(folder) if folder is not None else default_key_folder(environment))
+    text = daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
+    trust = Trust(
+        encryption=encryption,
+        all_have=PublicKey.parse(text) if text is not None else None,
+        known=keys.known_daemons() if address.peers else KnownDaemons(),
+    )
+    if folder is not None and address.peers and not keys.path.exists():
+        trust = replace(trust, pair=keys.pair())  # an error: a user who names a folder means to use keys
+    keyed = trust.with_keys(address)
+    if any(peer.key is not None for peer in keyed.peers):
+        trust = replace(trust, pair=keys.pair())
+    elif address.peers and encryption == "aead":
+        trust = replace(trust, pair=keys.find_pair())  # the error below tells which side has no key
+    for peer in keyed.peers:
+        trust.protections(peer)  # an impossible setting is an error before any daemon is called
+    return trust, keyed

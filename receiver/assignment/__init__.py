@@ -1,0 +1,1 @@
+"""The assignment of shards to daemons, and the agreement between ranks and daemons."""

@@ -1,0 +1,233 @@
+"""The agreement of a job: the dataset as a whole, the plan, and which daemon sends which shard.
+
+Covers: joining the daemons' holdings, noticing missing shards, the plan and its offer. Pure. Does
+not cover: the session (emlio.session.rank).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.planner.catalog import ShardEntry
+from emlio.planner.owners import Holdings, assign_owners, merge_holdings
+from emlio.planner.plan import Plan
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.shards.discover import numbered_names
+from emlio.wire.control import PlanOffer, ShardRow
+
+__all__ = ["Agreement", "Holding", "agree", "offer_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """The shards that one daemon, or this host, holds.
+
+    Attributes:
+        peer: the daemon, or the directory on this host.
+        rows: the shards.
+        missing: names of some shards that belong to the dataset but are not there.
+        missing_count: the number of missing shards.
+        here: whether the shards are on this host; then no daemon needs to send them.
+    """
+
+    peer: str
+    rows: tuple[ShardRow, ...]
+    missing: tuple[str, ...]
+    missing_count: int
+    here: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agreement:
+    """The plan, and which holding sends which shard.
+
+    Attributes:
+        plan: the plan of all ranks and daemons.
+        owners: (shards,) which of the holdings sends each shard while all of them can.
+        holdings: which daemons hold which shards.
+        streams: (daemons of `holdings`,) the number of each one's stream.
+        here: those of them that are directories of this host.
+    """
+
+    plan: Plan
+    owners: npt.NDArray[np.int64]
+    holdings: Holdings
+    streams: npt.NDArray[np.int64]
+    here: tuple[str, ...] = ()
+
+    def share_out(
+        self,
+        gone: Collection[str],
+        forbidden: Collection[tuple[str, int]] = (),
+        lent: Mapping[int, str] = MappingProxyType({}),
+        hopeless: Collection[str] = (),
+    ) -> npt.NDArray[np.int64]:
+        """Return the stream that sends each shard now.
+
+        Args:
+            gone: daemons that cannot send. They keep the shards that no other daemon holds.
+            forbidden: pairs of a daemon and a shard not to be asked of it, unless no other daemon
+                holds the shard.
+            lent: shards with the daemons that send them in place of others, as long as they can.
+            hopeless: of the daemons in `gone`, those not to be waited for, unless no other daemon
+                holds the shard.
+        """
+        left = frozenset(self.holdings.daemons) - frozenset(gone)
+        able = [
+            tuple(name for name in names if name in left and (name, shard) not in forbidden)
+            for shard, names in enumerate(self.holdings.holders)
+        ]
+        waiting = tuple(
+            now or tuple(name for name in names if name not in hopeless) or names
+            for now, names in zip(able, self.holdings.holders, strict=True)
+        )
+        # Assigned first as if all daemons were there, so that the others keep what they were
+        # sending.
+        usual = assign_owners(self.holdings)
+        now = assign_owners(replace(self.holdings, holders=waiting))
+        names = self.holdings.daemons
+        owners = np.where([names[owner] in able for owner, able in zip(usual, waiting, strict=True)], usual, now)
+        for shard, name in lent.items():
+            if name in able[shard]:
+                owners[shard] = names.index(name)
+        return self.streams[owners]
+
+    def holders(self, shard: int) -> tuple[str, ...]:
+        """Return the daemons that can send a shard."""
+        return self.holdings.holders[shard]
+
+    def joined(self, holding: Holding, number: int) -> "Agreement":
+        """Return the same plan with one more daemon, whose stream has this number.
+
+        Raises:
+            DatasetError: it holds no shard of the plan, or a different shard under the name of one.
+        """
+        known = {entry.name: entry for entry in self.plan.catalog.shards}
+        rows = {row.name: row for row in holding.rows if row.name in known}
+        for name, row in rows.items():
+            if _entry(row) != known[name]:
+                raise DatasetError(
+                    f"shard {name!r} must be the same wherever it is held, but the one at {holding.peer} is another"
+                )
+        if not rows:
+            raise DatasetError(
+                f"a daemon that is added must hold shards of the dataset in use, {holding.peer} holds none"
+            )
+        old = dict(zip(self.holdings.daemons, self.streams.tolist(), strict=True))
+        numbers = {**old, holding.peer: number}
+        here = frozenset(self.here)
+        holders = tuple(
+            names
+            if not here.isdisjoint(names)
+            else tuple(sorted({*names, *((holding.peer,) if entry.name in rows else ())}))
+            for entry, names in zip(self.plan.catalog.shards, self.holdings.holders, strict=True)
+        )
+        return self._among(numbers, holders)
+
+    def left(self, peer: str) -> "Agreement | None":
+        """Return the same plan without a daemon; None if some shards are held by it alone."""
+        holders = tuple(tuple(name for name in names if name != peer) for names in self.holdings.holders)
+        if not all(holders):
+            return None
+        numbers = dict(zip(self.holdings.daemons, self.streams.tolist(), strict=True))
+        numbers.pop(peer, None)
+        return self._among(numbers, holders)
+
+    def _among(self, numbers: Mapping[str, int], holders: tuple[tuple[str, ...], ...]) -> "Agreement":
+        holdings = Holdings(catalog=self.holdings.catalog, daemons=tuple(sorted(numbers)), holders=holders)
+        streams = np.array([numbers[name] for name in holdings.daemons], np.int64)
+        return Agreement(
+            plan=self.plan,
+            owners=streams[assign_owners(holdings)],
+            holdings=holdings,
+            streams=streams,
+            here=self.here,
+        )
+
+    def rows(self) -> list[ShardRow]:
+        """Return the whole catalog, for a daemon that holds a part of it."""
+        return [
+            ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
+            for entry in self.plan.catalog.shards
+        ]
+
+    def offer(self, session: int) -> PlanOffer:
+        """Return the offer of the plan to a daemon."""
+        return offer_of(self.plan, session)
+
+
+def offer_of(plan: Plan, session: int) -> PlanOffer:
+    """Return the offer of a plan in a session."""
+    spec = plan.spec
+    return PlanOffer(
+        session=session,
+        fingerprint=plan.catalog.fingerprint,
+        digest=plan.digest,
+        seed=spec.seed,
+        shuffle=spec.shuffle.mode.value,
+        block_records=spec.shuffle.block_records,
+        window_blocks=spec.shuffle.window_blocks,
+        batch_size=spec.batch_size,
+        drop_last=spec.drop_last,
+        pad=spec.pad,
+    )
+
+
+def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[int] | None = None) -> Agreement:
+    """Join the holdings into an agreement.
+
+    Args:
+        config: the loader's configuration.
+        holdings: the holdings of all daemons and of this host.
+        numbers: the stream of each holding; None for their positions in the list.
+
+    Raises:
+        DatasetError: the holdings contradict each other or leave shards out.
+    """
+    merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
+    _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
+    # Daemons are numbered by their sorted names.
+    given = range(len(holdings)) if numbers is None else numbers
+    number_of = {holding.peer: number for number, holding in zip(given, holdings, strict=True)}
+    streams = np.array([number_of[name] for name in merged.daemons], np.int64)
+    readable = _read_here(merged, holdings)
+    return Agreement(
+        plan=Plan(merged.catalog, config.spec),
+        owners=streams[assign_owners(readable)],
+        holdings=readable,
+        streams=streams,
+        here=tuple(holding.peer for holding in holdings if holding.here),
+    )
+
+
+def _entry(row: ShardRow) -> ShardEntry:
+    return ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
+
+
+def _read_here(merged: Holdings, holdings: Sequence[Holding]) -> Holdings:
+    """Return the holdings with each shard on this host read here, even if daemons hold it too."""
+    here = frozenset(holding.peer for holding in holdings if holding.here)
+    return replace(merged, holders=tuple(tuple(here.intersection(names)) or names for names in merged.holders))
+
+
+def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: set[str]) -> None:
+    # A daemon that holds no number with a leading zero cannot know how many digits the numbers
+    # have: it may miss train-00000-of-150000 where another one holds train-000000-of-150000.
+    missing = {name for holding in holdings for name in holding.missing} - present
+    absent = sorted(name for name in missing if present.isdisjoint(numbered_names(name)))
+    # A daemon names only the first shards that it lacks, but counts them all.
+    known = max(len(holding.rows) + holding.missing_count for holding in holdings)
+    lacking = max(known - len(present), len(absent))
+    if lacking:
+        named = ", ".join(absent) or "none of them is named"
+        more = f" and {lacking - len(absent)} more" if 0 < len(absent) < lacking else ""
+        daemons = ", ".join(holding.peer for holding in holdings if not holding.here)
+        ways = [f"be held by one of the daemons {daemons}"] if daemons else []
+        ways += [f"lie in {holding.peer}" for holding in holdings if holding.here]
+        raise DatasetError(
+            f"every shard of {config.address.dataset!r} must {' or '.join(ways)}; {lacking} missing: {named}{more}"
+        )

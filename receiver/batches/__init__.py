@@ -1,0 +1,1 @@
+"""Making batches: decoding, transforms, and the queue from which the user takes them."""

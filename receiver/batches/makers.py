@@ -1,0 +1,339 @@
+"""Makers of batches: from complete batches of records to what the user gets.
+
+Covers: the values exchanged, and the makers: plain columns, columns for DALI, samples transformed
+by a pool of threads. Does not cover: the queue in front of them (emlio.receiver.batches.prefetch),
+DALI (emlio.receiver.dali.adapter).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock, Thread
+from typing import Any, Protocol
+
+from emlio.receiver.batches.assemble import Assembler
+from emlio.receiver.batches.source_columns import SourceColumns
+from emlio.receiver.batches.workers import Workers
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.decoded import Decoded
+from emlio.receiver.threads.promise import Promise
+from emlio.receiver.threads.unended import PATIENCE_S
+from emlio.receiver.timing.decode_times import WorkLog
+
+__all__ = ["ColumnMaker", "Made", "Maker", "NotedMaker", "PipeMaker", "SampleMaker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The result of making a batch.
+
+    Attributes:
+        value: the value for the user.
+        bad: the number of bad records in the batch.
+    """
+
+    value: Any
+    bad: int
+
+
+class Maker(Protocol):
+    """Makes batches. Called by one thread at a time."""
+
+    @property
+    def ahead(self) -> int:
+        """The number of batches to make before the user asks; 0: on request, in the user's thread."""
+        ...
+
+    @property
+    def worked_ns(self) -> int:
+        """Time spent at work, as if by one thread that does nothing else."""
+        ...
+
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """The maker's own threads, in which users' functions run."""
+        ...
+
+    def make(self, batch: WholeBatch) -> Made | Promise:
+        """Make the batch, or start making it."""
+        ...
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """Stop the threads and wait up to `patience_s` for them; unfinished work is dropped.
+
+        May be called again.
+        """
+        ...
+
+
+class ColumnMaker:
+    """Makes plain columns, or what a `collate_fn` makes of the records. See `Maker`."""
+
+    threads: Sequence[Thread] = ()
+
+    def __init__(self, assembler: Assembler, finish: Callable[[Any], Any] | None, *, ahead: int) -> None:
+        """Configure the maker.
+
+        Args:
+            assembler: decodes the records.
+            finish: the last step, such as a copy to a device; None if there is none.
+            ahead: batches made before the user asks. 0 if making one takes microseconds: handing
+                over to a thread and back would take longer.
+        """
+        self.ahead = ahead
+        self.worked_ns = 0
+        self._assembler = assembler
+        self._finish = finish
+
+    def make(self, batch: WholeBatch) -> Made:
+        """See `Maker`."""
+        begun_ns = time.monotonic_ns()
+        decoded = self._assembler.decode(batch)
+        value = self._assembler.batch(decoded)
+        if self._finish is not None:
+            value = self._finish(value)
+        self.worked_ns += time.monotonic_ns() - begun_ns
+        return Made(value=value, bad=decoded.bad)
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """See `Maker`."""
+
+
+class NotedMaker:
+    """A maker that notes when it works. See `Maker`."""
+
+    def __init__(self, maker: Maker, log: WorkLog) -> None:
+        """Wrap the maker and own it."""
+        self._maker = maker
+        self._log = log
+
+    @property
+    def ahead(self) -> int:
+        """See `Maker`."""
+        return self._maker.ahead
+
+    @property
+    def worked_ns(self) -> int:
+        """See `Maker`."""
+        return self._maker.worked_ns
+
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """See `Maker`."""
+        return self._maker.threads
+
+    def make(self, batch: WholeBatch) -> Made | Promise:
+        """See `Maker`."""
+        self._log.begin()
+        try:
+            return self._maker.make(batch)
+        finally:
+            self._log.end()
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """See `Maker`."""
+        self._maker.close(patience_s)
+
+
+class PipeMaker:
+    """Makes columns for a DALI pipeline, as `Decoded`. See `Maker`."""
+
+    threads: Sequence[Thread] = ()
+
+    def __init__(
+        self, assembler: Assembler, images: Sequence[str], policy: BadRecordPolicy, vectors: Sequence[str] = ()
+    ) -> None:
+        """Configure the maker.
+
+        Args:
+            assembler: decodes the records.
+            images: features that must be complete images.
+            policy: how to handle a record with an incomplete image, or that the pipeline's sources
+                cannot take.
+            vectors: features that hold any number of numbers.
+        """
+        self.ahead = 0
+        self.worked_ns = 0
+        self._assembler = assembler
+        self._columns = SourceColumns(images, vectors)
+        self._policy = policy
+
+    def make(self, batch: WholeBatch) -> Made:
+        """See `Maker`."""
+        begun_ns = time.monotonic_ns()
+        decoded = self._assembler.decode(batch)
+        faults = self._columns.faults(decoded)
+        if faults:
+            decoded = decoded.take(self._policy.settle(decoded.ids, faults), len(faults))
+        decoded = replace(decoded, columns=self._columns.fit(decoded))
+        self.worked_ns += time.monotonic_ns() - begun_ns
+        return Made(value=decoded, bad=decoded.bad)
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """See `Maker`."""
+
+
+class SampleMaker:
+    """Applies `transform` to each record in threads, then collates. See `Maker`.
+
+    The threads share the records of a batch. They go on to the next batch while the last record of
+    one is still in progress, so that none is idle at its end. This pays if the transform releases
+    the interpreter lock, as image decoders do.
+    """
+
+    def __init__(
+        self,
+        assembler: Assembler,
+        transform: Callable[[Any], Any],
+        policy: BadRecordPolicy,
+        finish: Callable[[Any], Any] | None,
+        *,
+        threads: int,
+        batch_size: int,
+        log: WorkLog | None = None,
+    ) -> None:
+        """Start the threads.
+
+        Args:
+            assembler: decodes before and collates after the transform.
+            transform: the function for one sample.
+            policy: how to handle a record whose transform fails.
+            finish: as for `ColumnMaker`.
+            threads: the number of threads.
+            batch_size: of the loader. Small batches need more of them in progress to keep all
+                threads busy.
+            log: notes when a thread is at work; None if this is not recorded.
+        """
+        # One to hand out, one being finished, and enough that every thread has another record.
+        self.ahead = 2 + -(-threads // batch_size)
+        self._assembler = assembler
+        self._transform = transform
+        self._policy = policy
+        self._finish = finish
+        self._threads = threads
+        self._decode_ns = 0
+        self._workers = Workers(threads, "emlio-transform", log)
+
+    @property
+    def worked_ns(self) -> int:
+        """See `Maker`."""
+        return max(self._decode_ns, self._workers.worked_ns // self._threads)
+
+    @property
+    def threads(self) -> Sequence[Thread]:
+        """See `Maker`."""
+        return self._workers.threads
+
+    def make(self, batch: WholeBatch) -> Promise:
+        """See `Maker`."""
+        begun_ns = time.monotonic_ns()
+        decoded = self._assembler.decode(batch)
+        self._decode_ns += time.monotonic_ns() - begun_ns
+        job = _Job(decoded, self._transform, self._collate, self._policy)
+        self._workers.add(job.step, len(decoded.ids), job.cancel)
+        return job.made
+
+    def _collate(self, samples: list[Any]) -> Any:
+        value = self._assembler.collate(samples)
+        return value if self._finish is None else self._finish(value)
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """See `Maker`."""
+        self._workers.close(patience_s)
+
+
+class _Job:
+    """A batch whose records are being transformed.
+
+    The thread that does the last record collates.
+    """
+
+    def __init__(
+        self,
+        decoded: Decoded,
+        transform: Callable[[Any], Any],
+        collate: Callable[[list[Any]], Any],
+        policy: BadRecordPolicy,
+    ) -> None:
+        self.made = Promise()
+        self._decoded = decoded
+        self._transform = transform
+        self._collate = collate
+        self._policy = policy
+        self._samples: list[Any] = [None] * len(decoded.ids)
+        self._failures: dict[int, BaseException] = {}
+        self._fatal: int | None = None  # the lowest place whose failure will be raised
+        self._left = len(decoded.ids)
+        self._lock = Lock()
+
+    def step(self, place: int) -> None:
+        """Transform one record."""
+        try:
+            if self._is_wanted(place):
+                self._samples[place] = self._transform(self._decoded.sample(place))
+        except BaseException as error:  # noqa: BLE001  # whatever a user's function raises belongs to the user's thread
+            self._note(place, error)
+        with self._lock:
+            self._left -= 1
+            last = not self._left
+        if last:
+            self._end()
+
+    def _is_wanted(self, place: int) -> bool:
+        # Places before a failed one are still done, so that the error raised is the first of the
+        # batch, whatever the order of the threads.
+        return not self.made.cancelled() and (self._fatal is None or place < self._fatal)
+
+    def _note(self, place: int, error: BaseException) -> None:
+        # An error that is no Exception, such as SystemExit, says nothing about the record: no
+        # policy may swallow it.
+        is_fatal = self._policy.on_error == "raise" or not isinstance(error, Exception)
+        with self._lock:
+            self._failures[place] = error
+            if is_fatal and (self._fatal is None or place < self._fatal):
+                self._fatal = place
+
+    def _end(self) -> None:
+        if not self.made.cancelled():
+            try:
+                made = self._finish()
+            except BaseException as error:  # noqa: BLE001  # likewise
+                self.made.set_exception(error)
+            else:
+                self.made.set_result(made)
+        # An error's traceback refers to this job: without this, only the garbage collector would
+        # free the samples.
+        self._samples, self._failures = [], {}
+
+    def _finish(self) -> Made:
+        decoded, samples = self._decoded, self._samples
+        if self._fatal is not None:
+            raise self._told(self._failures[self._fatal], self._fatal)
+        if self._failures:
+            first = min(self._failures)
+            reasons = {place: _reason(error) for place, error in self._failures.items()}
+            try:
+                places = self._policy.settle(decoded.ids, reasons)
+            except Exception as error:
+                # Every record failed, so the data is not the reason: the cause is worth more than
+                # the count.
+                raise error from self._failures[first]
+            samples = [samples[place] for place in places.tolist()]
+        return Made(value=self._collate(samples), bad=decoded.bad + len(self._failures))
+
+    def _told(self, error: BaseException, place: int) -> BaseException:
+        """Return the user's own error, with a note on where it came from."""
+        if isinstance(error, StopIteration):  # it would end the user's loop silently
+            told = RuntimeError(f"a transform must not raise StopIteration: {error!r}")
+            told.__cause__, error = error, told
+        error.add_note(f"in the transform of {self._policy.describe(int(self._decoded.ids[place]))}")
+        return error
+
+    def cancel(self) -> None:
+        """Drop the job."""
+        self.made.cancel()
+
+
+def _reason(error: BaseException) -> str:
+    return f"its transform failed: {type(error).__name__}: {error}"

@@ -1,0 +1,126 @@
+"""Columns in the form that the sources of a DALI pipeline take.
+
+From its first batch to its last, a source holds values of one type and one number of dimensions:
+DALI gives up a pipeline that is fed anything else. The contents of a single batch must not decide
+that. So a record has one run of bytes, or as many numbers as the others, unless the pipeline
+declares that they vary.
+
+Covers: which records do not fit and why, incomplete images, the arrays. Pure, except that it
+remembers the first batch. Does not cover: handling records that do not fit
+(emlio.receiver.records.bad_records).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError
+from emlio.images.wholeness import image_fault
+from emlio.receiver.records.decoded import Decoded
+
+__all__ = ["SourceColumns"]
+
+
+class SourceColumns:
+    """The columns for the sources of one loader's pipeline."""
+
+    def __init__(self, images: Sequence[str], vectors: Sequence[str]) -> None:
+        """Configure the columns.
+
+        Args:
+            images: features that must be complete images.
+            vectors: features that hold any number of numbers.
+        """
+        self._images = tuple(images)
+        self._vectors = frozenset(vectors)
+        self._kinds: dict[str, str] = {}
+        self._widths: dict[str, int] = {}
+
+    def faults(self, decoded: Decoded) -> dict[int, str]:
+        """Return the positions of records that do not fit, in rising order, with the reasons."""
+        faults: dict[int, str] = {}
+        for name, column in decoded.columns.items():
+            kind = _kind(column)
+            usual = self._kinds.setdefault(name, kind)
+            if kind != usual:
+                # All records: in one batch a feature has one type, or the records to blame are gone
+                # already.
+                reason = f"feature {name!r} must hold {usual} as in the batches before, it holds {kind}"
+                found = dict.fromkeys(range(len(column)), reason)
+            elif kind == "bytes":
+                found = {place: f"feature {name!r} {reason}" for place, reason in _not_one(column)}
+            elif name in self._vectors:
+                found = {}
+            else:
+                found = self._other_widths(name, column)
+            for place, reason in found.items():
+                faults.setdefault(place, reason)
+        for name in self._images:
+            if self._kinds[name] != "bytes":
+                raise ConfigError(f"feature {name!r} must hold images, it holds {self._kinds[name]}")
+            for place, encoded in enumerate(decoded.columns[name]):
+                fault = None if place in faults else image_fault(_only(encoded))
+                if fault is not None:
+                    faults[place] = f"{name}: {fault}"
+        return dict(sorted(faults.items()))
+
+    def _other_widths(self, name: str, column: Any) -> dict[int, str]:
+        width = _width(column)
+        if width is not None and self._widths.setdefault(name, width) == width:
+            return {}
+        widths = [np.size(values) for values in column]
+        usual = self._widths.setdefault(name, Counter(widths).most_common(1)[0][0])
+        return {
+            place: f"feature {name!r} must hold {usual} numbers as other records do, it holds {held}; "
+            "a pipeline that takes any number of them says so with inputs(vectors=...)"
+            for place, held in enumerate(widths)
+            if held != usual
+        }
+
+    def fit(self, decoded: Decoded) -> Mapping[str, Any]:
+        """Return the columns of records without faults: arrays, or lists with an array per record."""
+        return {name: self._fit(name, column) for name, column in decoded.columns.items()}
+
+    def _fit(self, name: str, column: Any) -> Any:
+        if self._kinds[name] == "bytes":
+            return [np.frombuffer(_only(value), np.uint8) for value in column]
+        if name in self._vectors:
+            return column.reshape(len(column), -1) if _width(column) == 1 else column
+        if not isinstance(column, list):
+            return column
+        stacked: npt.NDArray[Any] = np.stack(cast("list[npt.NDArray[Any]]", column))
+        return stacked.reshape(-1) if self._widths[name] == 1 else stacked
+
+
+def _kind(column: Any) -> str:
+    """Return the type of a column's values, in words."""
+    first: Any = cast("Any", column)[0] if isinstance(column, list) else column
+    dtype = getattr(first, "dtype", None)
+    return "bytes" if dtype is None else str(dtype)
+
+
+def _width(column: Any) -> int | None:
+    """Return how many numbers each record has, or None if they differ."""
+    if isinstance(column, list):
+        return None
+    return 1 if column.ndim == 1 else int(column.shape[1])
+
+
+def _not_one(column: Sequence[Any]) -> list[tuple[int, str]]:
+    lists = [(place, cast("Any", value)) for place, value in enumerate(column) if isinstance(value, list)]
+    return [
+        (place, f"must hold one run of bytes for a pipeline, it holds {len(value)}")
+        for place, value in lists
+        if len(value) != 1
+    ]
+
+
+def _only(value: Any) -> Any:
+    """Return the one run of bytes of a record.
+
+    It is in a list if other records of the batch hold more.
+    """
+    return cast("Any", value)[0] if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""Sockets to daemons: control connections and lanes."""

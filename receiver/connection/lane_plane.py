@@ -1,0 +1,87 @@
+"""The lanes of all daemons.
+
+Covers: connecting them, reading each in turn, sending credit, reporting their events. Does not
+cover: when (emlio.receiver.machine.lane_set), the data (emlio.receiver.machine.rank).
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from emlio.errors import RemoteProtocolError
+from emlio.receiver.addresses.connection_events import LaneEvent
+from emlio.receiver.connection.transport import Lane, Network, Waited
+from emlio.receiver.machine.events import DataEvent, FrameBroken, FrameCame, LaneChanged, LaneFull
+from emlio.receiver.machine.instructions import (
+    CloseLane,
+    ConnectLane,
+    DataInstruction,
+    LookAtLanes,
+    ReadHere,
+    SayCredit,
+)
+from emlio.wire.credit import encode_credit
+
+__all__ = ["LanePlane"]
+
+_FRAMES_A_TURN = 8
+"""Frames read from one lane before the others get their turn. Asking which lanes are readable costs
+about as much as a frame."""
+
+
+class LanePlane:
+    """The lanes as a `emlio.receiver.connection.planes.DataPlane`. Used by the receive thread."""
+
+    def __init__(self, network: Network) -> None:
+        """Begin without lanes; `network` makes sockets."""
+        self._network = network
+        self._lanes: dict[tuple[int, int], Lane] = {}
+
+    def things(self) -> Iterable[Waited]:
+        """See `DataPlane`."""
+        return list(self._lanes.values())
+
+    def carry_out(self, instruction: DataInstruction) -> list[DataEvent]:
+        """See `DataPlane`."""
+        match instruction:
+            case SayCredit(source=source, lane=number, credit=credit):
+                lane = self._lanes.get((source, number))
+                full = lane is not None and not lane.send(encode_credit(credit))
+                return [LaneFull(source, number)] if full else []
+            case ConnectLane(source=source, lane=number, endpoint=endpoint, shown=shown):
+                if (made := self._network.lane(endpoint, shown)) is None:
+                    return [LaneChanged(source, number, LaneEvent.NO_FILE)]
+                self._lanes[source, number] = made
+            case CloseLane(source=source, lane=number):
+                lane = self._lanes.pop((source, number), None)
+                if lane is not None:
+                    self._network.forget(lane)
+                    lane.close()
+            case LookAtLanes(source=source):
+                mine = [(number, lane) for (of, number), lane in self._lanes.items() if of == source]
+                return [LaneChanged(source, number, event) for number, lane in mine for event in lane.news()]
+            case ReadHere():
+                pass  # another plane's
+        return []
+
+    def events(self, ready: Collection[Waited]) -> Iterator[DataEvent]:
+        """See `DataPlane`."""
+        for key, lane in list(self._lanes.items()):
+            if lane not in ready:
+                continue
+            for _ in range(_FRAMES_A_TURN):
+                if self._lanes.get(key) is not lane:
+                    break
+                try:
+                    frame = lane.receive()
+                except RemoteProtocolError as error:
+                    yield FrameBroken(*key, error)
+                    continue
+                if frame is None:
+                    break
+                yield FrameCame(*key, frame)
+
+    def close(self) -> None:
+        """See `DataPlane`."""
+        while self._lanes:
+            _, lane = self._lanes.popitem()
+            self._network.forget(lane)
+            lane.close()

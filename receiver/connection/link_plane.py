@@ -1,0 +1,133 @@
+"""The control connections to all daemons.
+
+Covers: connecting with the keys for each daemon, reporting events. Does not cover: when
+(emlio.receiver.machine.daemon_pool).
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.trust import Trust
+from emlio.receiver.connection.mechanism import MechanismQuestion
+from emlio.receiver.connection.transport import ControlLink, Network, Waited
+from emlio.receiver.machine.events import AddressRefused, Connected, ControlEvent, LinkEnded, Said
+from emlio.receiver.machine.instructions import Call, ControlInstruction, HangUp, Say
+from emlio.wire.control import encode_control
+
+__all__ = ["LinkPlane"]
+
+
+class LinkPlane:
+    """The control connections as a `emlio.receiver.connection.planes.ControlPlane`.
+
+    Used by the receive thread.
+    """
+
+    def __init__(self, network: Network, trust: Trust) -> None:
+        """Begin without connections.
+
+        Args:
+            network: makes sockets.
+            trust: this host's keys, and those that daemons must have.
+        """
+        self._network = network
+        self._trust = trust
+        self._links: dict[int, ControlLink] = {}
+        self._told: dict[int, set[str]] = {}  # what was reported of each connection
+        self._keyless: dict[int, Peer] = {}  # connections on which no keys are shown
+        self._questions: dict[int, tuple[Peer, MechanismQuestion]] = {}
+
+    def things(self) -> Iterable[Waited]:
+        """See `ControlPlane`."""
+        return [*self._links.values(), *(question for _, question in self._questions.values() if question.is_open)]
+
+    def carry_out(self, instruction: ControlInstruction) -> None:
+        """See `ControlPlane`.
+
+        Raises:
+            ConfigError: this address cannot be connected to, or this host has no keys to show
+                there.
+        """
+        number = instruction.source
+        match instruction:
+            case Call(way=way):
+                self._hang_up(number, 0)
+                endpoint, shown = (None, None) if way is None else (way.endpoint(), self._trust.credentials(way))
+                self._links[number], self._told[number] = self._network.control(endpoint, shown), set()
+                if way is not None and shown is None:
+                    self._keyless[number] = way
+            case Say(message=message):
+                if (link := self._links.get(number)) is not None:
+                    link.send(encode_control(message))
+            case HangUp(linger_ms=linger_ms):
+                self._hang_up(number, linger_ms)
+
+    def events(self, ready: Collection[Waited]) -> Iterator[ControlEvent]:
+        """See `ControlPlane`."""
+        for _, question in self._questions.values():
+            if question in ready:
+                question.advance()
+            if not question.is_open:
+                question.close()  # its answer is kept
+        for number, link in list(self._links.items()):
+            if link not in ready or self._links.get(number) is not link:
+                continue
+            news = link.news()  # read first: what came before the end can still be received
+            if link.refused and self._is_new(number, "refused"):
+                yield AddressRefused(number)
+            if link.connected and self._links.get(number) is link and self._is_new(number, "connected"):
+                yield Connected(number, link.take_round_trip_ns())
+            while self._links.get(number) is link and (data := link.receive()) is not None:
+                yield Said(number, data)
+            if news is not None and self._links.get(number) is link:
+                yield LinkEnded(number, self._ask_why(number, news))
+
+    def close(self) -> None:
+        """See `ControlPlane`."""
+        for number in list(self._links):
+            self._hang_up(number, 0)
+        for number in list(self._questions):
+            self._drop_question(number)
+
+    def _ask_why(self, number: int, event: LinkEvent) -> LinkEvent:
+        """Return what ended a handshake, as far as that is known.
+
+        If it is not, ask the port for next time.
+        """
+        way = self._keyless.get(number)
+        if way is None or event not in (LinkEvent.DROPPED, LinkEvent.FOREIGN):
+            return event
+        asked, question = self._questions.get(number, (None, None))
+        if question is not None and asked == way:
+            if question.asks_for_keys:
+                return LinkEvent.FOREIGN
+            if question.is_data_port:
+                return LinkEvent.DATA_PORT
+            if question.is_open:
+                return LinkEvent.DROPPED  # libzmq reconnects sooner than an answer may come
+            if event is LinkEvent.FOREIGN:
+                return event  # the port did not say more
+        self._drop_question(number)
+        with suppress(OSError):  # try another time
+            self._questions[number] = way, MechanismQuestion(way.host, way.port)
+            return LinkEvent.DROPPED
+        return event
+
+    def _drop_question(self, number: int) -> None:
+        if number in self._questions:
+            self._questions.pop(number)[1].close()
+
+    def _is_new(self, number: int, what: str) -> bool:
+        told = self._told[number]
+        is_new = what not in told
+        told.add(what)
+        return is_new
+
+    def _hang_up(self, number: int, linger_ms: int) -> None:
+        self._keyless.pop(number, None)
+        link = self._links.pop(number, None)
+        if link is not None:
+            self._network.forget(link)
+            link.close(linger_ms)

@@ -1,0 +1,1 @@
+"""DALI pipelines fed by the loader."""

@@ -1,0 +1,153 @@
+"""Building a DALI pipeline from the user's options.
+
+Covers: the device, presets and users' functions, decorated or not, their arguments, names of the
+outputs. Does not cover: running it (emlio.receiver.dali.adapter), its requests for records
+(emlio.receiver.dali.inputs).
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emlio.errors import ConfigError
+from emlio.receiver.dali.inputs import InputRequest, Inputs, defining, inputs
+from emlio.receiver.dali.presets import OUTPUTS, PRESETS
+from emlio.receiver.records.decoded import IDS
+
+__all__ = ["PipeOptions", "build", "build_for_one", "dali_device", "name_outputs"]
+
+_NOT_HERE = {"batch_size": "batch_size=", "device_id": "device="}
+"""DALI's arguments that are the loader's own, with the loader's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipeOptions:
+    """The options to build a pipeline with.
+
+    Attributes:
+        pipeline: a preset's name, or a function that defines a graph, decorated with `pipeline_def`
+            or not.
+        arguments: for the function, and for DALI's `Pipeline`.
+        output_map: names of the outputs; None for those of a preset, or for the names of the
+            inputs.
+        batch_size: the most records in a batch.
+        device_id: a CUDA device, or None.
+        threads: DALI's threads, if neither the arguments nor the decorator give a number.
+        seed: the seed of DALI's own random numbers, likewise.
+        tensors: whether outputs are torch tensors, else NumPy arrays.
+    """
+
+    pipeline: "str | Callable[..., Any]"
+    arguments: Mapping[str, Any]
+    output_map: Sequence[str] | None
+    batch_size: int
+    device_id: int | None
+    threads: int
+    seed: int
+    tensors: bool
+
+    def __post_init__(self) -> None:
+        for name, ours in _NOT_HERE.items():
+            if name in self.arguments:
+                raise ConfigError(f"{name} must be given to the loader, as {ours}, not in pipeline_args")
+        if isinstance(self.output_map, str):
+            raise ConfigError(f"output_map must be a list of names, got the string {self.output_map!r}")
+        if isinstance(self.pipeline, str):
+            if self.pipeline not in PRESETS:
+                raise ConfigError(
+                    f"a pipeline must be one of {', '.join(PRESETS)}, or a function, got {self.pipeline!r}"
+                )
+        elif not callable(self.pipeline):
+            raise ConfigError(
+                f"a pipeline must be a preset's name or a function that defines the graph, got {self.pipeline!r}"
+            )
+
+
+def dali_device(device: str | None, environment: Mapping[str, str]) -> int | None:
+    """Return the number of the CUDA device named "cuda", "cuda:1" or "gpu", or None for the CPU.
+
+    Raises `ConfigError` if the device is not there.
+    """
+    if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None:
+        raise ConfigError('a pipeline needs NVIDIA DALI, which is not installed: pip install "emlio[dali]"')
+    if device in (None, "cpu"):
+        return None
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cuda", "gpu") or (number and not number.isdigit()):
+        raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {device!r}')
+    backend: Any = importlib.import_module("nvidia.dali.backend")
+    try:
+        count = int(backend.GetCUDADeviceCount())
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device {device!r} needs a CUDA device that DALI can use; there is none here: {error}"
+        ) from error
+    if not count:
+        raise ConfigError(f"device {device!r} needs a CUDA device that DALI can use; there is none here")
+    # Launchers start one process per device and give its number in LOCAL_RANK. Some show each
+    # process only its own device, which is then the first.
+    local_rank = environment.get("LOCAL_RANK", "")
+    wanted = int(number) if number else int(local_rank) if local_rank.isdigit() and count > 1 else 0
+    if wanted >= count:
+        raise ConfigError(f"device must be one of {count} CUDA devices that DALI can use, got {device!r} as {wanted}")
+    return wanted
+
+
+def build(options: PipeOptions, collector: Inputs, **changes: Any) -> Any:
+    """Return a pipeline that is ready to run.
+
+    Args:
+        options: the pipeline's options.
+        collector: collects the requests of its graph.
+        changes: changed arguments for DALI.
+    """
+    dali: Any = importlib.import_module("nvidia.dali")
+    # With conditionals, DALI rewrites the functions that a graph's function calls; `inputs` must
+    # not be rewritten.
+    importlib.import_module("nvidia.dali.pipeline").do_not_convert(inputs)
+    graph: Any = options.pipeline
+    given: dict[str, Any] = {**options.arguments, "batch_size": options.batch_size, "device_id": options.device_id}
+    if isinstance(graph, str):
+        graph = PRESETS[graph]
+        given.setdefault("decoder", "cpu" if options.device_id is None else "mixed")
+    defaults: dict[str, Any] = {"num_threads": options.threads, "seed": options.seed}
+    decorated = hasattr(graph, "_is_pipeline_def")
+    make: Any = graph if decorated else dali.pipeline_def(graph)
+    try:
+        if decorated:
+            # The decorator's values are known only after a graph was defined with it.
+            with defining(Inputs(source=collector.source)):
+                said: Any = make(**given)
+            defaults = {name: value for name, value in defaults.items() if getattr(said, name) is None}
+        with defining(collector):
+            pipe: Any = make(**{**defaults, **given, **changes})
+        pipe.build()
+    except ConfigError:
+        raise
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"the pipeline cannot be built: {error}") from error
+    return pipe
+
+
+def build_for_one(options: PipeOptions, collector: Inputs) -> Any:
+    """Return the same pipeline for one record at a time, which fails only when it is run."""
+    changes = {"batch_size": 1, "prefetch_queue_depth": 1, "num_threads": 1}
+    return build(options, collector, **changes, exec_async=False, exec_pipelined=False, exec_dynamic=False)
+
+
+def name_outputs(options: PipeOptions, requests: Sequence[InputRequest], count: int) -> tuple[str, ...]:
+    """Return a name for each output; raise `ConfigError` on a wrong number or duplicates."""
+    names, what = tuple(options.output_map or ()), "output_map names"
+    if options.output_map is None and isinstance(options.pipeline, str):
+        names = OUTPUTS
+    elif options.output_map is None:
+        names = tuple(name for request in requests for name in request.fields)
+        what = "without output_map they take the names of the inputs,"
+    if len(names) != count or len(set(names)) != count or not all(names) or IDS in names:
+        raise ConfigError(
+            f"each output of the pipeline must have a name of its own, and none {IDS!r}: "
+            f"it has {count}, {what} {list(names)}"
+        )
+    return names

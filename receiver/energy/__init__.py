@@ -1,0 +1,1 @@
+"""The energy of a loader's epochs, recorded during the training."""

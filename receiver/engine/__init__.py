@@ -1,0 +1,1 @@
+"""The receive thread, and the questions that other threads ask through it."""

@@ -1,0 +1,400 @@
+"""The receive thread: it waits, passes events to the machine, and carries out its instructions.
+
+Covers: the thread, its turns, the planes and their sockets, calls from other threads. Does not
+cover: decisions (emlio.receiver.machine), reading disks (emlio.receiver.local.shard_reader).
+"""
+
+import logging
+import os
+import random
+import time
+from collections import deque
+from itertools import chain
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from uuid import uuid4
+
+from emlio.allocator import keep_freed_memory
+from emlio.clock import Clock
+from emlio.clocks.fit import ClockFit
+from emlio.errors import EmlioError, PeerLostError
+from emlio.planner.plan import Plan
+from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.host_names import NameWatch
+from emlio.receiver.addresses.path_memory import cache_file, known_paths
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.batches.prefetch import Prefetch
+from emlio.receiver.connection.lane_plane import LanePlane
+from emlio.receiver.connection.link_plane import LinkPlane
+from emlio.receiver.connection.planes import ControlPlane, DataPlane
+from emlio.receiver.connection.transport import Network
+from emlio.receiver.engine.daemon_energy import DaemonEnergy
+from emlio.receiver.engine.energy_asker import EnergyAsker
+from emlio.receiver.engine.energy_questions import EnergyQuestions
+from emlio.receiver.engine.hello import greeting
+from emlio.receiver.engine.size_questions import Questions
+from emlio.receiver.local.plane import LocalPlane
+from emlio.receiver.local.shard_reader import LocalShards
+from emlio.receiver.machine.events import BatchTaken, Begun, Event, Sought, TargetsChanged, TimePassed
+from emlio.receiver.machine.instructions import (
+    Answered,
+    Call,
+    CloseLane,
+    ConnectLane,
+    Fail,
+    HandOut,
+    HangUp,
+    Instruction,
+    LookAtLanes,
+    LookUpNames,
+    Note,
+    ReadHere,
+    Remember,
+    Say,
+    SayCredit,
+)
+from emlio.receiver.machine.intake import IntakeTotals
+from emlio.receiver.machine.rank import RankMachine
+from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.threads.bell import Bell
+from emlio.receiver.threads.calls import Calls
+from emlio.receiver.threads.promise import Promise
+from emlio.session.instructions import SizesCame
+from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
+from emlio.waker import Waker
+from emlio.wire.control import Hello
+
+__all__ = ["Engine"]
+
+_LOG = logging.getLogger("emlio.receiver")
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+_QUIET_MS = 5
+"""After this long without a message, daemons are told of all bytes read from their lanes."""
+
+_ANSWER_S = 5.0
+
+_KEPT_BYTES = 128 << 20
+"""Freed memory kept per thread (docs/adr/0007-freed-memory.md); one receives all messages."""
+
+
+class Engine:
+    """Owns the receive thread. Public methods may be called from any thread."""
+
+    def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock, *, progress: bool = False) -> None:
+        """Prepare the thread; with `progress`, a line is shown while shards of this host are indexed."""
+        self.worked_ns = 0  # time the receive thread did not spend waiting
+        self._config = config
+        self._prefetch = prefetch
+        self._clock = clock
+        self._waker = Waker()
+        self._network = Network(self._waker)
+        self._local: LocalShards | None = None
+        directory = config.address.directory
+        try:
+            if directory is not None:
+                self._local = LocalShards(
+                    directory,
+                    self._waker,
+                    clock,
+                    verify=config.verify == "all",
+                    window_bytes=config.prefetch_bytes,
+                    progress=progress,
+                )
+            keep_freed_memory(_KEPT_BYTES)
+            self._calls = Calls(self._waker.wake)
+            self._beginning = Lock()  # decides whether the thread or the end comes first
+            self._runs = self._closed = False
+            self._is_ready = False
+            self._ready = Bell()
+            self._error: EmlioError | None = None
+            self._stop = False
+            self._events: deque[Event] = deque()  # caused by instructions
+            self._names = NameWatch(self._change_soon)
+            self._targets = self._names.look(config.address.peers)
+            self._paths = known_paths(cache_file(os.environ))
+            self._client = uuid4().hex
+            here = self._local.holding if self._local is not None else None
+            self._machine = RankMachine(config, self._targets, here, self._surroundings(), ahead=prefetch.ahead)
+            self._control: ControlPlane = LinkPlane(self._network, config.trust)
+            self._lanes: DataPlane = LanePlane(self._network)
+            self._here: DataPlane | None = LocalPlane(self._local) if self._local is not None else None
+            self._questions = Questions(self._machine.pool, self._local)
+            self._energy = EnergyQuestions(self._machine.pool, clock)
+            self._energy_asker = EnergyAsker(self._machine.pool, self._energy, self._calls.call)
+            self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
+        except BaseException:
+            self._free()
+            raise
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            chances=random.Random(uuid4().int),
+            receive_buffer_bytes=receive_buffer_bytes(),
+            send_buffer_bytes=send_buffer_bytes(),
+            hello=self._hello,
+            path=self._paths.find,
+        )
+
+    def _hello(self, number: int, peer: Peer) -> Hello:
+        # A client name for each: two connections that turn out to reach one daemon must not end
+        # each other there.
+        return greeting(self._config, f"{self._client}-{number}", peer)
+
+    # ---- for other threads ----------------------------------------------------------------------------------------
+
+    def start(self) -> Plan:
+        """Connect, and return the plan that all daemons agree to."""
+        self._names.watch(self._config.address.peers, self._targets)
+        self._thread.start()
+        # The sessions have their own deadlines; this one only catches a thread that died.
+        if not self._ready.wait(2 * self._config.timeout_ns / 1e9 + _ANSWER_S):
+            raise PeerLostError("the receive thread must end its greeting within twice the timeout; it did not")
+        if self._error is not None:
+            raise self._error
+        if self._machine.agreement is None:
+            raise PeerLostError("the receive thread ended before there was a plan")
+        return self._machine.agreement.plan
+
+    def go_to(self, epoch: int, origin: int, generation: int) -> None:
+        """Drop everything and receive this epoch from `origin` on, as batches of `generation`."""
+        if self._machine.intake.supply is not None:
+            self._machine.intake.supply.begin()
+        self._tell_soon(Sought(epoch, origin, generation))
+
+    def delivered(self, size_bytes: int) -> None:
+        """Record that the user took a batch from the queue."""
+        supply = self._machine.intake.supply
+        if supply is not None:
+            supply.took(size_bytes, self._clock.monotonic_ns(), self._prefetch.hungers, self.round_trip_ns)
+        self.use_room()
+
+    def use_room(self) -> None:
+        """Wake the receive thread, if the user has freed enough room."""
+        if self._gives_room():
+            self._waker.wake()
+
+    def _gives_room(self) -> bool:
+        taken = list(self._prefetch.delivered)
+        return self._machine.intake.gives_room(len(taken), sum(size_bytes for _, size_bytes in taken))
+
+    def use(self, address: Address) -> None:
+        """Use the daemons of this address from now on."""
+        meant = self._names.look(address.peers)
+        self._names.watch(address.peers, meant)
+        self._change_soon(meant)
+
+    def _change_soon(self, targets: tuple[Target, ...]) -> None:
+        self._tell_soon(TargetsChanged(targets))
+
+    def _tell_soon(self, event: Event) -> None:
+        self._calls.call(lambda: self._events.append(event))
+
+    @property
+    def recoveries(self) -> tuple[int, int, int]:
+        """The numbers of lost daemons, of reopened streams, and of shards moved to others."""
+        pool = self._machine.pool
+        return pool.losses, pool.assignment.reopened, pool.assignment.moved
+
+    def describe_wait(self) -> str:
+        """Return the records and daemons that the next batch waits for, in words."""
+        answer: SimpleQueue[str] = SimpleQueue()
+        self._calls.call(lambda: answer.put(self._machine.describe_wait(self._clock.monotonic_ns())))
+        try:
+            return answer.get(timeout=_ANSWER_S)
+        except Empty:
+            return "the receive thread does not answer"
+
+    def sizes(self, shard: int, first: int, count: int) -> Promise:
+        """Return a promise of the offset of record `first` of a shard and the sizes from it on.
+
+        At most `count` sizes are returned.
+        """
+        promise = Promise()
+        self._calls.call(lambda: self._questions.ask(shard, first, count, promise))
+        return promise
+
+    def clocks(self) -> dict[str, ClockFit]:
+        """Return the daemons' clocks relative to this process's CLOCK_MONOTONIC, by address.
+
+        Daemons whose clocks were never compared are left out.
+
+        Raises:
+            PeerLostError: the receive thread does not answer.
+        """
+        return self._energy_asker.clocks()
+
+    def energy_of_daemons(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
+        """Return the energy of the daemons' nodes, each by its own clock, or why it is absent.
+
+        Waits for the answers.
+
+        Args:
+            from_ns: by this process's CLOCK_MONOTONIC.
+            to_ns: not before `from_ns`. If it is now, recorders take a second or two to have
+                written it.
+            timeout_ns: daemons that have not answered by then have no energy in the result.
+
+        Raises:
+            PeerLostError: the receive thread does not answer.
+        """
+        return self._energy_asker.ask(from_ns, to_ns, timeout_ns)
+
+    @property
+    def lanes(self) -> int:
+        """The number of data connections, over all daemons."""
+        return self._machine.pool.sources.lanes
+
+    @property
+    def window_bytes(self) -> int:
+        """The most bytes that may be held and in flight now."""
+        return self._machine.intake.bound_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes ever held."""
+        return self._machine.intake.peak_bytes
+
+    @property
+    def totals(self) -> IntakeTotals:
+        """Totals of what was received and read."""
+        return self._machine.intake.totals
+
+    def reports(self) -> tuple[int, int]:
+        """Return how long the daemons' streams were blocked, and starved by slow reading, in ns."""
+        return self._machine.pool.sources.reports()
+
+    @property
+    def protection(self) -> str:
+        """The protections of records in transit."""
+        return self._machine.pool.sources.protection()
+
+    def round_trip_ns(self) -> int | None:
+        """Return the longest of the daemons' shortest round trips."""
+        return self._machine.pool.sources.round_trip_ns()
+
+    def close(self) -> None:
+        """Say goodbye, end the thread, free the sockets. A second call does nothing."""
+        self._names.close()
+        with self._beginning:
+            self._closed = True
+            if not self._runs:
+                self._free()
+                return
+        self._calls.call(self._end)
+        self._thread.join()
+
+    def _end(self) -> None:
+        self._stop = True
+
+    def _free(self) -> None:
+        if self._local is not None:
+            self._local.close()
+        self._network.close()
+        self._waker.close()
+
+    # ---- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with self._beginning:
+            if self._closed:
+                return  # an interrupt came while this thread was being started, and everything is freed already
+            self._runs = True
+        try:
+            self._handle(Begun())
+            while not self._stop:
+                if not self._is_ready and self._machine.pool.all_agreed:
+                    self._is_ready = True
+                    self._ready.ring()
+                self._turn()
+        except EmlioError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  # the user's thread waits for an answer in any case
+            _LOG.exception("the receive thread failed")
+            self._fail(EmlioError(f"internal error while receiving: {error!r}"))
+        finally:
+            self._leave()
+            self._ready.ring()
+            self._calls.end()
+            self._questions.end()
+            self._energy.end()
+            self._free()
+
+    def _fail(self, error: EmlioError) -> None:
+        self._error = self._error or error
+        self._prefetch.fail(error)
+
+    def _leave(self) -> None:
+        try:
+            self._carry_out(self._machine.leave(self._clock.monotonic_ns()))
+        except Exception:  # noqa: BLE001  # a failure here must not keep the sockets open, or freeing them would never end
+            _LOG.exception("saying goodbye failed")
+        finally:
+            self._lanes.close()
+            self._control.close()
+
+    def _turn(self) -> None:
+        """Wait, pass all events to the machine, and then tell it that time has passed."""
+        ready = set(self._network.wait(self._timeout_ms(), [*self._control.things(), *self._lanes.things()]))
+        begun_ns = time.monotonic_ns()
+        self._calls.hear()
+        if self._stop:
+            return
+        delivered = self._prefetch.delivered
+        while delivered:
+            self._events.append(BatchTaken(*delivered.popleft()))
+        self._hear()  # before reading: what would be read may not be wanted any more
+        here = self._here.events(ready) if self._here is not None else ()
+        for event in chain(self._control.events(ready), self._lanes.events(ready), here):
+            self._handle(event)
+        self._handle(TimePassed(hungry=self._prefetch.hungry, quiet=not ready))
+        self._questions.renew()
+        self._energy.tick()
+        self._carry_out(self._machine.take())
+        self.worked_ns += time.monotonic_ns() - begun_ns
+
+    def _handle(self, event: Event) -> None:
+        """Pass an event to the machine, carry out its instructions, and pass on the results."""
+        self._events.append(event)
+        self._hear()
+
+    def _hear(self) -> None:
+        while self._events:
+            self._carry_out(self._machine.handle(self._events.popleft(), self._clock.monotonic_ns()))
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SayCredit() | ConnectLane() | CloseLane() | LookAtLanes() | ReadHere():
+                    local = self._here is not None and instruction.source == self._machine.pool.local_number
+                    plane = self._here if self._here is not None and local else self._lanes
+                    self._events.extend(plane.carry_out(instruction))
+                case HandOut(generation=generation, batch=batch):
+                    self._prefetch.put(generation, batch)
+                case Say() | Call() | HangUp():
+                    self._control.carry_out(instruction)
+                case Note(level=level, text=text):
+                    _LOG.log(_LEVELS[level], "%s", text)
+                case Answered(source=source, came=came):
+                    if isinstance(came, SizesCame):
+                        self._questions.hear(source, came)
+                    else:
+                        self._energy.hear(source, came)
+                case Remember(way=way, path=path):
+                    self._paths.learn(way, path)
+                case LookUpNames():
+                    self._names.hurry()
+                case Fail(error=error):
+                    raise error
+
+    def _timeout_ms(self) -> int | None:
+        if self._events or self._gives_room():
+            return 0  # the user took batches after the last check, and could not know that it matters
+        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self._energy.deadline_ns())
+        deadline_ns = min((at for at in found if at is not None), default=None)
+        quiet_ms = _QUIET_MS if self._machine.owes else None
+        if deadline_ns is None:
+            return quiet_ms
+        due_ms: int = max(0, (deadline_ns - self._clock.monotonic_ns()) // 1_000_000 + 1)
+        return due_ms if quiet_ms is None else min(due_ms, quiet_ms)

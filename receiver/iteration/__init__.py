@@ -1,0 +1,1 @@
+"""One pass over an epoch, and the user's position in it."""

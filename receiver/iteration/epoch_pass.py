@@ -1,0 +1,129 @@
+"""One pass over an epoch, or over its rest.
+
+A signal handler may raise in the user's thread at any moment. Either `next` returns and the batch
+is counted, or it raises and the batch is not; then the next call hands it out.
+
+Covers: handing out batches, counting them, the time between them, notes for energy, the progress
+bar. Does not cover: where batches come from (emlio.receiver.loader).
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from emlio.progress import Progress
+from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.threads.short_traces import shorten_trace
+from emlio.receiver.timing.epoch_notes import EpochNotes
+
+__all__ = ["Counted", "Handed", "Iteration"]
+
+
+class Counted(Protocol):
+    """A position that counts batches; see `emlio.receiver.iteration.position.Position`."""
+
+    steps_done: int
+
+
+class Handed:
+    """The batches handed out by one pass. Its identity tells one pass from another.
+
+    Attributes:
+        ready: the next batch, if it is known; it is counted when it is handed out.
+        ended: whether the pass reached the end of its epoch.
+        count: how many batches were handed out.
+        furthest: the highest number among them.
+    """
+
+    def __init__(self) -> None:
+        self.ready: MadeBatch | None = None
+        self.ended = False
+        self.count = 0
+        self.furthest = -1
+
+    @property
+    def is_prefix(self) -> bool:
+        """Return whether the batches handed out are the first ones of the epoch, without a gap."""
+        return self.furthest == self.count - 1
+
+
+class Iteration(Iterator[Any]):
+    """The iterator that `iter(loader)` returns.
+
+    It refers to the loader, but the loader does not refer to it: dropping both frees both at once.
+
+    Attributes:
+        handed: the batches it handed out.
+    """
+
+    _notes: EpochNotes | None = None  # for an object that was interrupted in its construction
+
+    def __init__(
+        self,
+        take: Callable[[Handed], MadeBatch],
+        position: Counted,
+        tally: Tally,
+        bar: Progress | None,
+        notes: EpochNotes | None = None,
+    ) -> None:
+        """Begin a pass.
+
+        Args:
+            take: returns the next batch of this pass, the same one until it is counted; raises
+                StopIteration after the last.
+            position: counts the batches.
+            tally: counts them, too, and the time.
+            bar: shows the progress.
+            notes: told when a batch is requested and handed out; None if this is not recorded.
+        """
+        self.handed = Handed()
+        self._take = take
+        self._position = position
+        self._tally = tally
+        self._bar = bar
+        self._notes = notes
+        self._left_ns: int | None = None
+
+    def __next__(self) -> Any:
+        came_ns = time.monotonic_ns()
+        handed, tally, notes = self.handed, self._tally, self._notes
+        if handed.ended:
+            raise StopIteration
+        try:
+            if notes is not None:
+                notes.asked(came_ns)
+            made = self._take(handed)
+            if self._bar is not None:
+                self._bar.add(1)
+            now_ns = time.monotonic_ns()
+            if notes is not None:
+                notes.handed(came_ns, now_ns)
+        except BaseException as error:
+            if notes is not None:
+                notes.failed()
+            if self._bar is not None:
+                self._bar.close()
+            shorten_trace(error)
+            raise
+        # Python handles signals where a call begins or ends and where a loop goes round. From here
+        # to the return there is neither, so a batch is counted exactly if it is handed out.
+        self._position.steps_done += 1
+        handed.count += 1
+        if made.step > handed.furthest:
+            handed.furthest = made.step
+        tally.batches += 1
+        tally.bad += made.bad
+        tally.records += made.count - made.bad if tally.skips else made.count
+        tally.wait_ns += now_ns - came_ns
+        if self._left_ns is not None:
+            tally.busy_ns += came_ns - self._left_ns
+        if tally.first_batch_ns is None:
+            tally.first_batch_ns = now_ns - tally.born_ns
+        self._left_ns = now_ns
+        handed.ready = None
+        return made.value
+
+    def __del__(self) -> None:
+        if self._notes is not None:
+            self._notes.left()

@@ -1,0 +1,31 @@
+"""The counts of what a loader handed out, and of the time waited for it.
+
+Covers: the counts of the user's side. Does not cover: counting
+(emlio.receiver.iteration.epoch_pass), the other threads' counts, the verdict
+(emlio.receiver.stats).
+"""
+
+import time
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Totals since the loader was made. Written by the user's thread.
+
+    Attributes:
+        batches, records: batches and records handed out.
+        bad: bad records of those batches.
+        wait_ns: time the user waited for batches.
+        busy_ns: time the user was busy between batches.
+        first_batch_ns: from the loader's creation to the first batch, or None before it.
+        born_ns: when the loader was made.
+        skips: whether bad records are left out, rather than replaced.
+    """
+
+    def __init__(self, *, skips: bool) -> None:
+        """Begin to count now."""
+        self.batches = self.records = self.bad = self.wait_ns = self.busy_ns = 0
+        self.first_batch_ns: int | None = None
+        self.born_ns = time.monotonic_ns()
+        self.skips = skips

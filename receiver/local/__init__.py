@@ -1,0 +1,1 @@
+"""Shards on this host's own disks."""

@@ -1,0 +1,160 @@
+"""The control connection to one daemon: the address in use, and messages sent before it connected.
+
+Covers: connecting, going on to the next address, the obstacle if no address could be connected.
+Does not cover: which address is next (emlio.receiver.machine.routes), the messages
+(emlio.session.rank), lanes (emlio.receiver.machine.source).
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.machine.instructions import Call, HangUp, Say
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.routes import Routes
+from emlio.wire.control import ControlMessage
+
+__all__ = ["Contact"]
+
+
+class Contact:
+    """The control connection to one daemon.
+
+    Attributes:
+        targets: the targets that mean this daemon, by their peer; more than one if it has several
+            addresses.
+        routes: its addresses.
+        closed: there is no connection, and none is tried.
+        connected: TCP has connected the current connection at some time.
+        refused: the other end, or the network, refused the connection before that.
+    """
+
+    def __init__(self, source: int, target: Target, out: Outbox) -> None:
+        """Connect to the daemon.
+
+        Args:
+            source: the daemon's number.
+            target: the daemon as named in the loader's address.
+            out: takes instructions.
+        """
+        self.targets = {target.peer: target}
+        self.routes = Routes(target.ways)
+        self.closed = self.connected = self.refused = False
+        self._source = source
+        self._peer = target.peer
+        self._out = out
+        self._said: list[ControlMessage] = []
+        self._was_refused = False
+        self._ended = self._ended_before = False
+        self._clue: LinkEvent | None = None
+        self._connect(self.routes.begin(out.now_ns, same=False))
+
+    @property
+    def way(self) -> Peer:
+        """The address in use."""
+        return self.routes.way or self._peer
+
+    def leads_elsewhere(self) -> bool:
+        """Record that another daemon answers at the address in use.
+
+        Return whether this daemon may be at another address.
+        """
+        guessed = any(target.guessed for target in self.targets.values())
+        return self.routes.leads_elsewhere() and guessed
+
+    def call(self, *, same: bool) -> None:
+        """Connect anew: at the `same` address, or at the next one."""
+        self._said.clear()
+        self._note_refusal()
+        self._ended, self._ended_before = False, self._ended
+        self._connect(self.routes.begin(self._out.now_ns, same=same))
+
+    def find_way(self) -> None:
+        """If the address in use does not connect, try the next one and send the messages again."""
+        if self.closed or self.connected:
+            return
+        way = self.routes.turn(self._out.now_ns, refused=self.refused)
+        if way is None:
+            return
+        self._note_refusal()
+        self._connect(way)
+        for message in self._said:
+            self._out.add(Say(self._source, message))
+
+    def deadline_ns(self) -> int | None:
+        """The latest time at which `find_way` must be called."""
+        return None if self.closed or self.connected else self.routes.deadline_ns(refused=self.refused)
+
+    def send(self, message: ControlMessage) -> None:
+        """Send a message.
+
+        Before there is a connection the message is also kept, since another address may be
+        connected.
+        """
+        if not self.connected:
+            self._said.append(message)
+        self._out.add(Say(self._source, message))
+
+    def hang_up(self, linger_ms: int) -> None:
+        """Disconnect, after giving the last messages a moment to leave."""
+        if not self.closed:
+            self.closed = True
+            self._out.add(HangUp(self._source, linger_ms))
+
+    def meant_by(self, targets: Iterable[Target]) -> None:
+        """Record that these targets, too, mean this daemon."""
+        self.targets.update({target.peer: target for target in targets})
+        self._know(self.targets)
+
+    def give_up_targets(self) -> tuple[Target, ...]:
+        """Give up all targets, which mean another daemon now. The connection stays."""
+        targets, self.targets = tuple(self.targets.values()), {}
+        return targets
+
+    def meant_only_by(self, peers: Collection[Peer]) -> None:
+        """Forget all targets but these.
+
+        The first one is kept. The addresses are kept until there are others.
+        """
+        listed = [peer for peer in self.targets if peer in peers]
+        self.targets = {peer: one for peer, one in self.targets.items() if peer in peers or peer == self._peer}
+        self._know(listed or self.targets)
+
+    def _know(self, peers: Iterable[Peer]) -> None:
+        self.routes.know(list(chain.from_iterable(self.targets[peer].ways for peer in peers)))
+
+    def clearest(self, event: LinkEvent, *, agreed: bool) -> LinkEvent:
+        """Return the event, or a clearer reason that an earlier failed handshake gave.
+
+        libzmq does not report the reason every time.
+        """
+        self._ended = not agreed
+        if agreed:
+            self._clue = None
+        if agreed or event is LinkEvent.BROKEN:
+            return event
+        self._clue = event if self._clue is None else max(self._clue, event, key=lambda told: told.value)
+        return self._clue
+
+    def obstacle(self) -> str:
+        """Return the known obstacle to connecting, in words; "" if none is known.
+
+        The daemon may still not answer then.
+        """
+        trouble = next((one.trouble for one in self.targets.values() if one.trouble), "")
+        if trouble and not self.routes.ways:
+            return f"the host name {self._peer.host!r} is not known ({trouble})"
+        if (self.refused or self._was_refused) and not self.connected:
+            return "connections are refused, or no route leads there"
+        if self._ended or self._ended_before:
+            return "it hung up before it said anything, as a service of another kind does, or a data port"
+        return ""
+
+    def _note_refusal(self) -> None:
+        self._was_refused = self.refused and not self.connected
+
+    def _connect(self, way: Peer | None) -> None:
+        self.closed = self.connected = self.refused = False
+        self._out.add(Call(self._source, way))

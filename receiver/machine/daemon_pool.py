@@ -1,0 +1,399 @@
+"""The daemons of one loader: their sessions, losing and reconnecting them.
+
+Recovery is always the same. A daemon with any fault is disconnected and connected again. When it
+has agreed to the plan, its stream is opened at the first missing place. Meanwhile daemons that hold
+copies of its shards open their streams there.
+
+Covers: the hello, offering the plan, losing a daemon, reconnecting it, giving it up. Does not
+cover: the rules of a session (emlio.session.rank), which daemons there are
+(emlio.receiver.machine.membership), which daemon sends which shard
+(emlio.receiver.machine.shard_assignment), data (emlio.receiver.machine.intake).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
+from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.assignment.agreement import Agreement, Holding
+from emlio.receiver.assignment.copies import doubled_copies
+from emlio.receiver.assignment.stream_numbers import StreamNumbers
+from emlio.receiver.machine.instructions import Answered, LookUpNames
+from emlio.receiver.machine.intake import Intake
+from emlio.receiver.machine.lane_keeper import LaneKeeper
+from emlio.receiver.machine.loss_words import farewell, loss
+from emlio.receiver.machine.membership import Membership
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.quorum import Quorum
+from emlio.receiver.machine.retry import Retry, is_for_the_user, is_of_other_ranks, may_pass
+from emlio.receiver.machine.shard_assignment import ShardAssignment
+from emlio.receiver.machine.source import Source
+from emlio.receiver.machine.source_state import SourceState
+from emlio.receiver.machine.sources import Sources
+from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.session.instructions import (
+    Agreed,
+    EnergyCame,
+    Failed,
+    Listed,
+    RankInstruction,
+    Send,
+    SizesCame,
+    StreamOpened,
+)
+from emlio.session.rank import RankSession
+from emlio.session.states import RankState
+from emlio.units import format_duration
+from emlio.wire.control import Welcome, decode_control
+
+__all__ = ["DaemonPool"]
+
+
+class DaemonPool:
+    """The daemons of one loader.
+
+    Attributes:
+        sources: the daemons.
+        assignment: their streams.
+        membership: adds and removes daemons.
+        lanes: maintains their lanes.
+        local_number: the stream that is read from this host's disks; -1 if there is none.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        targets: Sequence[Target],
+        out: Outbox,
+        around: Surroundings,
+        here: Holding | None,
+        intake: Intake,
+        on_plan: Callable[[], None],
+    ) -> None:
+        """Prepare the daemons; `greet` connects them.
+
+        Args:
+            config: the loader's configuration.
+            targets: the initial daemons.
+            out: takes instructions.
+            around: answers the machine's questions.
+            here: the shards on this host.
+            intake: gives streams their credit.
+            on_plan: called when there is a plan, before it is offered.
+        """
+        self.sources = Sources()
+        self.assignment = ShardAssignment(
+            config, out, around, self.sources, self.stream_names, self.carry_out, self.guard, intake
+        )
+        local_number = len(targets) if here is not None else None
+        self.local_number = -1 if local_number is None else local_number
+        self.lanes = LaneKeeper(config, out, self.sources, self.assignment, intake, self.guard, local_number)
+        self._lost = 0
+        self._config = config
+        self._targets = targets
+        self._out = out
+        self._around = around
+        self._on_plan = on_plan
+        self._quorum = Quorum(config, self.sources, here, self.local_number)
+        names = [f"daemon {target.peer}" for target in targets]
+        self._numbers = StreamNumbers(names if here is None else [*names, f"directory {here.peer}"])
+        self.membership = Membership(
+            out,
+            self.sources,
+            self.assignment,
+            self._numbers,
+            call=self._call,
+            call_again=self._call_again,
+            lose=self.lose,
+            dismiss=Source.dismiss,
+            on_free=intake.forget,
+        )
+
+    @property
+    def losses(self) -> int:
+        """The number of times that a daemon was lost."""
+        return self._lost + self.lanes.losses
+
+    def stream_names(self) -> Sequence[str]:
+        """Return a name for every stream, by its number."""
+        return self._numbers.names
+
+    # ---- the beginning --------------------------------------------------------------------------------------------
+
+    def greet(self) -> None:
+        """Connect to all daemons. Without any, the plan follows from the shards on this host."""
+        self._quorum.begin(self._out.now_ns)
+        for number, target in enumerate(self._targets):
+            self._call(number, target)
+        self._propose()
+
+    @property
+    def all_agreed(self) -> bool:
+        """Return whether there is a plan and every daemon has agreed to it once.
+
+        Daemons that are late or lost are not waited for.
+        """
+        return self.assignment.agreement is not None and all(
+            source.is_agreed or source.late or source.retry is not None for source in self.sources
+        )
+
+    def _call(self, number: int, target: Target) -> Source:
+        machine = RankSession(peer=str(target.peer), timeout_ns=self._config.heartbeat_ns)
+        source = Source(number, target, machine, self._out, self._around)
+        self.sources.add(source)
+        self._greet(source)
+        return source
+
+    def _call_again(self, source: Source) -> None:
+        """Start another session with the daemon."""
+        answer_ns = self._config.heartbeat_ns
+        if source.retry is not None:
+            answer_ns = source.retry.answer_within_ns(answer_ns, self._config.timeout_ns)
+            source.retry.try_now(self._out.now_ns)
+        talk = source.conversation
+        source.call_again(RankSession(peer=talk.peer, timeout_ns=answer_ns, clocks=talk.clocks))
+        self._greet(source)
+
+    def _greet(self, source: Source) -> None:
+        hello = self._around.hello(source.number, source.peer)
+        self.carry_out(source, source.conversation.greet(hello, self._out.now_ns))
+        source.greeted(self._config.world_size)
+
+    def _propose(self) -> None:
+        """Offer the plan, once enough daemons have listed what they hold."""
+        agreement = self._quorum.agreement(self._out.now_ns) if self.assignment.agreement is None else None
+        if agreement is None:
+            return
+        self.assignment.settle(agreement)
+        self._on_plan()
+        for warning in doubled_copies(agreement.holdings):
+            self._out.note("warning", warning)
+        for source in self.sources:
+            if source.conversation.state is RankState.LISTED:
+                self._offer(source, agreement)
+            elif source.holding is None:
+                source.late = True
+                self._out.note(
+                    "warning",
+                    f"the daemon at {source.peer} does not answer and is not waited for: others hold all "
+                    f"{len(agreement.plan.catalog.shards)} shards; it may join later",
+                )
+
+    def _offer(self, source: Source, agreement: Agreement) -> None:
+        talk = source.conversation
+        offer, first = agreement.offer(talk.session), self.assignment.first_order(source)
+        self.carry_out(source, talk.offer(offer, agreement.rows(), self._out.now_ns, first))
+        if first is not None:
+            source.ordered()
+
+    # ---- the sessions ---------------------------------------------------------------------------------------------
+
+    def connected(self, source: Source, round_trip_ns: int | None) -> None:
+        """TCP has connected the control connection."""
+        source.connected(round_trip_ns, daemons=len(self.sources), ranks=self._config.world_size)
+
+    def hear(self, source: Source, data: bytes) -> None:
+        """Handle a control message from the daemon."""
+        try:
+            message = decode_control(data)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"the daemon at {source.peer}: {error}") from error
+        instructions = source.conversation.receive(message, self._out.now_ns)
+        if isinstance(message, Welcome):
+            if not self.membership.meet(source):
+                return
+            source.have_lanes(source.lanes.wanted)  # at the port it named, if they are elsewhere
+        self.carry_out(source, instructions)
+
+    def cut_off(self, source: Source, event: LinkEvent) -> None:
+        """Handle the end of the control connection.
+
+        Raises:
+            EmlioError: the reason, if it is known.
+        """
+        reason = self._config.trust.reason(source.clearest(event), source.peer)
+        if reason is not None:
+            raise reason
+        self.carry_out(source, source.conversation.cut_off())
+
+    def tick(self, *, hungry: bool) -> None:
+        """Time has passed: send pings, notice silence, reconnect, give up.
+
+        `hungry`: the user waits for a batch.
+        """
+        self._propose()
+        for source in self.sources:
+            if source.retry is not None:
+                self._try_again(source, source.retry)
+            source.find_way()
+            self.lanes.look(source)
+            if not source.contact.closed:
+                self.guard(source, partial(self._tick, source))
+        self.assignment.watch(hungry=hungry)
+
+    def _tick(self, source: Source) -> None:
+        now_ns = self._out.now_ns
+        self.carry_out(source, source.conversation.tick(now_ns))
+        if source.farewell is not None and now_ns - source.farewell_ns >= self._config.heartbeat_ns:
+            raise source.farewell  # the data announced as in flight does not come
+        if source.trouble is not None and now_ns - source.moved_ns >= self._config.heartbeat_ns and source.is_agreed:
+            source.trouble = None
+
+    def deadline_ns(self, *, hungry: bool) -> int | None:
+        """The latest time at which `tick` must be called."""
+        found = [self.sources.deadline_ns(), self.assignment.deadline_ns(hungry=hungry)]
+        if self.assignment.agreement is None:
+            found.append(self._quorum.deadline_ns(self._out.now_ns))
+        for source in self.sources:
+            if source.retry is not None:
+                found.append(source.retry.due_ns)
+                if self._is_awaited(source):
+                    found.append(source.retry.lost_ns + self._config.timeout_ns)
+            if source.farewell is not None:
+                found.append(source.farewell_ns + self._config.heartbeat_ns)
+        return min((at for at in found if at is not None), default=None)
+
+    def carry_out(self, source: Source, instructions: list[RankInstruction]) -> None:
+        """Carry out the instructions of a session."""
+        for instruction in instructions:
+            match instruction:
+                case Send(message=message):
+                    source.contact.send(message)
+                case Listed(rows=rows, missing=missing):
+                    welcome = source.conversation.welcome
+                    count = welcome.missing_count if welcome is not None else 0
+                    held = Holding(peer=source.peer_name, rows=rows, missing=missing, missing_count=count)
+                    self._listed(source, held)
+                case Agreed():
+                    self._agreed(source)
+                case SizesCame() | EnergyCame():
+                    self._out.add(Answered(source.number, instruction))
+                case StreamOpened():
+                    source.opened(instruction)
+                case Failed(error=error):
+                    if not source.conversation.dismissed:
+                        raise error
+                    source.bid_farewell(error)
+
+    def _listed(self, source: Source, holding: Holding) -> None:
+        agreement, known = self.assignment.agreement, source.holding
+        if agreement is None:
+            source.holding = holding
+            self._propose()
+            return
+        if known is not None and holding.rows != known.rows:
+            raise DatasetError(
+                f"the daemon at {source.peer} must hold what it held before it was lost, {len(known.rows)} shards; "
+                f"it has {len(holding.rows)} now, or others"
+            )
+        if known is None:
+            self.assignment.agreement = agreement = agreement.joined(holding, source.number)
+            source.holding = holding
+        self._offer(source, agreement)
+
+    def _agreed(self, source: Source) -> None:
+        retry = source.retry
+        source.agree()
+        silent_ns = source.may_be_silent_ns(self._config.heartbeat_ns, self._config.timeout_ns)
+        source.conversation.expect_within(silent_ns)
+        if retry is not None:
+            away = format_duration(self._out.now_ns - retry.lost_ns)
+            self._out.note("info", f"the daemon at {source.peer} is back after {away}")
+            source.trouble, source.moved_ns = retry, self._out.now_ns
+        if retry is not None or source.late or source.stale:
+            source.late = source.stale = False
+            self.assignment.share_out(also=source)
+            self.membership.release()
+
+    # ---- losing a daemon ------------------------------------------------------------------------------------------
+
+    def guard(self, source: Source, action: Callable[[], None]) -> None:
+        """Run an action on a daemon; if it fails, lose the daemon."""
+        try:
+            action()
+        except EmlioError as error:
+            self.lose(source, error)
+
+    def guard_data(self, source: Source, action: Callable[[], None]) -> None:
+        """Process data from a daemon; if the data is wrong, reopen the daemon's stream."""
+        try:
+            action()
+        except RemoteProtocolError as error:
+            self.guard(source, partial(self.assignment.mend, source, error))
+        except EmlioError as error:
+            self.lose(source, error)
+
+    def brought(self, source: Source) -> None:
+        """Record that the daemon sent something that was missing, so it works."""
+        source.mends, source.trouble = 0, None
+        # Lanes may bring data before the answer to the order. That says nothing about the daemon's
+        # speed in answering.
+        if source.in_vain and source.conversation.state is RankState.STREAMING:
+            source.in_vain = 0
+            source.conversation.expect_within(self._config.heartbeat_ns)
+
+    def lose(self, source: Source, error: EmlioError) -> None:
+        """Lose a daemon: disconnect, have others send its part, and reconnect later."""
+        error = source.clearer(error)
+        self._out.add(LookUpNames())
+        agreed = source.is_agreed or source.state is SourceState.PARTING
+        knew_it = agreed or source.late or (source.retry is not None and source.holding is not None)
+        never_agreed = not agreed and is_of_other_ranks(error)
+        if never_agreed or (not knew_it and is_for_the_user(error, source.retry)):
+            raise error
+        source.in_vain += source.conversation.in_vain
+        was_here = agreed
+        is_news = was_here or source.retry is None
+        source.hang_up()
+        now_ns = self._out.now_ns
+        retry = source.retry or source.trouble
+        passing = may_pass(error, retry, reopens=source.conversation.stream > 1)
+        if isinstance(error, RefusedError) and error.code == "dataset-changed":
+            # It agreed to the plan before, so its files have changed since. A stream that meets
+            # such a change gets the same error.
+            error = DatasetError(str(error))
+        if not passing and self.assignment.agreement is None:
+            raise error
+        if not passing:
+            is_news = is_news or source.unfit is None
+            source.unfit, source.retry = error, Retry(error, now_ns, self._around.chances, slow=True)
+        elif retry is None:
+            lost_ns = None if was_here else source.called_ns
+            source.retry = Retry(error, now_ns, self._around.chances, lost_ns=lost_ns)
+        else:
+            retry.failed(error, now_ns)
+            source.retry = retry
+        source.trouble = None
+        if was_here:
+            self._lost += 1
+            self.assignment.forgive(source)
+        self.assignment.share_out()
+        if self.assignment.agreement is None and source.retry.is_over(now_ns, self._config.timeout_ns):
+            return  # the error raised next says it
+        if is_news:
+            self._out.note("warning", loss(self._config, self.assignment, source, error, was_here=was_here))
+        else:
+            self._out.note("debug", f"the daemon at {source.peer} is still lost: {error}")
+
+    def _try_again(self, source: Source, retry: Retry) -> None:
+        now_ns = self._out.now_ns
+        if self._is_awaited(source) and retry.is_over(now_ns, self._config.timeout_ns):
+            last = retry.since or retry.error
+            if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
+                raise last  # it never listed its shards: its answer says why, or another service is there
+            raise PeerLostError(farewell(self._config, self.assignment, self._quorum, source, retry))
+        if retry.due_ns is not None and now_ns >= retry.due_ns:
+            self._call_again(source)
+
+    def _is_awaited(self, source: Source) -> bool:
+        """Return whether the loader cannot go on without this daemon."""
+        return self.assignment.agreement is None or self.assignment.needs(source)
+
+    # ---- the end --------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Say goodbye to all daemons."""
+        for source in self.sources:
+            source.dismiss()

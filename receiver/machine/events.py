@@ -1,0 +1,171 @@
+"""The events of the rank's machine.
+
+Daemons are identified by the numbers of their streams, lanes by their numbers in the session.
+
+Covers: the events. Does not cover: where they come from (emlio.receiver.connection.planes).
+"""
+
+from dataclasses import dataclass
+
+from emlio.errors import EmlioError, RemoteProtocolError
+from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.machine.message import Message
+
+__all__ = [
+    "AddressRefused",
+    "BatchTaken",
+    "Begun",
+    "Connected",
+    "ControlEvent",
+    "DataEvent",
+    "Event",
+    "FrameBroken",
+    "FrameCame",
+    "LaneChanged",
+    "LaneFull",
+    "LinkEnded",
+    "MessageRead",
+    "ReadingFailed",
+    "Said",
+    "Sought",
+    "TargetsChanged",
+    "TimePassed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Connect to the daemons."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsChanged:
+    """From now on these are the loader's daemons."""
+
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The user wants the batches from this position on.
+
+    Attributes:
+        epoch: the first epoch.
+        origin: samples of it, over all ranks, that are no longer wanted.
+        generation: the generation that these batches are handed out with.
+    """
+
+    epoch: int
+    origin: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTaken:
+    """The user has taken a batch of this generation and size."""
+
+    generation: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """The end of a turn: every event of it was reported.
+
+    Attributes:
+        hungry: the user waits for a batch.
+        quiet: nothing came in this turn.
+    """
+
+    hungry: bool
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """TCP has connected a control connection; with the handshake's round trip, if known."""
+
+    source: int
+    round_trip_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRefused:
+    """The address in use, or the network, refused a control connection.
+
+    The transport tries again by itself.
+    """
+
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A daemon's next control message."""
+
+    source: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnded:
+    """A control connection ended; everything received before was reported before."""
+
+    source: int
+    event: LinkEvent
+
+
+@dataclass(frozen=True, slots=True)
+class FrameCame:
+    """The next frame of a lane."""
+
+    source: int
+    lane: int
+    frame: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBroken:
+    """The next message of a lane is not a valid message of a daemon."""
+
+    source: int
+    lane: int
+    error: RemoteProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class LaneChanged:
+    """The connection of a lane has changed."""
+
+    source: int
+    lane: int
+    event: LaneEvent
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFull:
+    """A lane's send queue had no room for the credit."""
+
+    source: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRead:
+    """The next message of the stream that is read from this host's disks."""
+
+    source: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingFailed:
+    """The stream from this host's disks cannot go on."""
+
+    error: EmlioError
+
+
+ControlEvent = Connected | AddressRefused | Said | LinkEnded
+DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
+Event = Begun | TargetsChanged | Sought | BatchTaken | TimePassed | ControlEvent | DataEvent

@@ -1,0 +1,299 @@
+"""The intake of messages: they are checked, placed, and passed on as complete batches.
+
+Covers: the credit for more, the bound on what is held and in flight, the counts, batches passed on
+and given to the user. Does not cover: lanes (emlio.receiver.machine.lane_set), the division of
+credit (emlio.receiver.placement.grants).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from emlio.errors import RemoteProtocolError
+from emlio.planner.catalog import Catalog
+from emlio.receiver.machine.instructions import HandOut
+from emlio.receiver.machine.message import Message
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.placement.auto_window import AutoWindow
+from emlio.receiver.placement.energy_pace import Supply
+from emlio.receiver.placement.grants import Allowance, Grants
+from emlio.receiver.placement.reorder import Reorder
+from emlio.receiver.placement.schedule import PlanSchedule
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.session.credits import Place
+from emlio.tfrecord import FrameFault, check_frames
+from emlio.wire.credit import Credit
+from emlio.wire.data import DataHeader
+
+__all__ = ["Intake", "IntakeTotals"]
+
+
+@dataclass(slots=True, kw_only=True)
+class IntakeTotals:
+    """Totals of the records received from daemons and read from this host's disks."""
+
+    records: int = 0
+    received_bytes: int = 0
+    local_bytes: int = 0
+    bad_records: int = 0
+
+
+_PARTS_OF_A_BOUND = 16
+"""Credit is given when this part of the bound is free again: each time costs work and a message to
+each daemon."""
+
+
+_PARTS_BY_PLACE = 4
+"""A loader that saves energy often wants less than a message, which is sent only when there is
+credit for all of it. So its credit is given by places, however long messages are. If it wants more
+than this part of the bound, two messages of each daemon fit."""
+
+_UNASKED_BYTES = 16 << 20
+"""Bytes that may come before the user asks for the first batch. New connections bring no more in
+the round trips until then."""
+
+
+class Intake:
+    """The intake of one loader. `gives_room` and `supply` are also used by the user's thread.
+
+    Attributes:
+        totals: totals so far.
+        reorder: the batches being filled; None before the first stream is opened.
+        grants: the credit of each stream.
+        supply: how far ahead of the user batches are completed; None if only the window limits
+            this.
+    """
+
+    def __init__(
+        self, config: LoaderConfig, out: Outbox, move_shard: Callable[[int, int], bool], *, ahead: int
+    ) -> None:
+        """Prepare the intake.
+
+        Args:
+            config: the loader's configuration.
+            out: takes instructions.
+            move_shard: has a shard sent by another stream than this one; returns whether it could.
+            ahead: how many batches are made before they are requested.
+        """
+        self.totals = IntakeTotals()
+        self.reorder: Reorder | None = None
+        self.grants = Grants(config.prefetch_bytes)
+        self.supply = Supply(least_batches=2 + ahead) if config.saves_energy else None
+        self._changed = False  # streams may send more than their daemons have been told
+        self._whole_bytes = 0
+        self._config = config
+        self._out = out
+        self._schedule: PlanSchedule | None = None
+        self._freed_bytes = 0  # since credit was last given
+        self._must_given: Place = (0, 0)
+        self._epoch_given = -1
+        self._left_of_epoch = 0  # of the batches passed on, those of the user's epoch
+        self._generation: int | None = None
+        self._window = AutoWindow() if config.prefetch_follows else None
+        self._bound_bytes = config.prefetch_bytes if self._window is None else self._window.size_bytes
+        self._move_shard = move_shard
+        self._doubted: set[int] = set()  # records that failed their check once
+        self._blamed: set[tuple[int, int]] = set()  # streams and shards in which a record failed it twice
+        self._pending: deque[int] = deque()  # the epochs of batches passed on and not yet given to the user
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes ever held."""
+        return self.grants.peak_bytes
+
+    def begin(self, reorder: Reorder, catalog: Catalog, generation: int | None) -> None:
+        """Drop everything and fill these batches.
+
+        Without a generation no batch has been requested yet, so they stay here.
+        """
+        self.reorder, self._generation = reorder, generation
+        self._schedule = PlanSchedule(catalog, reorder.places, self._config.epochs)
+        self.grants.clear()
+        self.grants.limit_bytes = (
+            self._bound_bytes if generation is not None else min(self._bound_bytes, _UNASKED_BYTES)
+        )
+        self._must_given, self._epoch_given = (0, 0), -1
+        self._pending.clear()
+        self._left_of_epoch = self._freed_bytes = 0
+        self._whole_bytes = 0
+
+    @property
+    def bound_bytes(self) -> int:
+        """The most bytes that may be held and in flight now."""
+        return self._bound_bytes
+
+    def follow_path(self, round_trip_ns: int) -> None:
+        """Adapt the bound to the path, if the user set none."""
+        if self._window is None or self.unasked:
+            return
+        if self._window.note(self.totals.received_bytes, self._out.now_ns, round_trip_ns):
+            self._freed_bytes += self._window.size_bytes  # there is room to be given
+        self._bound_bytes = self.grants.limit_bytes = self._window.size_bytes
+
+    def claim(self, generation: int) -> None:
+        """Hand out what was begun before the user asked."""
+        self._generation = generation
+        self.grants.limit_bytes = self._bound_bytes
+        self._hand_on()
+
+    @property
+    def unasked(self) -> bool:
+        """Return whether batches are filled that the user has not asked for."""
+        return self.reorder is not None and self._generation is None
+
+    def open(self, stream: int, place: Place) -> None:
+        """Prepare a stream's credit before it is opened, or reopened, at this place."""
+        self.grants.open(stream, place)
+
+    def close(self, stream: int) -> None:
+        """End a stream's credit: nothing more comes of it."""
+        self.grants.close(stream)
+
+    def credit(self, stream: int, number: int) -> Credit:
+        """Return the current credit of a stream, none if it is not open.
+
+        `number` is the stream's number in its session.
+        """
+        allowed = self.grants.allowance(stream)
+        return Credit(
+            read_bytes=0,
+            stream=number,
+            allowed_bytes=allowed.size_bytes,
+            epoch=allowed.place[0],
+            slot=allowed.place[1],
+            must_epoch=allowed.must[0],
+            must_slot=allowed.must[1],
+        )
+
+    def forget(self, stream: int) -> None:
+        """Drop the blame recorded for a stream number: another daemon may use it now."""
+        self._blamed = {(blamed, shard) for blamed, shard in self._blamed if blamed != stream}
+
+    def taken(self, generation: int, size_bytes: int) -> None:
+        """Record that the user has taken a batch of this generation."""
+        if generation != self._generation:
+            return
+        epoch = self._pending.popleft()
+        self._left_of_epoch -= 1
+        if self._pending and self._pending[0] != epoch:
+            self._left_of_epoch = self._pending.count(self._pending[0])
+        self.grants.handed_over(size_bytes)
+        self._freed_bytes += size_bytes
+        self._whole_bytes -= size_bytes
+
+    def gives_room(self, batches: int, size_bytes: int) -> bool:
+        """Return whether the batches that the user just took are a reason to give credit."""
+        if not batches:
+            return False
+        if batches >= self._left_of_epoch:
+            return True
+        if self.supply is not None:
+            return self.supply.is_low(self._whole_bytes - size_bytes)
+        return self._freed_bytes + size_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
+
+    def give_credit(self, *, opened: bool = False) -> None:
+        """Divide the free room, if that is worth telling the daemons or a stream was `opened`.
+
+        In any case allow what the next batch needs.
+        """
+        reorder, schedule = self.reorder, self._schedule
+        if reorder is None or schedule is None:
+            return
+        following = reorder.next_epoch, reorder.next_step * self._config.batch_size
+        user_epoch = self._pending[0] if self._pending else following[0]
+        worth = opened or user_epoch > self._epoch_given
+        if self.supply is None:
+            worth = worth or self._freed_bytes >= self._bound_bytes // _PARTS_OF_A_BOUND
+        else:
+            worth = worth or self.supply.asks_for_more(self._whole_bytes)
+            self.grants.limit_bytes = min(self._bound_bytes, self.supply.wanted_bytes)
+        must = self._must_given
+        if worth and self.supply is not None and 0 < self.supply.wanted_bytes <= self._bound_bytes // _PARTS_BY_PLACE:
+            ahead_bytes = max(self.supply.wanted_bytes - self._whole_bytes, 0)
+            must = max(must, min(schedule.place_after(following, ahead_bytes), (user_epoch + 2, 0)))
+        if not self._pending:
+            after = following[1] + self._config.batch_size
+            must = max(must, (following[0], min(after, reorder.epoch_slots(following[0]))))
+        if not worth and must == self._must_given:
+            return
+        before = self._allowed()
+        self.grants.need(must)
+        if worth:
+            # The user's epoch and the next one, no more: hundreds of epochs of a small dataset
+            # would fit the bound.
+            self.grants.renew(schedule, following, most=(user_epoch + 2, 0))
+            self._freed_bytes, self._epoch_given = 0, user_epoch
+        self._must_given = must
+        # A loader that saves energy asks at each turn while little is ready; daemons are told only
+        # what is new.
+        self._changed = self._changed or opened or before != self._allowed()
+
+    def take_changed(self) -> bool:
+        """Return, once, whether streams may send more than their daemons have been told."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def _allowed(self) -> list[Allowance]:
+        return [self.grants.allowance(stream) for stream in self.grants.streams()]
+
+    def accept(self, stream: int, message: Message, *, here: bool = False) -> bool:
+        """Check a message's records, put them in their places, and hand out complete batches.
+
+        Args:
+            stream: the stream that the message belongs to.
+            message: the message.
+            here: it was read from this host's disks.
+
+        Returns:
+            Whether any of its records was missing.
+        """
+        reorder, header, payload = self.reorder, message.header, message.payload
+        if reorder is None:
+            return False
+        run = message.run or check_frames(payload, message.sizes, verify=self._config.verify == "all")
+        if run.faults and not here and not self._believes(reorder, stream, header, run.faults):
+            return False
+        placed_bytes = reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
+        self.grants.came(stream, header.count, len(payload), placed_bytes)
+        if not placed_bytes:
+            return False
+        self.totals.records += header.count
+        if here:
+            self.totals.local_bytes += len(payload)
+        else:
+            self.totals.received_bytes += len(payload)
+        self.totals.bad_records += len(run.faults)
+        self._hand_on()
+        return True
+
+    def _hand_on(self) -> None:
+        if self.reorder is None or self._generation is None:
+            return
+        while (batch := self.reorder.take()) is not None:
+            self._pending.append(batch.epoch)
+            self._left_of_epoch += batch.epoch == self._pending[0]
+            self._whole_bytes += batch.size_bytes
+            self._out.add(HandOut(self._generation, batch))
+
+    def _believes(self, reorder: Reorder, stream: int, header: DataHeader, faults: Sequence[FrameFault]) -> bool:
+        """Return whether records that fail their check are really bad in the file.
+
+        They may have been changed in transit, so they are requested once more. If a record of a
+        shard fails a second time, the shard is requested from another daemon that has it, and False
+        is returned. Only if there is none, the file is blamed.
+        """
+        slots = reorder.slots_of(stream, header)
+        if len(slots) != header.count:
+            return True  # placing them reports what is wrong
+        records: list[int] = reorder.ids_of(header.epoch, slots[[fault.position for fault in faults]]).tolist()
+        for record, fault in zip(records, faults, strict=True):
+            shard = reorder.shard_of(record)
+            if (stream, shard) in self._blamed:
+                continue
+            if record not in self._doubted:
+                self._doubted.update(records)
+                raise RemoteProtocolError(f"a record fails its check as it came: {fault.reason}")
+            self._blamed.add((stream, shard))
+            if self._move_shard(stream, shard):
+                return False
+        return True

@@ -1,0 +1,106 @@
+"""Maintenance of all daemons' lanes: credit, lost lanes, daemons that no lane reaches.
+
+Covers: when to send credit, the consequences of lost lanes. Does not cover: the lanes themselves
+(emlio.receiver.machine.lane_set), the amount of credit (emlio.receiver.placement.grants).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from emlio.errors import PeerLostError
+from emlio.receiver.machine.instructions import SayCredit
+from emlio.receiver.machine.intake import Intake
+from emlio.receiver.machine.loss_words import what_follows
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.shard_assignment import ShardAssignment
+from emlio.receiver.machine.source import Source
+from emlio.receiver.machine.source_state import SourceState
+from emlio.receiver.machine.sources import Sources
+from emlio.receiver.setup.config import LoaderConfig
+
+__all__ = ["LaneKeeper"]
+
+_TOLD_AGAIN_NS = 10_000_000_000
+
+
+class LaneKeeper:
+    """Maintains the lanes of all daemons.
+
+    Attributes:
+        losses: how often all lanes of a daemon were down for too long.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        out: Outbox,
+        sources: Sources,
+        assignment: ShardAssignment,
+        intake: Intake,
+        guard: Callable[[Source, Callable[[], None]], None],
+        local_number: int | None,
+    ) -> None:
+        """Prepare the maintenance.
+
+        Args:
+            config: the loader's configuration.
+            out: takes instructions.
+            sources: the daemons.
+            assignment: their streams.
+            intake: gives credit.
+            guard: runs an action on a daemon, and loses the daemon if it fails.
+            local_number: the stream that is read from this host's disks; None without one.
+        """
+        self.losses = 0
+        self._told_ns: dict[int, int] = {}
+        self._config = config
+        self._out = out
+        self._sources = sources
+        self._assignment = assignment
+        self._intake = intake
+        self._guard = guard
+        self._local_number = local_number
+
+    def tell_credit(self, *, hungry: bool, quiet: bool) -> None:
+        """Tell each daemon what was read of its lanes and what its stream may send.
+
+        Also maintains the lanes. `hungry`: the user waits for a batch. `quiet`: nothing waits to be
+        read.
+        """
+        changed, local = self._intake.take_changed(), self._local_number
+        if changed and local is not None:
+            self._out.add(SayCredit(local, 0, self._intake.credit(local, 0)))
+        for source in self._sources:
+            if source.contact.closed:
+                continue
+            credit = self._intake.credit(source.number, source.conversation.stream)
+            source.lanes.say(credit, changed=changed, quiet=quiet)
+            if source.watch_lanes(hungry=hungry):
+                self._guard(source, partial(self._assignment.reopen, source))
+
+    def look(self, source: Source) -> None:
+        """Treat a daemon without lanes as lost, although it answers.
+
+        Other daemons send its part until a lane is up again.
+
+        Raises:
+            PeerLostError: no other daemon can send its part, and this has lasted too long.
+        """
+        without_ns = source.without_lanes_ns()
+        if source.state is SourceState.BLOCKED and (source.lanes.up or not source.lanes.wanted):
+            source.unblock()
+            self._out.note("info", f"the data port of the daemon at {source.peer} can be reached")
+            self._assignment.share_out(also=source)
+        elif without_ns >= self._config.heartbeat_ns and source.is_here:
+            source.block()
+            self.losses += 1
+            self._assignment.share_out()  # first, since the log line says which daemons send its part now
+            told_ns = self._told_ns.get(source.number)
+            if (
+                told_ns is None or self._out.now_ns - told_ns >= _TOLD_AGAIN_NS
+            ):  # this may happen many times in a second
+                self._told_ns[source.number] = self._out.now_ns
+                follows = what_follows(self._config, self._assignment, source)
+                self._out.note("warning", f"{source.data_obstacle()}; {follows}")
+        if without_ns >= self._config.timeout_ns and self._assignment.needs(source):
+            raise PeerLostError(f"{source.data_obstacle()}; no other daemon sends {self._assignment.shards_of(source)}")

@@ -1,0 +1,76 @@
+"""The daemons that must have answered before the plan is made.
+
+These are all of them, or, after a short wait, daemons that together hold the whole dataset: a job
+must be able to start while a storage node is down whose shards others hold, too.
+
+Covers: when to wait no longer. Pure, except for reading the daemons' state. Does not cover: when a
+dataset is complete (emlio.receiver.assignment.completeness), reconnecting silent daemons
+(emlio.receiver.machine.daemon_pool).
+"""
+
+from emlio.receiver.assignment.agreement import Agreement, Holding, agree
+from emlio.receiver.assignment.completeness import why_not_whole
+from emlio.receiver.machine.sources import Sources
+from emlio.receiver.setup.config import LoaderConfig
+
+__all__ = ["Quorum"]
+
+
+class Quorum:
+    """Decides when enough daemons have answered."""
+
+    def __init__(self, config: LoaderConfig, sources: Sources, here: Holding | None, local_number: int) -> None:
+        """Prepare the decision.
+
+        Args:
+            config: the loader's configuration.
+            sources: the daemons.
+            here: the shards on this host.
+            local_number: the number of their stream.
+        """
+        self._config = config
+        self._sources = sources
+        self._here = here
+        self._local_number = local_number
+        self._until_ns = 0
+        self._judged: frozenset[int] = frozenset()  # the daemons whose holdings were found incomplete
+
+    def begin(self, now_ns: int) -> None:
+        """Start the wait: the daemons are being connected."""
+        self._until_ns = now_ns + min(self._config.heartbeat_ns, self._config.timeout_ns // 2)
+
+    def agreement(self, now_ns: int) -> Agreement | None:
+        """Return the plan of the daemons that answered, or None while others must be waited for.
+
+        Raises:
+            DatasetError: all have answered, and they contradict each other or lack shards.
+        """
+        held = self._held()
+        if not held or not (self._all_answered() or self._suffice(held, now_ns)):
+            return None
+        return agree(self._config, list(held.values()), list(held))
+
+    def deadline_ns(self, now_ns: int) -> int | None:
+        """The time at which `agreement` may change although nothing happened."""
+        return self._until_ns if now_ns < self._until_ns else None
+
+    def doubt(self) -> str:
+        """Return why the daemons that answered may not be enough; "" if they are, or none has."""
+        held = list(self._held().values())
+        return why_not_whole(held) if held else ""
+
+    def _held(self) -> dict[int, Holding]:
+        held = {source.number: source.holding for source in self._sources if source.holding is not None}
+        return held if self._here is None else {**held, self._local_number: self._here}
+
+    def _all_answered(self) -> bool:
+        return all(source.holding is not None for source in self._sources)
+
+    def _suffice(self, held: dict[int, Holding], now_ns: int) -> bool:
+        if now_ns < self._until_ns or frozenset(held) == self._judged:
+            return False
+        # A daemon that has begun to answer is waited for, however long its list of shards is.
+        if any(source.holding is None and source.is_heard for source in self._sources):
+            return False
+        self._judged = frozenset(held)
+        return not why_not_whole(list(held.values()))

@@ -1,0 +1,247 @@
+"""The state machine that takes all decisions of a rank: events in, instructions out.
+
+Covers: the loader's daemons, their streams, the handling of what they send. Does not cover:
+threads, sockets, this host's disks (emlio.receiver.engine.engine,
+emlio.receiver.connection.planes).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from emlio.errors import EmlioError, RemoteProtocolError
+from emlio.planner.plan import Plan
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.assignment.agreement import Agreement, Holding
+from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.machine.events import (
+    AddressRefused,
+    BatchTaken,
+    Begun,
+    Connected,
+    Event,
+    FrameBroken,
+    FrameCame,
+    LaneChanged,
+    LaneFull,
+    LinkEnded,
+    MessageRead,
+    ReadingFailed,
+    Said,
+    Sought,
+    TargetsChanged,
+    TimePassed,
+)
+from emlio.receiver.machine.instructions import Fail, Instruction, ReadHere
+from emlio.receiver.machine.intake import Intake
+from emlio.receiver.machine.lane_set import LaneReader
+from emlio.receiver.machine.loss_words import waiting_for
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.source import Source
+from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.placement.reorder import Reorder
+from emlio.receiver.setup.config import LoaderConfig
+
+__all__ = ["RankMachine"]
+
+
+class RankMachine:
+    """The machine of one rank. Used by one thread; other threads may read its figures.
+
+    Attributes:
+        pool: the daemons.
+        intake: handles what they send.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig,
+        targets: Sequence[Target],
+        here: Holding | None,
+        around: Surroundings,
+        *,
+        ahead: int,
+    ) -> None:
+        """Prepare the machine.
+
+        Args:
+            config: the loader's configuration.
+            targets: the initial daemons.
+            here: the shards on this host; None if none are to be read here.
+            around: answers the machine's questions.
+            ahead: how many batches are made before they are requested.
+        """
+        self._config = config
+        self._reads_here = here is not None
+        self._out = Outbox()
+        self._over = False
+        self.intake = Intake(config, self._out, self._move_shard, ahead=ahead)
+        self.pool = DaemonPool(config, targets, self._out, around, here, self.intake, self._prepare)
+
+    # ---- events in, instructions out ----------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        """Return the instructions that follow from an event, in order.
+
+        After `Fail` there are none.
+        """
+        if self._over:
+            return []
+        self._out.now_ns = now_ns
+        try:
+            self._hear(event)
+        except EmlioError as error:
+            self._over = True
+            self._out.add(Fail(error))
+        return self._out.take()
+
+    def take(self) -> list[Instruction]:
+        """Return the instructions caused by questions asked of daemons since the last call."""
+        return self._out.take()
+
+    def leave(self, now_ns: int) -> list[Instruction]:
+        """Say goodbye to all daemons; no instruction follows after these."""
+        self._over = True
+        self._out.now_ns = now_ns
+        self.pool.leave()
+        return self._out.take()
+
+    def deadline_ns(self, *, hungry: bool) -> int | None:
+        """The latest time at which `TimePassed` is due; None if there is no deadline."""
+        return self.pool.deadline_ns(hungry=hungry)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """The plan and the assignment of shards, once there is one."""
+        return self.pool.assignment.agreement
+
+    @property
+    def owes(self) -> bool:
+        """Return whether something was read that its daemon was not told of."""
+        return self.pool.sources.owe
+
+    def describe_wait(self, now_ns: int) -> str:
+        """Return the records and daemons that the next batch waits for, in words."""
+        self._out.now_ns = now_ns
+        return waiting_for(self.intake.reorder, self.pool.assignment, self.pool.sources)
+
+    def _hear(self, event: Event) -> None:
+        match event:
+            case FrameCame() | FrameBroken() | LaneChanged() | LaneFull():
+                self._lane_event(event)
+            case MessageRead(source=number, message=message):
+                self.intake.accept(number, message, here=True)
+            case TimePassed(hungry=hungry, quiet=quiet):
+                self._tick(hungry=hungry, quiet=quiet)
+            case BatchTaken(generation=generation, size_bytes=size_bytes):
+                self.intake.taken(generation, size_bytes)
+            case Sought(epoch=epoch, origin=origin, generation=generation):
+                self._go_to(epoch, origin, generation)
+            case Said() | LinkEnded() | Connected() | AddressRefused():
+                self._control_event(event)
+            case ReadingFailed(error=error):
+                raise error
+            case TargetsChanged(targets=targets):
+                self.pool.membership.change(targets)
+            case Begun():
+                self.pool.greet()
+
+    def _tick(self, *, hungry: bool, quiet: bool) -> None:
+        if self._config.prefetch_follows:
+            self.intake.follow_path(self.pool.sources.round_trip_ns() or 0)
+        self.intake.give_credit()
+        self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
+        self.pool.tick(hungry=hungry)
+
+    def _control_event(self, event: Said | LinkEnded | Connected | AddressRefused) -> None:
+        source = self.pool.sources.number(event.source)
+        if source is None or source.contact.closed:
+            return
+        match event:
+            case Said(data=data):
+                self.pool.guard(source, partial(self.pool.hear, source, data))
+            case LinkEnded(event=ended):
+                self.pool.guard(source, partial(self.pool.cut_off, source, ended))
+            case Connected(round_trip_ns=round_trip_ns):
+                self.pool.connected(source, round_trip_ns)
+            case AddressRefused():
+                source.contact.refused = True
+
+    # ---- events of lanes ----------------------------------------------------------------------------------------------
+
+    def _lane_event(self, event: FrameCame | FrameBroken | LaneChanged | LaneFull) -> None:
+        source = self.pool.sources.number(event.source)
+        lane_reader = source.lanes.find(event.lane) if source is not None else None
+        if source is None or lane_reader is None:
+            return  # it was closed meanwhile
+        match event:
+            case FrameCame(frame=frame):
+                self.pool.guard_data(source, partial(self._read, source, lane_reader, frame))
+            case LaneFull():
+                source.lanes.full(lane_reader.number)
+            case LaneChanged(event=changed):
+                source.lane_changed(lane_reader.number, changed)
+            case FrameBroken(error=error):
+                self.pool.guard_data(source, partial(self._doubt, source, lane_reader, error))
+
+    def _read(self, source: Source, lane_reader: LaneReader, frame: memoryview) -> None:
+        message = source.understand(lane_reader, frame)
+        if message is None:
+            return
+        header = message.header
+        # Before the message is processed: that may reopen the stream, which resets these counts.
+        source.received_bytes += len(message.payload)
+        source.moved_ns = self._out.now_ns
+        source.furthest = max(source.furthest, (header.epoch, header.slot))
+        if self.intake.accept(source.number, message):
+            self.pool.brought(source)
+        source.part()
+
+    @staticmethod
+    def _doubt(source: Source, lane_reader: LaneReader, error: RemoteProtocolError) -> None:
+        raise source.misread(lane_reader, error)
+
+    # ---- streaming ----------------------------------------------------------------------------------------------------
+
+    def _go_to(self, epoch: int, origin: int, generation: int) -> None:
+        """Drop everything and receive from the start of this epoch's rest on."""
+        agreement = self.agreement
+        if agreement is None:
+            return
+        if self.intake.unasked and (epoch, origin) == (0, 0):
+            self.intake.claim(generation)
+            self._read_here(agreement.plan, epoch, origin)
+            self.pool.assignment.go_on()
+            return
+        reorder = self._fill(agreement.plan, epoch, origin, generation)
+        self._read_here(agreement.plan, epoch, origin)
+        self.pool.assignment.go_to(reorder, epoch, origin)
+
+    def _prepare(self) -> None:
+        """Request the plan's first batches at once: most loaders begin there."""
+        if self.agreement is not None:
+            self.pool.assignment.prepare(self._fill(self.agreement.plan, 0, 0, None))
+
+    def _fill(self, plan: Plan, epoch: int, origin: int, generation: int | None) -> Reorder:
+        reorder = Reorder(
+            plan=plan,
+            rank=self._config.rank,
+            owners=self.pool.assignment.owners,
+            streams=self.pool.stream_names(),
+            epoch=epoch,
+            origin=origin,
+            in_order=self._config.in_order,
+        )
+        self.intake.begin(reorder, plan.catalog, generation)
+        return reorder
+
+    def _read_here(self, plan: Plan, epoch: int, origin: int) -> None:
+        if not self._reads_here:
+            return
+        number = self.pool.local_number
+        self.intake.open(number, (epoch, 0))
+        owned = self.pool.assignment.owners == number
+        self._out.add(ReadHere(number, plan, self._config.rank, owned, epoch, origin, self._config.epochs))
+
+    def _move_shard(self, stream: int, shard: int) -> bool:
+        source = self.pool.sources.number(stream)
+        return source is not None and self.pool.assignment.forbid(source, shard)

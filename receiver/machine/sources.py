@@ -1,0 +1,72 @@
+"""The collection of all daemons of one loader.
+
+Covers: adding and removing, figures over all of them. Does not cover: a single one
+(emlio.receiver.machine.source).
+"""
+
+from collections.abc import Iterator
+
+from emlio.receiver.machine.source import Source
+
+__all__ = ["Sources"]
+
+
+class Sources:
+    """All daemons of one loader, in the order of the address."""
+
+    def __init__(self) -> None:
+        self._all: list[Source] = []
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, source: Source) -> None:
+        """Add a daemon."""
+        self._all.append(source)
+
+    def remove(self, source: Source) -> None:
+        """Remove a daemon."""
+        self._all = [other for other in self._all if other is not source]
+
+    def number(self, number: int) -> Source | None:
+        """Return the daemon with this number; None if it is not a daemon's."""
+        return next((source for source in self._all if source.number == number), None)
+
+    @property
+    def owe(self) -> bool:
+        """Return whether something was read of a lane that its daemon was not told of."""
+        return any(source.lanes.owes for source in self._all)
+
+    @property
+    def lanes(self) -> int:
+        """The number of data connections that are up."""
+        return sum(source.lanes.up for source in self._all)
+
+    def deadline_ns(self) -> int | None:
+        """The latest time at which one of the sessions must be looked after."""
+        deadlines = [source.conversation.deadline_ns() for source in self._all]
+        deadlines += [source.contact.deadline_ns() for source in self._all]
+        deadlines += [source.lanes_deadline_ns() for source in self._all]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def reports(self) -> tuple[int, int]:
+        """Return how long the daemons' streams were blocked, and starved by slow reading, in ns."""
+        talks = [source.conversation.report for source in self._all]
+        return sum(report.blocked_ns for report in talks), sum(report.starved_ns for report in talks)
+
+    def round_trip_ns(self) -> int | None:
+        """Return the longest of the daemons' shortest round trips."""
+        found = [source.conversation.round_trip_ns for source in self._all]
+        return max((value for value in found if value is not None), default=None)
+
+    def protection(self) -> str:
+        """Return the protections in use, each once."""
+        welcomes = [source.conversation.welcome for source in self._all]
+        return ", ".join(dict.fromkeys(welcome.protection for welcome in welcomes if welcome is not None))
+
+    def describe(self) -> str:
+        """Return the state of each daemon, in words."""
+        return ", ".join(source.describe() for source in self._all)

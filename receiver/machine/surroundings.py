@@ -1,0 +1,41 @@
+"""Facts and random numbers from outside that the rank's machine may ask for.
+
+Covers: the value and its functions. Does not cover: where the answers come from
+(emlio.receiver.engine.engine).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.known_path import KnownPath
+from emlio.wire.control import Hello
+
+__all__ = ["Chances", "Surroundings"]
+
+
+class Chances(Protocol):
+    """A source of random numbers."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Return a random number in this range."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The facts and functions that the machine may ask for.
+
+    Attributes:
+        chances: the source of random numbers.
+        receive_buffer_bytes, send_buffer_bytes: of this host's connections.
+        hello: returns the hello to the daemon with this number and address.
+        path: returns what is remembered of the path to an address.
+    """
+
+    chances: Chances
+    receive_buffer_bytes: int
+    send_buffer_bytes: int
+    hello: Callable[[int, Peer], Hello]
+    path: Callable[[Peer], KnownPath | None]

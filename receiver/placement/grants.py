@@ -1,0 +1,216 @@
+"""The credit that a rank gives: how far each stream may run ahead of the user.
+
+A bound in bytes covers all streams: what is held here and what may come at any time. If it were
+divided by bytes alone, a fast daemon would get all of it, and the next records of a slow one would
+find no room. So streams may send only places that fit the bound, and each gets credit for what it
+owes of those.
+
+Covers: the bound and its division, from what was opened, received and handed out. Pure. Does not
+cover: telling the daemons (emlio.wire.credit), the daemons' side (emlio.session.credits).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from emlio.session.credits import Place
+
+__all__ = ["Allowance", "Grants", "Owed", "Schedule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """A part of what a stream has to send.
+
+    Attributes:
+        records: the number of records.
+        size_bytes: their total size, as far as it is known beforehand.
+    """
+
+    records: int
+    size_bytes: int
+
+
+class Schedule(Protocol):
+    """The needed facts of the plan: which stream owes what."""
+
+    def place_after(self, place: Place, size_bytes: int) -> Place:
+        """Return the place this many bytes after `place`; further only for a single record."""
+        ...
+
+    def owed(self, stream: int, begin: Place, end: Place) -> Owed:
+        """Return what the stream owes from `begin` up to `end`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """The credit of a stream, counted from its opening.
+
+    Attributes:
+        size_bytes: the number of bytes.
+        place: only records before this place.
+        must: in any case all records before this place, however many bytes they have.
+    """
+
+    size_bytes: int = 0
+    place: Place = (0, 0)
+    must: Place = (0, 0)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Stream:
+    """One stream since it was opened.
+
+    Attributes:
+        place: the place up to which it may send.
+        owed: records up to that place that it has not sent, in order, in parts.
+        owed_bytes: their total size.
+        allowed_bytes: bytes that it may have sent.
+        came_bytes: bytes received of it.
+        largest_bytes: size of the largest message received.
+    """
+
+    place: Place
+    owed: deque[Owed] = field(default_factory=deque[Owed])
+    owed_bytes: int = 0
+    allowed_bytes: int = 0
+    came_bytes: int = 0
+    largest_bytes: int = 0
+
+    @property
+    def awaited_bytes(self) -> int:
+        """Bytes that may come at any time."""
+        return max(self.allowed_bytes - self.came_bytes, 0)
+
+    def extend(self, schedule: Schedule, stream: int, place: Place) -> None:
+        """Allow the stream to send up to this place."""
+        if place <= self.place:
+            return
+        part = schedule.owed(stream, self.place, place)
+        self.place = place
+        if part.records:
+            self.owed.append(part)
+            self.owed_bytes += part.size_bytes
+
+    def settle(self, records: int) -> None:
+        """Record that this many of the records it owes are here."""
+        while records and self.owed:
+            part = self.owed.popleft()
+            taken = min(records, part.records)
+            records -= taken
+            left = part.records - taken
+            left_bytes = part.size_bytes * left // part.records
+            self.owed_bytes -= part.size_bytes - left_bytes
+            if left:
+                self.owed.appendleft(Owed(records=left, size_bytes=left_bytes))
+
+
+class Grants:
+    """The division of the bound among the streams.
+
+    Attributes:
+        limit_bytes: the bound; it may change at any time.
+        held_bytes: received and not yet handed to the user.
+        peak_bytes: the most that was ever held.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Begin with this bound and no stream."""
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self.peak_bytes = 0
+        self._must: Place = (0, 0)
+        self._streams: dict[int, _Stream] = {}
+
+    def clear(self) -> None:
+        """Reset: everything held was dropped, and no stream is open."""
+        self.held_bytes = 0
+        self._must = (0, 0)
+        self._streams.clear()
+
+    def open(self, stream: int, place: Place) -> None:
+        """Record that a stream is opened, or reopened, at this place; its totals restart."""
+        self._streams[stream] = _Stream(place=place)
+
+    def close(self, stream: int) -> None:
+        """Record that nothing more comes of a stream."""
+        self._streams.pop(stream, None)
+
+    def came(self, stream: int, records: int, size_bytes: int, new_bytes: int) -> None:
+        """Record a received message.
+
+        Args:
+            stream: the message's stream.
+            records: the number of records in it.
+            size_bytes: size of its payload.
+            new_bytes: bytes of it that were missing and are held now.
+        """
+        self.held_bytes += new_bytes
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+        if (one := self._streams.get(stream)) is not None:
+            one.came_bytes += size_bytes
+            one.largest_bytes = max(one.largest_bytes, size_bytes)
+            one.settle(records)
+
+    def handed_over(self, size_bytes: int) -> None:
+        """Record that the user got a batch."""
+        self.held_bytes -= size_bytes
+
+    def need(self, must: Place) -> None:
+        """Allow all records before this place at once, however many bytes they have."""
+        self._must = max(self._must, must)
+
+    def renew(self, schedule: Schedule, following: Place, *, most: Place | None = None) -> None:
+        """Divide the free room among the streams.
+
+        Args:
+            schedule: which stream owes what.
+            following: the first place of the incomplete batches.
+            most: the place up to which streams may send at most, whatever room there is; None for
+                no limit.
+        """
+        place = schedule.place_after(following, self.limit_bytes)
+        place = place if most is None else min(place, most)
+        for number, stream in self._streams.items():
+            stream.extend(schedule, number, place)
+        free = self.limit_bytes - self.held_bytes - sum(stream.awaited_bytes for stream in self._streams.values())
+        # In rising order of lack: streams that lack less get all of it, the rest is shared by those
+        # that lack more.
+        lacking = sorted((stream for stream in self._streams.values() if _lacks(stream)), key=_lacks)
+        for turn, stream in enumerate(lacking):
+            if free <= 0:
+                return
+            given = min(_lacks(stream), free // (len(lacking) - turn))
+            stream.allowed_bytes = max(stream.allowed_bytes, stream.came_bytes) + given
+            free -= given
+
+    def allowance(self, stream: int) -> Allowance:
+        """Return the current credit of a stream; none if it is not open."""
+        one = self._streams.get(stream)
+        if one is None:
+            return Allowance()
+        return Allowance(size_bytes=one.allowed_bytes, place=one.place, must=self._must)
+
+    def streams(self) -> Iterable[int]:
+        """Return the open streams."""
+        return self._streams.keys()
+
+    def waits(self, stream: int) -> bool:
+        """Return whether a stream has used its credit and needs more room to go on."""
+        one = self._streams.get(stream)
+        if one is None:
+            return False
+        # A message is sent when there is credit for all of it.
+        little = max(self.limit_bytes // (_LITTLE * len(self._streams)), one.largest_bytes)
+        return one.awaited_bytes <= little
+
+
+_LITTLE = 8
+"""A stream of which less than this fraction of its share may still come counts as out of credit."""
+
+
+def _lacks(stream: _Stream) -> int:
+    """Return how much more credit the stream could use."""
+    return max(stream.owed_bytes - stream.awaited_bytes, 0)

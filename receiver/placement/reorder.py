@@ -1,0 +1,369 @@
+"""From messages of several streams, in any order, to complete batches.
+
+Each record is put at its place, once.
+
+Covers: which stream owes which place, detecting duplicate, lost or foreign records, when a batch is
+complete. Pure: no sockets, threads or clocks. Does not cover: how far ahead messages may come
+(emlio.receiver.placement.grants), checking records (emlio.tfrecord).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import RemoteProtocolError
+from emlio.example.columns import Piece
+from emlio.planner.plan import Plan
+from emlio.receiver.placement.epoch_places import EpochPlaces
+from emlio.tfrecord import FrameFault
+from emlio.wire.data import DataHeader, ids_checksum
+
+__all__ = ["BadRecord", "LaneOrder", "Reorder", "WholeBatch"]
+
+_EPOCHS_SEARCHED = 3
+"""Epochs searched for a place that a stream owes. A stream with more than a few records owes one in
+each epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """A record of a batch that failed its check."""
+
+    slot: int
+    shard: str
+    record: int
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WholeBatch:
+    """A batch with all its records in place.
+
+    Attributes:
+        epoch: its epoch.
+        step: its number in the rank's epoch.
+        count: the number of records.
+        ids: (count,) their global ids.
+        pieces: the buffers that hold the records, each with its places in the batch.
+        bad: records that failed their check; no piece contains them.
+        size_bytes: total size, as received.
+    """
+
+    epoch: int
+    step: int
+    count: int
+    ids: npt.NDArray[np.int64]
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    bad: list[BadRecord] = field(default_factory=list[BadRecord])
+    size_bytes: int = 0
+    seen: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    placed: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Return whether nothing is missing."""
+        return self.placed == self.count
+
+
+class LaneOrder:
+    """The order of one lane: each message has the number after the previous one."""
+
+    def __init__(self, *, lane: int, label: str) -> None:
+        self._lane, self._label = lane, label
+        self._next = 0
+
+    def check(self, lane: int, sequence: int) -> None:
+        """Accept the lane's next message.
+
+        Raises `RemoteProtocolError` on a gap, a repetition or another lane's message.
+
+        Args:
+            lane: the lane in the message's stamp.
+            sequence: the number in that lane, from the stamp.
+        """
+        if lane != self._lane:
+            raise RemoteProtocolError(
+                f"{self._label}: a message must be stamped for this lane, got one for lane {lane}"
+            )
+        if sequence != self._next:
+            what = "messages were lost" if sequence > self._next else "a message was repeated"
+            raise RemoteProtocolError(f"{self._label}: message {self._next} must come next, got {sequence}: {what}")
+        self._next += 1
+
+
+class Reorder:
+    """The batches of one rank from a position on.
+
+    Attributes:
+        next_epoch, next_step: the first batch that has not been taken with `take`.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        rank: int,
+        owners: npt.NDArray[np.int64],
+        streams: Sequence[str],
+        epoch: int,
+        origin: int,
+        in_order: bool,
+    ) -> None:
+        """Begin at a position.
+
+        Args:
+            plan: the agreed plan.
+            rank: the rank whose batches these are.
+            owners: (catalog shards,) the stream that carries each shard.
+            streams: a name for each stream, for errors.
+            epoch: the first epoch.
+            origin: samples of it, over all ranks, that are no longer wanted.
+            in_order: hand out batches in the plan's order only; otherwise any complete batch.
+        """
+        self._plan = plan
+        self._rank = rank
+        self._owners = owners
+        self._streams = streams
+        self._in_order = in_order
+        self._origin = (epoch, origin)
+        self._epochs: dict[int, EpochPlaces] = {}
+        self._open: dict[tuple[int, int], WholeBatch] = {}
+        self._taken: set[tuple[int, int]] = set()
+        self._whole: list[tuple[int, int]] = []
+        self._reopened: dict[int, range] = {}  # stream -> the epochs of which it may repeat records
+        self.next_epoch, self.next_step = epoch, 0
+        self._skip_empty_epochs()
+
+    def epoch_slots(self, epoch: int) -> int:
+        """Return how many samples the rank gets in an epoch."""
+        return self._epoch(epoch).slots
+
+    def places(self, epoch: int) -> EpochPlaces:
+        """Return the places of an epoch."""
+        return self._epoch(epoch)
+
+    def reassign(self, owners: npt.NDArray[np.int64], streams: Sequence[str] | None = None) -> None:
+        """Set the streams that carry the shards from now on.
+
+        Streams whose part changes must be reopened where `reopen` says.
+
+        Args:
+            owners: (catalog shards,) the stream that carries each shard.
+            streams: their names, if there are more than before; none may be removed.
+        """
+        self._owners, self._streams = owners, self._streams if streams is None else streams
+        for epoch in self._epochs.values():
+            epoch.reassign(owners, len(self._streams))
+
+    def origin_of(self, epoch: int) -> int:
+        """Return how many places of an epoch, over all ranks, are no longer wanted."""
+        return self._origin[1] if epoch == self._origin[0] else 0
+
+    def reopen(self, stream: int) -> tuple[int, int]:
+        """Return the epoch and place to reopen the stream at: the first that is missing.
+
+        From now on the stream may repeat places that are here already; they are dropped. It may do
+        so long after others brought what was missing and the epoch was handed out: a message may be
+        delayed on one lane while others go on.
+        """
+        epoch, slot = self.first_missing(stream)
+        last = max((number for number, _ in self._open), default=self.next_epoch)
+        self._reopened[stream] = range(epoch, last + 1)
+        return epoch, slot
+
+    def first_missing(self, stream: int) -> tuple[int, int]:
+        """Return the epoch and place of the first missing record that the stream owes."""
+        size = self._plan.spec.batch_size
+        number, slot = self.next_epoch, self.next_step * size
+        for number in range(self.next_epoch, self.next_epoch + _EPOCHS_SEARCHED):
+            epoch = self._epoch(number)
+            for owed in epoch.all_owed(stream, slot):
+                missing = owed[~self._are_here(number, owed)]
+                if missing.size:
+                    return number, int(missing[0])
+            slot = 0
+        # It owes nothing for several epochs, so it has very few records and may be opened anywhere
+        # later.
+        return number + 1, 0
+
+    def _are_here(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of these places have their records."""
+        size = self._plan.spec.batch_size
+        here = np.zeros(len(slots), np.bool_)
+        for step in np.unique(slots // size).tolist():
+            key = (epoch, step)
+            inside = slots // size == step
+            if key in self._taken or key < (self.next_epoch, self.next_step):
+                here[inside] = True
+            elif key in self._open:
+                here[inside] = self._open[key].seen[slots[inside] - step * size]
+        return here
+
+    def missing_shards(self) -> npt.NDArray[np.int64]:
+        """Return the shards of the records that the next batch still waits for, each once."""
+        key = (self.next_epoch, self.next_step)
+        epoch, batch = self._epoch(key[0]), self._batch(key)
+        slots = np.flatnonzero(~batch.seen) + key[1] * self._plan.spec.batch_size
+        if not slots.size:
+            return np.zeros(0, np.int64)
+        return np.unique(self._plan.catalog.locate(epoch.ids_at(slots))[0])
+
+    def missing_streams(self) -> list[int]:
+        """Return the streams that the next batch still waits for, rising."""
+        streams: list[int] = np.unique(self._owners[self.missing_shards()]).tolist()
+        return streams
+
+    def missing_from(self) -> tuple[str, ...]:
+        """Return the names of the streams that the next batch still waits for."""
+        return tuple(self._streams[stream] for stream in self.missing_streams())
+
+    def place(
+        self,
+        stream: int,
+        header: DataHeader,
+        payload: memoryview,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        faults: Sequence[FrameFault],
+    ) -> int:
+        """Put a message's records at their places; return the bytes of those that were missing."""
+        label = self._streams[stream]
+        repeated = self._reopened.get(stream, range(0))
+        if not self.next_epoch <= header.epoch <= self.next_epoch + 2 and header.epoch not in repeated:
+            raise RemoteProtocolError(
+                f"{label}: a record must be of epoch {self.next_epoch} or the two after, got epoch {header.epoch}"
+            )
+        epoch = self._epoch(header.epoch)
+        slots = epoch.owed(stream, header.slot, header.count)
+        if len(slots) != header.count or int(slots[0]) != header.slot:
+            raise RemoteProtocolError(
+                f"{label}: {header.count} records from place {header.slot} of epoch {header.epoch} must be owed by it, "
+                f"the plan has {len(slots)} from place {int(slots[0]) if len(slots) else 'none'}"
+            )
+        ids = epoch.ids_at(slots)
+        if ids_checksum(ids) != header.ids_crc:
+            raise RemoteProtocolError(
+                f"{label}: the records from place {header.slot} of epoch {header.epoch} must be those of the plan, "
+                "the daemon read others"
+            )
+        bad = {fault.position: fault.reason for fault in faults}
+        if stream in self._reopened:
+            new = np.flatnonzero(~self._are_here(header.epoch, slots))
+            if not new.size:
+                return 0
+            slots, starts, ends, sizes = slots[new], starts[new], ends[new], sizes[new]
+            bad = {place: bad[was] for place, was in enumerate(new.tolist()) if was in bad}
+        size = self._plan.spec.batch_size
+        first_step, last_step = int(slots[0]) // size, int(slots[-1]) // size
+        if first_step == last_step:
+            edges = [0, len(slots)]
+        else:
+            bounds = np.arange(first_step + 1, last_step + 1, dtype=np.int64) * size
+            edges = [0, *np.searchsorted(slots, bounds).tolist(), len(slots)]
+        for begin, end in pairwise(edges):
+            if begin == end:
+                continue  # a batch between two others to which this stream owes nothing
+            step = int(slots[begin]) // size
+            key = (header.epoch, step)
+            places = slots[begin:end] - step * size
+            if key in self._taken or key < (self.next_epoch, self.next_step):
+                raise RemoteProtocolError(f"{label}: records of batch {step} of epoch {header.epoch} came twice")
+            batch = self._batch(key)
+            if batch.seen[places].any():
+                raise RemoteProtocolError(f"{label}: a record of batch {step} of epoch {header.epoch} came twice")
+            batch.seen[places] = True
+            batch.placed += end - begin
+            batch.size_bytes += int(sizes[begin:end].sum())
+            keep = slice(begin, end)
+            if not bad:
+                batch.pieces.append(Piece(buffer=payload, starts=starts[keep], ends=ends[keep], slots=places))
+            else:
+                self._place_with_faults(batch, payload, starts[keep], ends[keep], places, begin, bad)
+            if batch.whole:
+                self._whole.append(key)
+        return int(sizes.sum())
+
+    def slots_of(self, stream: int, header: DataHeader) -> npt.NDArray[np.int64]:
+        """Return the places of a message's records: those that the stream owes, whatever came."""
+        return self._epoch(header.epoch).owed(stream, header.slot, header.count)
+
+    def ids_of(self, epoch: int, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the records that belong to these places."""
+        return self._epoch(epoch).ids_at(slots)
+
+    def shard_of(self, record: int) -> int:
+        """Return the shard that contains a record."""
+        return int(self._plan.catalog.locate(np.array([record]))[0][0])
+
+    def _place_with_faults(
+        self,
+        batch: WholeBatch,
+        payload: memoryview,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        begin: int,
+        bad: dict[int, str],
+    ) -> None:
+        good = np.array([begin + at not in bad for at in range(len(places))], np.bool_)
+        batch.pieces.append(Piece(buffer=payload, starts=starts[good], ends=ends[good], slots=places[good]))
+        shards, records = self._plan.catalog.locate(batch.ids[places])
+        for at in np.flatnonzero(~good).tolist():
+            batch.bad.append(
+                BadRecord(
+                    slot=int(places[at]),
+                    shard=self._plan.catalog.shards[int(shards[at])].name,
+                    record=int(records[at]),
+                    reason=bad[begin + at],
+                )
+            )
+
+    def take(self) -> WholeBatch | None:
+        """Return the next batch that may be handed out, or None while it is not complete."""
+        if self._in_order:
+            key = (self.next_epoch, self.next_step)
+            batch = self._open.get(key)
+            if batch is None or not batch.whole:
+                return None
+        else:
+            # An epoch's last batch goes out before the next epoch's first: the user's loop ends in
+            # between.
+            key = next((key for key in self._whole if key[0] == self.next_epoch), (-1, -1))
+            batch = self._open.get(key)
+            if batch is None:
+                return None
+        self._whole.remove(key)
+        del self._open[key]
+        self._taken.add(key)
+        while (self.next_epoch, self.next_step) in self._taken:
+            self._taken.discard((self.next_epoch, self.next_step))
+            self.next_step += 1
+            self._skip_empty_epochs()
+        return batch
+
+    def _skip_empty_epochs(self) -> None:
+        while self.next_step >= self._epoch(self.next_epoch).steps:
+            self.next_epoch, self.next_step = self.next_epoch + 1, 0
+            self._epochs = {number: epoch for number, epoch in self._epochs.items() if number >= self.next_epoch}
+
+    def _epoch(self, number: int) -> EpochPlaces:
+        epoch = self._epochs.get(number)
+        if epoch is None:
+            plan = self._plan.epoch(number, self.origin_of(number))
+            epoch = self._epochs[number] = EpochPlaces(plan, self._rank, self._owners, len(self._streams))
+        return epoch
+
+    def _batch(self, key: tuple[int, int]) -> WholeBatch:
+        batch = self._open.get(key)
+        if batch is None:
+            epoch, size = self._epoch(key[0]), self._plan.spec.batch_size
+            first = key[1] * size
+            count = min(size, epoch.slots - first)
+            ids = epoch.ids_at(np.arange(first, first + count))
+            batch = WholeBatch(epoch=key[0], step=key[1], count=count, ids=ids, seen=np.zeros(count, np.bool_))
+            self._open[key] = batch
+        return batch

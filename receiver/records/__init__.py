@@ -1,0 +1,1 @@
+"""Records of a batch: their sizes, their columns, and bad records."""

@@ -1,0 +1,122 @@
+"""Handling of bad records: a wrong checksum, a missing field, an image that cannot be decoded.
+
+The number of records in a batch stays the same under every policy but "skip", the number of batches
+under all.
+
+Covers: the policy that `on_error` names, and the error that names the record. Does not cover:
+finding bad records.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, CorruptRecordError
+
+__all__ = ["BadRecordPolicy", "RecordPlace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlace:
+    """The place of a record; `offset` is the byte where its frame begins, or -1 if not known."""
+
+    shard: str
+    record: int
+    offset: int
+
+
+class BadRecordPolicy:
+    """The `on_error` policy of one loader. Thread-safe."""
+
+    def __init__(self, on_error: str, locate: Callable[[int], RecordPlace] | None = None) -> None:
+        """Set the policy.
+
+        Args:
+            on_error: "raise", "skip" or "replace".
+            locate: see `locate_by`.
+        """
+        self.on_error = on_error
+        self._locate = locate if locate is not None else _nowhere
+
+    def locate_by(self, locate: Callable[[int], RecordPlace]) -> None:
+        """Set the function that finds a record by its global id.
+
+        It is called only for an error, and may ask a daemon.
+        """
+        self._locate = locate
+
+    def settle(self, ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> npt.NDArray[np.int64]:
+        """Return which record of the batch to take for each record handed out.
+
+        Args:
+            ids: (n,) the batch's records.
+            reasons: the faults of bad records, by their position in the batch; at least one.
+
+        Raises:
+            CorruptRecordError: by the policy, or because no good record is left.
+        """
+        good = np.ones(len(ids), np.bool_)
+        good[list(reasons)] = False
+        if self.on_error == "raise" or not good.any():
+            raise self.error(ids, reasons)
+        if self.on_error == "skip":
+            return np.flatnonzero(good)
+        # Another record of the same batch: it is here, and the order determines which, so all runs
+        # choose alike.
+        places, donors = np.arange(len(ids)), np.flatnonzero(good)
+        for number, place in enumerate(sorted(reasons)):
+            places[place] = donors[number % len(donors)]
+        return places
+
+    def describe(self, record_id: int) -> str:
+        """Return the record's place, in words."""
+        return _describe(self._locate(record_id))
+
+    def absent(
+        self, record_id: int, name: str, there: Sequence[str], *, others: bool
+    ) -> ConfigError | CorruptRecordError:
+        """Return the error for a requested feature that no record has.
+
+        No policy helps against a misspelled name.
+
+        Args:
+            record_id: one of the records.
+            name: the name of the feature.
+            there: the features of that record.
+            others: whether other records were checked. A single record may be a bad one.
+        """
+        found = self._locate(record_id)
+        text = (
+            "a feature that is asked for (by fields, or a pipeline's inputs) must be in the records: "
+            f"{_describe(found)} has no {name!r}{', nor has any other of its batch' if others else ''}; it has "
+            f"{', '.join(map(repr, there)) or 'none'}"
+        )
+        if others:
+            return ConfigError(text)
+        return CorruptRecordError(text, shard=found.shard, record=found.record, offset=found.offset)
+
+    def error(self, ids: npt.NDArray[np.int64], reasons: Mapping[int, str]) -> CorruptRecordError:
+        """Return the error that names the first of these records."""
+        first = min(reasons)
+        found = self._locate(int(ids[first]))
+        more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
+        way = 'batches without it need on_error="skip" or "replace"'
+        if self.on_error != "raise":
+            way = f"all {len(ids)} records of the batch are bad, so there is nothing left to hand out"
+        return CorruptRecordError(
+            f"{_describe(found)}: {reasons[first]}{more}; {way}",
+            shard=found.shard,
+            record=found.record,
+            offset=found.offset,
+        )
+
+
+def _nowhere(record: int) -> RecordPlace:
+    raise AssertionError(f"record {record} is spoken of before there is a plan")
+
+
+def _describe(place: RecordPlace) -> str:
+    where = f" at byte {place.offset}" if place.offset >= 0 else ""
+    return f"record {place.record} of shard {place.shard}{where}"

@@ -1,0 +1,79 @@
+"""The records of a batch as columns, before a transform.
+
+Covers: the value, selecting records, one record as a sample, records as views of their bytes. Does
+not cover: making it (emlio.receiver.batches.assemble).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.example.columns import Piece
+
+__all__ = ["IDS", "SEEDS", "Decoded", "slotted_views"]
+
+IDS = "__id__"
+SEEDS = "__seed__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decoded:
+    """A batch whose bad records have been handled.
+
+    Attributes:
+        epoch: its epoch.
+        columns: features by name, each with one item per record.
+        ids: (n,) the records' global ids.
+        bad: the number of bad records in the batch.
+    """
+
+    epoch: int
+    columns: Mapping[str, Any]
+    ids: npt.NDArray[np.int64]
+    bad: int
+
+    def take(self, places: npt.NDArray[np.int64], bad: int) -> Self:
+        """Return the records at these positions, in this order; `bad` more are bad."""
+        picked: list[int] = places.tolist()
+        columns: dict[str, Any] = {
+            name: column[places] if isinstance(column, np.ndarray) else _taken(column, picked)
+            for name, column in self.columns.items()
+        }
+        return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad)
+
+    def sample(self, place: int) -> dict[str, Any]:
+        """Return one record as a sample."""
+        return {name: column[place] for name, column in self.columns.items()}
+
+
+def _taken(column: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    """Return the items at these positions.
+
+    An array taken twice is copied, so that changing one does not change the other.
+    """
+    taken: list[Any] = []
+    seen: set[int] = set()
+    for place in places:
+        item = column[place]
+        taken.append(item.copy() if place in seen and isinstance(item, np.ndarray) else item)
+        seen.add(place)
+    return taken
+
+
+def slotted_views(pieces: Sequence[Piece], count: int) -> list[Any]:
+    """Return each record's bytes, in the batch's order; None for a record in no piece."""
+    if len(pieces) == 1 and len(pieces[0].starts) == count and (np.diff(pieces[0].slots) == 1).all():
+        return _slices(pieces[0])
+    views: list[Any] = [None] * count
+    for piece in pieces:
+        for slot, view in zip(piece.slots.tolist(), _slices(piece), strict=True):
+            views[slot] = view
+    return views
+
+
+def _slices(piece: Piece) -> list[memoryview]:
+    buffer = piece.buffer
+    return [buffer[start:end] for start, end in zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)]

@@ -1,0 +1,93 @@
+"""The sizes of records, from their shard's index.
+
+Covers: the value, collecting those of a whole dataset, locating a record. Does not cover: asking
+(emlio.receiver.engine.engine).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError, PeerLostError
+from emlio.planner.catalog import Catalog
+from emlio.receiver.records.bad_records import RecordPlace
+from emlio.receiver.threads.promise import Promise
+from emlio.units import format_duration
+from emlio.wire.limits import RECORDS_PER_SIZES
+
+__all__ = ["NO_SIZES", "Ask", "RecordSizes", "gather_sizes", "locate_record"]
+
+_ANSWER_S = 2.0
+"""The time that an error may wait for a daemon to locate the record."""
+
+Ask = Callable[[int, int, int], Promise]
+"""Asks for the sizes of some records of a shard, given shard, first record and count; returns a
+promise of `RecordSizes`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordSizes:
+    """The sizes of consecutive records.
+
+    Attributes:
+        offset: the byte of the file at which the first one's frame begins.
+        sizes: (n,) bytes of each frame; empty if they could not be found.
+    """
+
+    offset: int
+    sizes: npt.NDArray[np.int64]
+
+    @property
+    def offset_if_known(self) -> int:
+        """The offset, or -1 if not known."""
+        return self.offset if self.sizes.size else -1
+
+
+NO_SIZES = RecordSizes(offset=0, sizes=np.zeros(0, np.int64))
+
+
+def gather_sizes(catalog: Catalog, ask: Ask, timeout_ns: int) -> npt.NDArray[np.int64]:
+    """Return the size of every record's frame, by global id.
+
+    All questions are asked at once, so that this takes one round trip and the transfer time.
+
+    Raises:
+        DatasetError: a daemon does not know a shard it said it holds.
+        PeerLostError: an answer did not come in time.
+    """
+    sizes = np.empty(catalog.records, np.int64)
+    asked: list[tuple[int, int, int, Promise]] = []
+    for shard, entry in enumerate(catalog.shards):
+        for first in range(0, entry.records, RECORDS_PER_SIZES):
+            count = min(RECORDS_PER_SIZES, entry.records - first)
+            asked.append((shard, first, count, ask(shard, first, count)))
+    for shard, first, count, promise in asked:
+        name = catalog.shards[shard].name
+        try:
+            found: RecordSizes = promise.result(timeout_ns / 1e9)
+        except TimeoutError:
+            raise PeerLostError(
+                f"the sizes of the records of shard {name} must be told within {format_duration(timeout_ns)}, they were not"
+            ) from None
+        if len(found.sizes) != count:
+            raise DatasetError(
+                f"whoever holds shard {name} must know the sizes of its records {first} to {first + count - 1}, "
+                f"{len(found.sizes)} were told"
+            )
+        begin = int(catalog.bases[shard]) + first
+        sizes[begin : begin + count] = found.sizes
+    return sizes
+
+
+def locate_record(catalog: Catalog, ask: Ask, record: int) -> RecordPlace:
+    """Return the place of a record, by its global id."""
+    shards, records = catalog.locate(np.array([record], np.int64))
+    shard, number = int(shards[0]), int(records[0])
+    try:
+        told: RecordSizes = ask(shard, number, 1).result(_ANSWER_S)
+        offset = told.offset_if_known
+    except TimeoutError:
+        offset = -1  # the error that needs it matters more than the offset
+    return RecordPlace(shard=catalog.shards[shard].name, record=number, offset=offset)

@@ -1,0 +1,1 @@
+"""The configuration of a loader, and facts about its process and its job."""

@@ -1,0 +1,128 @@
+"""The configuration of one loader.
+
+Covers: the frozen options, checked. Does not cover: reading the environment
+(emlio.receiver.setup.world), the plan's own limits (emlio.planner).
+"""
+
+from dataclasses import dataclass, field
+
+from emlio.arguments import as_whole, flag, whole
+from emlio.errors import ConfigError
+from emlio.planner.order import Shuffle
+from emlio.planner.spec import PlanSpec
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.trust import Trust
+from emlio.wire.control import ENERGY, PACES, Pace
+
+__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig"]
+
+ON_ERROR = ("raise", "skip", "replace")
+VERIFY = ("all", "none")
+_SMALLEST_WINDOW = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderConfig:
+    """The configuration of one loader.
+
+    Attributes:
+        address: the dataset and its daemons.
+        batch_size: samples of this rank per step of the plan.
+        rows: the user's batch_size: with packed tokens the rows of a batch, None with a bound on
+            tokens.
+        shuffle: how far records move.
+        seed: determines the order.
+        drop_last: leave out a last step that is not full.
+        pad: fill it instead.
+        rank: the number of this process.
+        world_size: how many processes share the epoch.
+        job: names the training run.
+        in_order: hand out batches in the plan's order.
+        prefetch_bytes: the most bytes that may be held and in flight before the user asks for them.
+        prefetch_follows: whether it is less if the path does not need that much.
+        timeout_ns: how long a daemon may be silent, or a batch incomplete, before that is an error.
+        heartbeat_ns: how long a daemon may be silent before it counts as lost and others send its
+            part; the loader passes at most timeout_ns.
+        on_error: how a record that fails its check is handled.
+        verify: which records are checked against their CRC32C.
+        trust: this host's keys, and how data may be protected.
+        pace: "race", or "energy": no further ahead than the user's own pace needs.
+        epochs: the total number of epochs, counted from epoch 0; None if not known.
+        ordinal: how many loaders this process made before for the dataset and rank; None if that is
+            not counted.
+    """
+
+    address: Address
+    batch_size: int
+    rows: int | None
+    shuffle: Shuffle
+    seed: int
+    drop_last: bool
+    pad: bool
+    rank: int
+    world_size: int
+    job: str
+    in_order: bool
+    prefetch_bytes: int
+    timeout_ns: int
+    heartbeat_ns: int
+    on_error: str
+    verify: str
+    trust: Trust = field(default_factory=Trust)
+    pace: Pace = "race"
+    epochs: int | None = None
+    prefetch_follows: bool = False
+    ordinal: int | None = None
+
+    def __post_init__(self) -> None:
+        # NumPy's scalars become plain ones: messages and JSON documents cannot hold them.
+        for name in ("drop_last", "pad", "in_order"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))
+        object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size, least=1))
+        if self.rows is not None:
+            object.__setattr__(self, "rows", whole("batch_size", self.rows, least=1))
+        seed = as_whole(self.seed)
+        if seed is None:
+            raise ConfigError(f"seed must be a whole number in [0, 2**63), got {self.seed!r}")
+        object.__setattr__(self, "seed", seed)
+        if self.world_size < 1:
+            raise ConfigError(f"world_size must be at least 1, got {self.world_size}")
+        if not 0 <= self.rank < self.world_size:
+            raise ConfigError(f"rank must be in [0, {self.world_size}), got {self.rank}")
+        if self.prefetch_bytes < _SMALLEST_WINDOW:
+            raise ConfigError(f"prefetch must be at least 1 MiB, got {self.prefetch_bytes} bytes")
+        if self.timeout_ns < 1_000_000:
+            raise ConfigError(f"timeout must be at least 1ms, got {self.timeout_ns} ns")
+        if not self.heartbeat_ns >= 1_000_000:
+            raise ConfigError(f"heartbeat must be at least 1ms, got {self.heartbeat_ns} ns")
+        if self.on_error not in ON_ERROR:
+            raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {self.on_error!r}")
+        if self.verify not in VERIFY:
+            raise ConfigError(f"verify must be one of {', '.join(VERIFY)}, got {self.verify!r}")
+        if self.pace not in PACES:
+            raise ConfigError(f"pace must be one of {', '.join(PACES)}, got {self.pace!r}")
+        if self.epochs is not None:
+            object.__setattr__(self, "epochs", whole("epochs", self.epochs, least=1, otherwise=", or None"))
+        _ = self.spec  # an impossible plan is refused before anything is connected
+
+    @property
+    def spec(self) -> PlanSpec:
+        """The options that the plan follows from, besides the dataset."""
+        return PlanSpec(
+            seed=self.seed,
+            shuffle=self.shuffle,
+            batch_size=self.batch_size,
+            world_size=self.world_size,
+            drop_last=self.drop_last,
+            pad=self.pad,
+        )
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse an epoch after the last one."""
+        if self.epochs is not None and epoch >= self.epochs:
+            raise ConfigError(f"an epoch must be below the {self.epochs} that the loader was told of, got {epoch}")
+
+    @property
+    def saves_energy(self) -> bool:
+        """Return whether the loader's pace is "energy"."""
+        return self.pace == ENERGY

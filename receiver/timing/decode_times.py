@@ -1,0 +1,45 @@
+"""The times at which batches were decoded.
+
+Covers: noting them, in any thread. Does not cover: making batches (emlio.receiver.batches.makers),
+the use of the notes (emlio.receiver.timing.epoch_notes).
+"""
+
+import time
+from threading import Lock, local
+
+from emlio.energy.job.span_log import SpanLog, joined
+
+__all__ = ["WorkLog"]
+
+
+class WorkLog:
+    """Notes of work in any thread: call `begin` and `end` around each piece of work."""
+
+    def __init__(self) -> None:
+        """Begin without notes."""
+        self._mine = local()
+        self._lock = Lock()
+        self._logs: list[SpanLog] = []
+
+    def begin(self) -> None:
+        """Note that work begins in this thread."""
+        log: SpanLog | None = getattr(self._mine, "log", None)
+        if log is None:
+            log = self._mine.log = SpanLog()
+            with self._lock:
+                self._logs.append(log)
+        log.begin(time.monotonic_ns())
+
+    def end(self) -> None:
+        """Note that work ends in this thread."""
+        log: SpanLog = self._mine.log
+        log.end(time.monotonic_ns())
+
+    def cut(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
+        """Return when at least one thread was at work, between two times.
+
+        Notes before the second time are dropped.
+        """
+        with self._lock:
+            logs = list(self._logs)
+        return joined(piece for log in logs for piece in log.cut(from_ns, to_ns))

@@ -1,0 +1,140 @@
+"""From the token records of one share to the user's batches.
+
+Covers: decoding records, padded batches, packed batches with their segments and positions, the
+user's collation. Does not cover: which tokens go where (emlio.planner.token_epoch), when this
+happens (emlio.receiver.batches.prefetch).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.planner.token_epoch import TokenBatch
+
+__all__ = ["TokenAssembler"]
+
+_Tokens = npt.NDArray[np.signedinteger[Any]]
+
+
+class TokenAssembler:
+    """Makes batches for one loader. Keeps no state between batches, so threads may share it.
+
+    A padded batch is {"tokens": (records, longest), "lengths": (records,)}. A packed one is
+    {"tokens", "segments", "positions"}, each (rows, row_tokens): segments number the sequences of a
+    row from 1 and are 0 where there is none, positions count the tokens of each sequence from 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: str,
+        packed: bool,
+        pad_id: int = 0,
+        collate_fn: Callable[[Sequence[Any]], Any] | None = None,
+        to_tensor: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Configure the batches.
+
+        Args:
+            tokens: the type of the tokens in records: "int32" or "int64", little-endian.
+            packed: several sequences in a row, with segments and positions; otherwise one, with
+                lengths.
+            pad_id: fills the places without a token; lengths or segments say which these are.
+            collate_fn: makes the batch from the list of its records' arrays instead, without
+                padding; not with packed.
+            to_tensor: makes a tensor of an array; None leaves arrays.
+        """
+        if tokens not in ("int32", "int64"):
+            raise ConfigError(f'tokens must be "int32" or "int64", got {tokens!r}')
+        if packed and collate_fn is not None:
+            raise ConfigError("a collate_fn must not be given together with packing, which lays out the batch itself")
+        limits = np.iinfo(tokens)
+        if not limits.min <= pad_id <= limits.max:
+            raise ConfigError(f"pad_id must fit {tokens}, got {pad_id}")
+        self._stored = np.dtype(tokens).newbyteorder("<")
+        self._dtype = np.dtype(tokens)
+        self._packed = packed
+        self._pad_id = pad_id
+        self._collate = collate_fn
+        self._to_tensor = to_tensor
+
+    @property
+    def token_bytes(self) -> int:
+        """The size of one token in bytes."""
+        return int(self._dtype.itemsize)
+
+    def decode(self, record: memoryview) -> _Tokens:
+        """Return the tokens of a record: a view of its bytes."""
+        if len(record) % self.token_bytes:
+            raise DatasetError(
+                f"a record must be whole tokens of {self.token_bytes} bytes, got {len(record)} bytes: the dataset must"
+                f" hold arrays of {self._dtype}"
+            )
+        found: _Tokens = np.frombuffer(record, dtype=self._stored)
+        return found
+
+    def __call__(
+        self, records: Sequence[_Tokens | None], batch: TokenBatch, ids: npt.NDArray[np.int64] | None = None
+    ) -> Any:
+        """Return the batch for the user; a copy, so the records may be freed.
+
+        Args:
+            records: the share's records, decoded, in the order of its slots; those of other batches
+                may be None. A record of this batch that is None (it was bad and is skipped) leaves
+                padding, or is left out of the collate_fn's input.
+            batch: the positions of their tokens.
+            ids: the share's ids, to add those of the batch as "__id__", one for each piece, row by
+                row.
+        """
+        wanted: list[int] = batch.records.tolist()
+        there = np.array([records[record] is not None for record in wanted], dtype=np.bool_)
+        sizes = (batch.ends - batch.begins) * there
+        pieces = [
+            _piece(records[record], begin, end)
+            for record, begin, end in zip(wanted, batch.begins.tolist(), batch.ends.tolist(), strict=True)
+            if records[record] is not None
+        ]
+        if self._collate is not None:
+            # Copies, since a message's bytes can neither be written nor kept, and may not be
+            # aligned.
+            return self._collate([piece.astype(self._dtype) for piece in pieces])
+        before = np.cumsum(sizes) - sizes
+        count = np.arange(int(sizes.sum()), dtype=np.int64)
+        flat = count + np.repeat(batch.rows * batch.width + batch.columns - before, sizes)
+        shape = (batch.height, batch.width)
+        made: dict[str, Any] = {"tokens": np.full(shape, self._pad_id, dtype=self._dtype)}
+        if pieces:
+            made["tokens"].ravel()[flat] = np.concatenate(pieces)
+        if self._packed:
+            made["segments"] = np.zeros(shape, dtype=np.int32)
+            made["segments"].ravel()[flat] = np.repeat(_numbers(batch.rows, sizes), sizes)
+            made["positions"] = np.zeros(shape, dtype=np.int32)
+            made["positions"].ravel()[flat] = count - np.repeat(before, sizes)
+        else:
+            made["lengths"] = sizes
+        if ids is not None:
+            made["__id__"] = ids[batch.records]
+        make = self._to_tensor
+        return made if make is None else {name: make(array) for name, array in made.items()}
+
+
+def _piece(record: _Tokens | None, begin: int, end: int) -> _Tokens:
+    if record is None or len(record) < end:
+        raise DatasetError(
+            f"a record must have the tokens that its index says, at least {end}, got"
+            f" {0 if record is None else len(record)}"
+        )
+    return record[begin:end]
+
+
+def _numbers(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the number of each piece's sequence in its row, from 1.
+
+    Pieces without tokens are not counted.
+    """
+    counted = np.cumsum(sizes > 0)
+    first = np.searchsorted(rows, rows)
+    return counted - (counted[first] - (sizes[first] > 0))

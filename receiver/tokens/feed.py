@@ -1,0 +1,273 @@
+"""Token batches for the user's thread: which comes next, and its records.
+
+Covers: the position in epochs of token batches, fetching the pools a batch is cut from, keeping one
+group of them. Does not cover: the cutting (emlio.planner.token_epoch), filling arrays
+(emlio.receiver.tokens.batches).
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
+from typing import Any
+
+from emlio.arguments import whole
+from emlio.errors import ConfigError, EmlioError
+from emlio.planner.packed import Packed
+from emlio.planner.padded import Padded
+from emlio.planner.plan import Plan
+from emlio.planner.token_epoch import TokenEpoch, TokenShare
+from emlio.planner.token_groups import TokenGroup
+from emlio.planner.token_lengths import token_lengths
+from emlio.planner.token_plan import TokenPlan
+from emlio.planner.token_state import TokenState
+from emlio.receiver.batches.makers import Made
+from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.placement.reorder import WholeBatch
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.decoded import slotted_views
+from emlio.receiver.records.sizes import Ask, gather_sizes
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.threads.unended import PATIENCE_S
+from emlio.receiver.tokens.batches import TokenAssembler
+from emlio.tokens import TokenBatches
+
+__all__ = ["PoolMaker", "TokenPosition", "TokenWork", "plan_batch_size"]
+
+
+class TokenPosition:
+    """A position in the epochs of a plan of token batches.
+
+    See `emlio.receiver.iteration.position.Position`.
+    """
+
+    def __init__(self, plan: TokenPlan) -> None:
+        self._plan = plan
+        self.move_to(0)
+
+    def move_to(self, epoch: int) -> None:
+        """Go to the beginning of an epoch."""
+        self._go(self._plan.epoch(epoch))
+
+    def _go(self, epoch: TokenEpoch) -> None:
+        self.batches = epoch
+        self.steps_done = 0
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, or the next one."""
+        return self.batches.epoch
+
+    @property
+    def flow(self) -> tuple[int, int]:
+        """The epoch and origin from which records must be received."""
+        return self.epoch, self.batches.origin
+
+    @property
+    def steps(self) -> int:
+        """The number of batches in the epoch, or in its rest after a resume."""
+        return self.batches.steps
+
+    @property
+    def whole_steps(self) -> int:
+        """The number of batches in a whole epoch."""
+        return self.steps if self.batches.is_whole else self._plan.epoch(self.epoch).steps
+
+    @property
+    def repeated(self) -> int:
+        """The number of records handed out a second time in this epoch, over all ranks."""
+        return self.batches.repeated
+
+    @property
+    def at_end(self) -> bool:
+        """Return whether all batches of the epoch were handed out; does not count them all."""
+        return not self.batches.has(self.steps_done)
+
+    def step(self) -> None:
+        """Count a batch that was handed out."""
+        self.steps_done += 1
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint: the same on all ranks at the same step."""
+        return self.batches.state(self.steps_done).to_json()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go to the position of `state`; a state of another dataset or order is refused."""
+        self._go(self._plan.resume(TokenState.from_json(state)))
+
+
+class PoolMaker:
+    """Makes pools: the records as arrays of tokens, None for a bad one.
+
+    See `emlio.receiver.batches.makers.Maker`.
+
+    Attributes:
+        worked_ns: time spent making pools, and batches from them.
+    """
+
+    threads: Sequence[Thread] = ()
+
+    def __init__(self, assembler: TokenAssembler, policy: BadRecordPolicy) -> None:
+        self.ahead = 0
+        self.worked_ns = 0
+        self._assembler = assembler
+        self._policy = policy
+
+    def make(self, batch: WholeBatch) -> Made:
+        """See `Maker`."""
+        begun_ns = time.monotonic_ns()
+        reasons = {record.slot: record.reason for record in batch.bad}
+        if reasons:
+            self._policy.settle(batch.ids, reasons)
+        views = slotted_views(batch.pieces, batch.count)
+        decode = self._assembler.decode
+        made = Made(value=[None if view is None else decode(view) for view in views], bad=len(reasons))
+        self.worked_ns += time.monotonic_ns() - begun_ns
+        return made
+
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """See `Maker`."""
+
+
+class TokenWork:
+    """Makes the token batches of a loader. Except for `maker`, used by the user's thread only.
+
+    Attributes:
+        maker: makes pools from complete batches.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenBatches,
+        policy: BadRecordPolicy,
+        config: LoaderConfig,
+        collate_fn: Callable[[Sequence[Any]], Any] | None,
+        to_tensor: Callable[[Any], Any] | None,
+        *,
+        ids: bool,
+    ) -> None:
+        """Configure the batches.
+
+        Args:
+            tokens: how records become batches.
+            policy: how bad records are handled.
+            config: the loader's configuration.
+            collate_fn: makes batches of lists of arrays.
+            to_tensor: makes a tensor of an array; None leaves arrays.
+            ids: whether to add the records' ids.
+        """
+        if policy.on_error == "replace":
+            raise ConfigError(
+                'on_error must be "raise" or "skip" for tokens: another record would not have the same length'
+            )
+        if not config.in_order:
+            raise ConfigError(
+                "in_order must be True for tokens: batches are made of pools of records, one after the other"
+            )
+        self._tokens = tokens
+        self._config = config
+        self._ids = ids
+        self._cut: Padded | Packed
+        if tokens.pack is not None:
+            self._cut = Packed(rows=config.rows or 0, row_tokens=tokens.pack)
+        else:
+            self._cut = Padded(max_tokens=tokens.max_tokens or 0, truncate=tokens.truncate)
+        self._assembler = TokenAssembler(
+            tokens=tokens.dtype,
+            packed=tokens.pack is not None,
+            pad_id=tokens.pad_id,
+            collate_fn=collate_fn,
+            to_tensor=to_tensor,
+        )
+        self.maker = PoolMaker(self._assembler, policy)
+        self._share: TokenShare | None = None
+        self._of: TokenEpoch | None = None
+        self._pools_here = 0  # the first pool of the share that is not among the records yet
+        self._records: list[Any] = []
+
+    def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
+        """Find the lengths of all records; return the position at which handing out begins."""
+        sizes = gather_sizes(plan.catalog, ask, self._config.timeout_ns)
+        lengths = token_lengths(plan.catalog, sizes, self._tokens.token_bytes)
+        return TokenPosition(TokenPlan(plan, self._cut, lengths))
+
+    def next(self, pools: MadeBatches, position: TokenPosition) -> MadeBatch:
+        """Return the batch at a position; a call after an interrupt or an error continues."""
+        epoch, step = position.batches, position.steps_done
+        begun_ns = time.monotonic_ns()
+        group = epoch.group(step)
+        share = self._share
+        if share is None or self._of is not epoch or share.group != group:
+            share = self._begin_group(epoch, group)
+        self.maker.worked_ns += time.monotonic_ns() - begun_ns
+        self._receive(epoch, group, pools)
+        begun_ns = time.monotonic_ns()
+        batch = share.batches[epoch.step_in_group(step)]
+        try:
+            value = self._assembler(self._records, batch, share.ids if self._ids else None)
+        except StopIteration as error:
+            # It would end the user's loop silently in the middle of the epoch.
+            raise RuntimeError(f"a collate_fn must not raise StopIteration: {error!r}") from error
+        # A record counts where its first piece is, so that a record in several rows or batches
+        # counts once.
+        begun: list[int] = batch.records[batch.begins == 0].tolist()
+        bad = sum(self._records[place] is None for place in begun)
+        made = MadeBatch(epoch=epoch.epoch, step=step, count=len(begun), bad=bad, size_bytes=0, value=value)
+        self.maker.worked_ns += time.monotonic_ns() - begun_ns
+        return made
+
+    def _begin_group(self, epoch: TokenEpoch, group: TokenGroup) -> TokenShare:
+        """Return the rank's share of a group, after freeing the records of the previous group."""
+        self.drop()
+        share = epoch.share(self._config.rank, group)
+        self._share, self._of, self._pools_here = share, epoch, group.first_pool
+        return share
+
+    def _receive(self, epoch: TokenEpoch, group: TokenGroup, pools: MadeBatches) -> None:
+        """Fetch the missing pools of a group.
+
+        After an error, continue with the pool that did not come.
+
+        Pools before the group belong to an epoch whose last records were handed out in an earlier
+        run.
+        """
+        while self._pools_here < group.end_pool:
+            pool, wanted = pools.first(), (epoch.epoch, self._pools_here)
+            if (pool.epoch, pool.step) < wanted:
+                pools.taken(pool)  # or it is here, and an interrupt came before this call
+                continue
+            if (pool.epoch, pool.step) != wanted:
+                raise EmlioError(
+                    f"internal error: pool {wanted[1]} of epoch {wanted[0]} must come next, "
+                    f"got pool {pool.step} of epoch {pool.epoch}"
+                )
+            records = pool.value
+            # Python handles signals where a call ends, so not between these lines.
+            self._records += records
+            self._pools_here += 1
+            pools.taken(pool)
+
+    def drop(self) -> None:
+        """Drop what was fetched."""
+        self._share, self._of, self._records = None, None, []
+
+
+def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
+    """Return how many records a rank gets per step of the plan: a batch, or a pool of records."""
+    if tokens is None:
+        if batch_size is None:
+            raise ConfigError("batch_size must be given: samples per step of this rank")
+        return batch_size
+    _check_kind(tokens)
+    if (tokens.pack is None) != (batch_size is None):
+        raise ConfigError(
+            "batch_size must be given with packed tokens, as rows of a batch, and not with max_tokens, which bounds it; "
+            f"got batch_size={batch_size} with {tokens}"
+        )
+    if batch_size is not None:
+        whole("batch_size", batch_size, least=1, otherwise=", rows of packed tokens")
+    return tokens.pool
+
+
+def _check_kind(tokens: object) -> None:
+    if not isinstance(tokens, TokenBatches):
+        raise ConfigError(f"tokens must be a TokenBatches, got {tokens!r}")

@@ -1,0 +1,53 @@
+"""One who is admitted and connects lane after lane, which no stream uses.
+
+Covers: what is let in of a client over its sessions, the log, and that there is room again. Does not cover: a session's own bound
+(tests/e2e/attacks/test_lanes.py).
+"""
+
+import logging
+from functools import partial
+
+import pytest
+
+from emlio.daemon.access.let_in import LetIn
+from emlio.testing.daemon_streams import FOR_EVER_S
+from emlio.testing.processes import settles
+from emlio.wire.seal import lane_group
+from tests.integration.lanes.stage import Stage
+
+MOST_EACH = 6
+
+
+def test_lanes_over_all_sessions_of_a_client_are_bounded_and_another_client_has_its_own(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_in = LetIn(most_each=MOST_EACH)
+    stage.sender._table._on_lane_ended = let_in.give_back
+
+    def admitted(group: str, number: int) -> str | None:
+        if (reason := let_in.take(group)) is None:
+            stage.sender.admitted(group, number)
+        return reason
+
+    stage.zap_thread.when_admitted(admitted)
+    secrets = [stage.expect(number) for number in range(4)]
+    for secret, owner in zip(secrets, (b"greedy", b"greedy", b"greedy", b"modest"), strict=True):
+        let_in.expect(lane_group(secret), owner)
+    with caplog.at_level(logging.WARNING, "emlio.daemon.gate"):
+        for secret in secrets[:3]:
+            for peer in stage.connect(secret, *range(4)):
+                peer.credit()
+        assert settles(lambda: len(stage.sender._table._descriptors) == MOST_EACH, FOR_EVER_S)
+        assert settles(lambda: "6 of 6 connections" in caplog.text, FOR_EVER_S)
+        for peer in stage.connect(secrets[3], *range(4)):
+            peer.credit()
+        assert settles(lambda: let_in.lanes == MOST_EACH + 4, FOR_EVER_S)
+        assert settles(lambda: len(stage.sender._table._descriptors) == MOST_EACH + 4, FOR_EVER_S)
+    assert caplog.text.count("its client already has 6 of 6 connections for data") == 1, "it is not said each time"
+    for secret in secrets:
+        stage.sender.close_group(lane_group(secret))
+    assert settles(partial(_is_empty, let_in), FOR_EVER_S)
+
+
+def _is_empty(let_in: LetIn) -> bool:
+    return not let_in.lanes

@@ -1,0 +1,310 @@
+"""The rank's machine as a value: it is put into a state, told an event, and its new state is taken.
+
+The objects that the machine is built of stay the same while a search goes on. Their attributes are what changes: they are taken
+as nested tuples, which are equal where states are. Only what changed is put back.
+
+Covers: taking a state and putting it back, what does not count as a part of it. Does not cover: events (steps).
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from world import HEARTBEAT_NS, RECORD_BYTES, World
+
+from emlio.errors import EmlioError, PeerLostError
+from emlio.planner.plan import EpochPlan, Plan
+from emlio.receiver.addresses.address import Address, Peer
+from emlio.receiver.addresses.known_path import KnownPath
+from emlio.receiver.addresses.target import Target
+from emlio.receiver.addresses.trust import Trust
+from emlio.receiver.assignment.agreement import Agreement, Holding
+from emlio.receiver.assignment.stream_numbers import StreamNumbers
+from emlio.receiver.machine.contact import Contact
+from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.machine.intake import Intake, IntakeTotals
+from emlio.receiver.machine.lane_keeper import LaneKeeper
+from emlio.receiver.machine.membership import Membership
+from emlio.receiver.machine.outbox import Outbox
+from emlio.receiver.machine.quorum import Quorum
+from emlio.receiver.machine.rank import RankMachine
+from emlio.receiver.machine.routes import Routes
+from emlio.receiver.machine.shard_assignment import ShardAssignment
+from emlio.receiver.machine.source import Source
+from emlio.receiver.machine.sources import Sources
+from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.placement.epoch_places import EpochPlaces
+from emlio.receiver.placement.grants import Grants
+from emlio.receiver.placement.reorder import Reorder
+from emlio.receiver.placement.schedule import PlanSchedule
+from emlio.receiver.placement.stragglers import Stragglers
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.wire.control import Hello
+
+__all__ = ["NOW_NS", "Frozen", "RankState", "new_machine"]
+
+NOW_NS = 1_000_000_000_000
+"""Time stands still: steps say what would happen with time."""
+
+Frozen = tuple[int, ...]
+"""The state of the machine: of each part which of its states it is in, by number."""
+
+_LOST = PeerLostError("it was lost")
+
+_PARTS = (
+    RankMachine,
+    DaemonPool,
+    ShardAssignment,
+    LaneKeeper,
+    Membership,
+    Quorum,
+    Sources,
+    Source,
+    Contact,
+    Routes,
+    Intake,
+    Grants,
+    Reorder,
+    EpochPlaces,
+    Outbox,
+    Stragglers,
+    StreamNumbers,
+)
+"""Objects that stay, and whose attributes are the state."""
+
+_CONSTANT = (
+    Plan,
+    EpochPlan,
+    Agreement,
+    PlanSchedule,
+    Surroundings,
+    Target,
+    Peer,
+    Holding,
+    LoaderConfig,
+    Address,
+    Trust,
+    Enum,
+    EmlioError,
+)
+"""Objects that stay as they are, but for what they remember to be quicker."""
+
+_ATOMS = frozenset({int, str, bytes, bool, float, type(None)})
+
+
+class _Even:
+    """Chance that always takes the smallest."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+def new_machine(world: World) -> RankMachine:
+    """A machine that has heard nothing."""
+    around = Surroundings(
+        chances=_Even(),
+        receive_buffer_bytes=4 << 20,
+        send_buffer_bytes=4 << 20,
+        hello=lambda number, peer: Hello(
+            job="job",
+            client=f"rank-{number}",
+            rank=0,
+            world_size=1,
+            dataset="numbers",
+            host="rank",
+            pid=1,
+            software="0.1.0",
+            lane_secret=bytes([number]) * 32,
+            protections=("clear",),
+        ),
+        path=lambda way: KnownPath(lanes=world.lanes, offset=1),
+    )
+    targets = tuple(Target(peer=peer, ways=(peer,)) for peer in world.config.address.peers)
+    machine = RankMachine(world.config, targets, None, around, ahead=0)
+    limits: Any = machine.intake
+    limits._bound_bytes = limits.grants.limit_bytes = world.bound * RECORD_BYTES
+    return machine
+
+
+class RankState:
+    """See the module. To be made once all of the machine's parts are there."""
+
+    def __init__(self, machine: RankMachine) -> None:
+        """See the class."""
+        self.machine = machine
+        reorder: Any = machine.intake.reorder
+        for epoch in range(4):
+            reorder._epoch(epoch)  # those that anything looks at
+        self._parts = [part for part in _walk(machine, set()) if isinstance(part, _PARTS)]
+        # What an attribute refers to for good is no part of the state.
+        self._names = [[name for name, value in part.__dict__.items() if not _is_fixed(value)] for part in self._parts]
+        self._places: list[Any] = [part for part in self._parts if isinstance(part, EpochPlaces)]
+        for part, names in zip(self._parts, self._names, strict=True):
+            if isinstance(part, EpochPlaces):
+                names[:] = ["_owners"]
+        self._values = _Values()
+        self._now: Frozen = ()
+        self._known: dict[Any, int] = {}
+        self._states: list[Any] = []
+        self._chunks: dict[tuple[int, bytes], OrderedDict[int, Any]] = {}
+
+    def take(self) -> Frozen:
+        """The state, which is equal to another one where the machine would do the same."""
+        self._forget()
+        freeze, known = self._values.freeze, self._known
+        found: list[int] = []
+        for part, names in zip(self._parts, self._names, strict=True):
+            attributes = part.__dict__
+            now = tuple([freeze(attributes[name]) for name in names])
+            number = known.get(now)
+            if number is None:
+                number = known[now] = len(known)
+                self._states.append(now)
+            found.append(number)
+        self._now = tuple(found)
+        return self._now
+
+    def put(self, state: Frozen) -> None:
+        """Be in this state."""
+        thaw = self._values.thaw
+        for part, names, now, wanted in zip(self._parts, self._names, self._now, state, strict=True):
+            if now != wanted:
+                values = self._states[wanted]
+                part.__dict__.update({name: thaw(value) for name, value in zip(names, values, strict=True)})
+        self._now = state
+        for places in self._places:
+            places._chunks = OrderedDict(self._chunks.get(_key(places), {}))
+
+    def _forget(self) -> None:
+        """What is only counted for the user, and how often something was tried."""
+        pool: Any = self.machine.pool
+        pool._lost = pool.lanes.losses = pool.assignment.reopened = pool.assignment.moved = 0
+        pool.assignment._stragglers._loans.clear()
+        intake: Any = self.machine.intake
+        intake.totals = IntakeTotals()
+        intake.grants.peak_bytes = 0
+        for source in pool.sources:
+            source.patience_ns = min(source.patience_ns, HEARTBEAT_NS)
+            source.lanes._failures = source.lanes._due_ns = 0
+            for retry in (source.retry, source.trouble):
+                if retry is not None:
+                    retry.attempts, retry.error, retry.since = min(retry.attempts, 1), _LOST, None
+        for places in self._places:
+            self._chunks.setdefault(_key(places), OrderedDict()).update(places._chunks)
+
+
+def _key(places: Any) -> tuple[int, bytes]:
+    return places.plan.epoch, places._owners.tobytes()
+
+
+def _is_fixed(value: Any) -> bool:
+    return callable(value) or (
+        isinstance(value, (*_PARTS, *_CONSTANT)) and not isinstance(value, Enum | Peer | EmlioError)
+    )
+
+
+class _Values:
+    """Objects as nested tuples, and back. The first item says how."""
+
+    def __init__(self) -> None:
+        self._kinds: list[tuple[type, tuple[str, ...]]] = []  # of objects, and their attributes
+        self._numbers: dict[type, int] = {}
+        self._kept: list[Any] = []  # what never changes
+        self._kept_as: dict[Any, int] = {}
+
+    def freeze(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _ATOMS:
+            return value
+        freeze = self.freeze
+        if kind is tuple:
+            return ("t", *[freeze(item) for item in value])
+        if kind is list:
+            return ("l", *[freeze(item) for item in value])
+        if kind is dict:
+            return ("d", *[(freeze(key), freeze(item)) for key, item in value.items()])
+        if kind is np.ndarray:
+            return ("a", self._keep((value.dtype.str, value.tobytes()), value.copy()))
+        if kind is memoryview:
+            return ("m", bytes(value))
+        if kind is deque:
+            return ("q", value.maxlen, *[freeze(item) for item in value])
+        if kind is set:
+            return ("s", *sorted(freeze(item) for item in value))
+        if kind is frozenset or kind is range:
+            return ("k", self._keep(value, value))
+        if isinstance(value, msgspec.Struct):
+            return ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
+        if isinstance(value, (*_PARTS, *_CONSTANT)) or callable(value):
+            return ("k", self._keep(id(value), value))
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._number(kind, value)
+        names = self._kinds[number][1]
+        return ("o", number, *[freeze(getattr(value, name)) for name in names])
+
+    def thaw(self, value: Any) -> Any:
+        if type(value) is not tuple:
+            return value
+        thaw = self.thaw
+        match value[0]:
+            case "t":
+                return tuple([thaw(item) for item in value[1:]])
+            case "l":
+                return [thaw(item) for item in value[1:]]
+            case "d":
+                return {thaw(key): thaw(item) for key, item in value[1:]}
+            case "k":
+                return self._kept[value[1]]
+            case "a":
+                return self._kept[value[1]].copy()
+            case "m":
+                return memoryview(value[1])
+            case "q":
+                return deque([thaw(item) for item in value[2:]], maxlen=value[1])
+            case "s":
+                return {thaw(item) for item in value[1:]}
+            case _:
+                kind, names = self._kinds[value[1]]
+                made = object.__new__(kind)
+                for name, item in zip(names, value[2:], strict=True):
+                    object.__setattr__(made, name, thaw(item))
+                return made
+
+    def _keep(self, key: Any, value: Any) -> int:
+        number = self._kept_as.get(key)
+        if number is None:
+            number = self._kept_as[key] = len(self._kept)
+            self._kept.append(value)
+        return number
+
+    def _number(self, kind: type, value: Any) -> int:
+        slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+        names = tuple(value.__dict__) if hasattr(value, "__dict__") else tuple(slots)
+        self._kinds.append((kind, names))
+        self._numbers[kind] = len(self._kinds) - 1
+        return self._numbers[kind]
+
+
+def _walk(thing: Any, seen: set[int]) -> Iterator[Any]:
+    """All parts that can be reached."""
+    if id(thing) in seen or isinstance(thing, (*_CONSTANT, type, str, bytes, int)):
+        return
+    seen.add(id(thing))
+    if isinstance(thing, _PARTS):
+        yield thing
+        within: list[Any] = list(thing.__dict__.values())
+    elif isinstance(thing, dict):
+        within = list(thing.values())
+    elif isinstance(thing, list | tuple | set):
+        within = list(thing)
+    elif isinstance(thing, partial):
+        within = [thing.func, *thing.args]
+    else:
+        within = [getattr(thing, "__self__", None)] if callable(thing) else []
+    for value in within:
+        yield from _walk(value, seen)

@@ -1,0 +1,201 @@
+"""The rank's machine by a clock that is told the time: it never waits for a moment that is past, and a loss counts from the loss.
+
+Covers: deadlines, losses of daemons of which no lane can be had, numbers of streams. Does not cover: every order of events
+(tests/model), sockets.
+"""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from wires import welcome
+from world import World
+
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.host_names import daemons_at
+from emlio.receiver.engine.hello import greeting
+from emlio.receiver.machine.events import (
+    Begun,
+    Connected,
+    Event,
+    LaneChanged,
+    LaneEvent,
+    LinkEnded,
+    LinkEvent,
+    Said,
+    Sought,
+    TargetsChanged,
+    TimePassed,
+)
+from emlio.receiver.machine.instructions import Fail, Instruction
+from emlio.receiver.machine.rank import RankMachine
+from emlio.receiver.machine.source import Source
+from emlio.receiver.machine.source_state import SourceState
+from emlio.receiver.machine.surroundings import Surroundings
+from emlio.session.states import RankState
+from emlio.wire.control import ControlMessage, Opened, PlanReply, Welcome, encode_control
+
+S = 1_000_000_000
+HEARTBEAT_NS = S
+TIMEOUT_NS = 10 * S
+BOTH = ((4, "AB"), (4, "AB"))
+EACH = ((4, "A"), (4, "B"))
+
+
+class Smallest:
+    """Chance that always takes the smallest."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+class Rank:
+    """A machine, and two daemons that say what the test has them say."""
+
+    def __init__(self, shards: tuple[tuple[int, str], ...]) -> None:
+        self.world = World(shards=shards, bound=2)
+        config = replace(self.world.config, timeout_ns=TIMEOUT_NS, heartbeat_ns=HEARTBEAT_NS)
+        around = Surroundings(
+            chances=Smallest(),
+            receive_buffer_bytes=4 << 20,
+            send_buffer_bytes=4 << 20,
+            hello=lambda number, peer: greeting(config, f"rank-{number}", peer),
+            path=lambda way: None,
+        )
+        self.machine = RankMachine(config, daemons_at(config.address.peers), None, around, ahead=0)
+        self.now_ns = 1000 * S
+        self.failed: list[Exception] = []
+
+    def tell(self, event: Event) -> list[Instruction]:
+        found = self.machine.handle(event, self.now_ns)
+        self.failed += [told.error for told in found if isinstance(told, Fail)]
+        return found
+
+    def say(self, daemon: int, message: ControlMessage) -> None:
+        self.tell(Said(daemon, encode_control(message)))
+
+    def source(self, daemon: int) -> Source:
+        source = self.machine.pool.sources.number(daemon)
+        assert source is not None
+        return source
+
+    def welcome(self, daemon: int, told: Welcome | None = None) -> None:
+        self.tell(Connected(daemon, 100_000))
+        self.say(daemon, told or welcome(self.world, daemon, 1))
+
+    def stream(self) -> None:
+        """All daemons agree, and send what the user wants."""
+        self.tell(Begun())
+        for daemon in (0, 1):
+            self.welcome(daemon)
+        for daemon in (0, 1):
+            self.say(daemon, PlanReply(need_catalog=False))
+        self.tick()
+        self.tell(Sought(0, 0, 0))
+        self.tick()
+        self.come_up()
+
+    def come_up(self) -> None:
+        for daemon in (0, 1):
+            for lane_reader in self.source(daemon).lanes:
+                self.tell(LaneChanged(daemon, lane_reader.number, LaneEvent.READY))
+        self.open()
+
+    def open(self) -> None:
+        for daemon in (0, 1):
+            talk = self.source(daemon).conversation
+            if talk.state is RankState.OPENING:
+                self.say(daemon, Opened(stream=talk.stream, lanes=1))
+
+    def tick(self) -> None:
+        self.tell(TimePassed(hungry=False, quiet=True))
+
+    def wait(self, wait_ns: int, *talking: int) -> int:
+        """Let so much time pass while these daemons speak; how often the machine did not want to wait at all."""
+        until_ns, hurried = self.now_ns + wait_ns, 0
+        while self.now_ns < until_ns and not self.failed:
+            deadline_ns = self.machine.deadline_ns(hungry=False)
+            hurried += deadline_ns is not None and deadline_ns <= self.now_ns
+            self.now_ns = max(self.now_ns + 1_000_000, deadline_ns or 0)
+            for daemon in talking:
+                self.source(daemon).conversation._heard_ns = self.now_ns
+            self.tick()
+            self.open()
+        return hurried
+
+
+@pytest.mark.parametrize("wait_s", [5, 60], ids=["before the timeout", "long after it"])
+def test_one_that_nobody_needs_is_waited_for_without_looking_all_the_time(wait_s: int) -> None:
+    rank = Rank(BOTH)
+    rank.stream()
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    rank.tick()
+    assert rank.source(1).state in (SourceState.LOST, SourceState.CALLED_AGAIN)
+    assert rank.wait(wait_s * S, 0) < 100
+    assert not rank.failed
+
+
+def test_one_that_holds_other_shards_than_before_is_waited_for_without_looking_all_the_time() -> None:
+    rank = Rank(BOTH)
+    rank.stream()
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    rank.tick()
+    rank.wait(S // 10, 0)
+    told = welcome(rank.world, 1, 2)
+    rank.welcome(
+        1, msgspec.structs.replace(told, rows=[msgspec.structs.replace(row, digest="f" * 32) for row in told.rows])
+    )
+    rank.tick()
+    assert rank.source(1).unfit is not None
+    assert rank.wait(3 * S, 0) < 100
+
+
+def test_a_lane_that_ends_before_the_plan_is_answered_keeps_nobody_busy() -> None:
+    rank = Rank(BOTH)
+    rank.tell(Begun())
+    for daemon in (0, 1):
+        rank.welcome(daemon)
+    rank.tick()
+    source = rank.source(0)
+    assert source.conversation.state is RankState.OFFERING
+    for lane_reader in source.lanes:
+        rank.tell(LaneChanged(0, lane_reader.number, LaneEvent.READY))
+        rank.tell(LaneChanged(0, lane_reader.number, LaneEvent.ENDED))
+    assert source.broken_ns is not None
+    assert rank.wait(HEARTBEAT_NS // 2, 0, 1) < 100
+
+
+def test_a_daemon_without_lanes_that_is_lost_then_is_lost_since_then() -> None:
+    """It was here for an hour. Nobody else holds what it does, so the job waits for it as long as for any other."""
+    rank = Rank(EACH)
+    rank.stream()
+    rank.now_ns += 3600 * S
+    for daemon in (0, 1):
+        source = rank.source(daemon)
+        source.conversation._heard_ns = source.moved_ns = rank.now_ns
+    rank.tick()
+    for lane_reader in rank.source(1).lanes:
+        rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.ENDED))
+    for _ in range(30):
+        for lane_reader in rank.source(1).lanes:
+            rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.UNREACHABLE))
+        rank.wait(HEARTBEAT_NS // 20, 0, 1)
+    assert rank.source(1).state is SourceState.BLOCKED
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    retry = rank.source(1).retry
+    assert retry is not None
+    assert retry.lost_ns == rank.now_ns
+    rank.wait(TIMEOUT_NS - 2 * S, 0)
+    assert not rank.failed
+    rank.wait(4 * S, 0)
+    assert "must come back within 10 s" in str(rank.failed[0])
+
+
+def test_a_daemon_that_is_added_has_no_number_of_shards_that_lie_here() -> None:
+    rank = Rank(BOTH)
+    rank.stream()
+    peers = [source.peer for source in rank.machine.pool.sources]
+    rank.tell(TargetsChanged(daemons_at([*peers, Peer(host="10.0.0.3", port=5555)])))
+    numbers = [source.number for source in rank.machine.pool.sources]
+    assert numbers == [0, 1, 2]
+    assert rank.machine.pool.local_number not in numbers

@@ -1,0 +1,92 @@
+"""Asking a port how it is protected.
+
+Covers: ports of libzmq with each mechanism, other services, ports that nobody listens on. Does not cover: what a loader makes of
+the answer (tests/integration/test_trust.py).
+"""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+import zmq
+
+from emlio.receiver.connection.mechanism import MechanismQuestion
+
+SOON_S = 10.0
+
+
+def answer(host: str, port: int, wait_s: float = SOON_S) -> tuple[bool, str]:
+    """Whether it came to an end, and the mechanism it was told."""
+    until = time.monotonic() + wait_s
+    with closing(MechanismQuestion(host, port)) as question:
+        while not question.over and (left_s := until - time.monotonic()) > 0:
+            poll = select.poll()
+            poll.register(question.fileno(), select.POLLIN if question.asked else select.POLLOUT)
+            if poll.poll(1000 * left_s):
+                question.advance()
+        return question.over, question.mechanism
+
+
+@contextmanager
+def zmq_port(host: str, mechanism: str) -> Iterator[int]:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as bound:
+        bound.setsockopt(zmq.IPV6, ":" in host)
+        if mechanism == "CURVE":
+            bound.curve_server, bound.curve_secretkey = 1, zmq.curve_keypair()[1]
+        if mechanism == "PLAIN":
+            bound.plain_server = 1
+        yield bound.bind_to_random_port(f"tcp://[{host}]" if ":" in host else f"tcp://{host}")
+
+
+@contextmanager
+def service(says: bytes | None) -> Iterator[int]:
+    """A port whose kernel accepts; `says` is sent at once and then it hangs up; None: it says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        if says is None:
+            yield port
+            return
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(says)
+                connection.recv(64)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield port
+        thread.join(SOON_S)
+
+
+@pytest.mark.parametrize("mechanism", ["NULL", "PLAIN", "CURVE"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_port_of_libzmq_names_its_mechanism(host: str, mechanism: str) -> None:
+    with zmq_port(host, mechanism) as port:
+        assert answer(host, port) == (True, mechanism)
+
+
+def test_a_port_is_asked_while_a_loader_is_hung_up_on_again_and_again() -> None:
+    with zmq_port("127.0.0.1", "CURVE") as port:
+        assert [answer("127.0.0.1", port) for _ in range(20)] == [(True, "CURVE")] * 20
+
+
+@pytest.mark.parametrize("says", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 400 Bad Request\r\nServer: CURVE\r\n\r\n"])
+def test_a_service_of_another_kind_names_none(says: bytes) -> None:
+    with service(says) as port:
+        assert answer("127.0.0.1", port) == (True, "")
+
+
+def test_a_port_that_says_nothing_is_waited_for_without_blocking() -> None:
+    with service(None) as port:
+        assert answer("127.0.0.1", port, wait_s=0.2) == (False, "")
+
+
+def test_a_port_that_nobody_listens_on_names_none() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert answer("127.0.0.1", bound.getsockname()[1]) == (True, "")
