@@ -258,15 +258,17 @@ def test_a_credit_that_cannot_be_ends_the_session_of_who_said_it(siege: Siege, l
 
 def test_credit_without_end_lets_no_more_be_under_way_than_a_lane_may_have(siege: Siege) -> None:
     """For this stream and for others, which do not exist; and he never reads."""
+    most = (1 << 62) - 1  # a larger number is refused
     with session(siege, "one") as one, zmq.Context() as context, ExitStack() as stack:
         for number in range(MAX_LANES):
             lane = stack.enter_context(lane_in(context, siege.daemon.data_port, one.secret, number))
-            for stream in (1, 2, 1 << 40, (1 << 62) - 1):
-                said = Credit(read_bytes=0, stream=stream, allowed_bytes=1 << 62, epoch=1 << 62, must_epoch=1 << 62)
+            for stream in (1, 2, 1 << 40, most):
+                said = Credit(read_bytes=0, stream=stream, allowed_bytes=most, epoch=most, must_epoch=most)
                 lane.send(encode_credit(said))
         assert settles(lambda: siege.daemon.lanes >= MAX_LANES, HANDSHAKE_S)
         siege.reads(siege.rank)
         siege.reads(siege.rank)
+        assert siege.daemon.lanes >= MAX_LANES, "the session goes on"
     siege.is_unharmed()
 
 
