@@ -42,7 +42,7 @@ __all__ = [
     "why_no_environment",
 ]
 
-_REQUIREMENTS: Final = Path(__file__).resolve().parents[2] / "requirements" / "systems"
+_REQUIREMENTS: Final = Path(__file__).resolve().parents[3] / "requirements" / "systems"
 INSTALL_S: Final = 3600.0
 """The time limit of one command."""
 
