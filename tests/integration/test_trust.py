@@ -18,10 +18,10 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.keys.folder import KeyFolder
-from emlio.testing.attackers import lane_in
-from emlio.testing.datasets import make_dataset
-from emlio.testing.ports import free_ports
 from emlio.wire.seal import lane_token, new_secret
+from emlio_bench.attacks.strangers import lane_in
+from emlio_testing.datasets import make_dataset
+from emlio_testing.ports import free_ports
 
 RECORDS = 600
 

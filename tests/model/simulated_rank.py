@@ -36,8 +36,8 @@ from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.testing.clock import ManualClock
 from emlio.wire.control import Hello
+from emlio_testing.clock import ManualClock
 
 __all__ = ["SimulatedRank"]
 

@@ -16,13 +16,13 @@ import zmq
 from emlio.checksum import crc32c
 from emlio.daemon.access.lane_gate import HOLD_NS, MOST_HELD_EACH, MOST_TRIES
 from emlio.keys.curve import KeyPair
-from emlio.testing.attackers import Stranger, greeting, lane_in, many_descriptors, plain_hello
-from emlio.testing.attackers_inside import Insider, hello_of, insider
-from emlio.testing.processes import settles
 from emlio.wire.control import Goodbye, Refused
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.limits import MAX_LANES
 from emlio.wire.seal import CIPHERS, lane_group, lane_name, lane_token
+from emlio_bench.attacks.insiders import Insider, hello_of, insider
+from emlio_bench.attacks.strangers import Stranger, greeting, lane_in, many_descriptors, plain_hello
+from emlio_testing.processes import settles
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 
 PROTECTIONS = {"aead": CIPHERS, "off": ("clear",)}
