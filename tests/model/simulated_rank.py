@@ -131,7 +131,7 @@ class SimulatedRank:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Call() | Say() | HangUp():
-                self._control.carry_out(instruction)
+                self._events.extend(self._control.carry_out(instruction))
             case HandOut(batch=batch):
                 self.batches.append(batch)
             case Note(text=text):
