@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from emlio.receiver.connection.mechanism import MechanismQuestion
-from emlio.testing.processes import run_python
+from emlio_testing.processes import run_python
 
 SOON_S = 10.0
 
