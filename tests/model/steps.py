@@ -163,12 +163,15 @@ class Game:
             if vanished(side, received_bytes) and side.known and not side.down and not side.up:
                 yield f"the rank notices that nothing more comes of {name}", False, lambda d=daemon: self._stall(d)
             if state.faults:
-                for what, after in mishaps(side, name):
-                    yield what, True, _Aside(daemon, after)
-                if self.world.lends and phase is SourceState.HERE:
-                    yield f"{name} is slow, and others are asked", True, lambda d=daemon: self._lend(d)
-                if phase is SourceState.HERE and not any(lane.state is LaneState.UP for lane in side.lanes):
-                    yield f"no lane of {name} can be had for long", True, lambda d=daemon: self._block(d)
+                yield from (fault for fault in self._faults(daemon, side, name, phase) if self.world.only in fault[0])
+
+    def _faults(self, daemon: int, side: Side, name: str, phase: SourceState) -> Iterator[_Possible]:
+        for what, after in mishaps(side, name):
+            yield what, True, _Aside(daemon, after)
+        if self.world.lends and phase is SourceState.HERE:
+            yield f"{name} is slow, and others are asked", True, lambda: self._lend(daemon)
+        if phase is SourceState.HERE and not any(lane.state is LaneState.UP for lane in side.lanes):
+            yield f"no lane of {name} can be had for long", True, lambda: self._block(daemon)
 
     def _words(self, daemon: int, side: Side, name: str, phase: SourceState) -> Iterator[_Possible]:
         if not side.alive:

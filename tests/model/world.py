@@ -41,6 +41,7 @@ class World:
         bound: records that the rank has room for; what the next batch needs comes in any case.
         largest: records of the longest message.
         faults: how many things go wrong.
+        only: words of the things that may go wrong, where not all are looked at.
         lends: whether a daemon may be slow, which counts as a fault, so that some of its part is lent to the other.
     """
 
@@ -53,6 +54,7 @@ class World:
     largest: int = 1
     faults: int = 1
     lends: bool = False
+    only: str = ""
 
     @property
     def places(self) -> int:
