@@ -27,7 +27,7 @@ from emlio_bench.harness.data import data_root
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.settings import WAYS, ConvergenceSettings
-from emlio_bench.link.emulated import why_not
+from emlio_bench.link.kinds.emulated import why_not
 
 __all__ = [
     "ACCURACIES",

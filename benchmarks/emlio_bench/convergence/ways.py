@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from emlio_bench.convergence.training import Epoch, Trained, TrainingOrder
-from emlio_bench.link.emulated import EmulatedLink
-from emlio_bench.link.ping import measure_rtt_ns
+from emlio_bench.link.kinds.emulated import EmulatedLink
+from emlio_bench.link.measurement.ping import measure_rtt_ns
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.processes.daemon import running_daemon

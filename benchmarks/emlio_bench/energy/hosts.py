@@ -21,7 +21,7 @@ from typing import Final
 from emlio.energy.recording.store import Store
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.contract import LinkEnd
-from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 

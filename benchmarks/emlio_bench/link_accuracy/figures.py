@@ -12,9 +12,9 @@ from emlio.units import format_duration
 from emlio_bench.harness.report import align, missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.summary import spread
-from emlio_bench.link.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
+from emlio_bench.link.measurement.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
+from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import Load
 
 __all__ = ["LinkSample", "link_figures", "link_streams", "ping_name", "render_link", "stream_name"]
 

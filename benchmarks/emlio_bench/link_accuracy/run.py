@@ -11,9 +11,9 @@ from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Results
 from emlio_bench.link.choice import choose_kind, open_link
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.ping import ping_ns
+from emlio_bench.link.measurement.ping import ping_ns
+from emlio_bench.link.measurement.throughput import measure_load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import measure_load
 from emlio_bench.link_accuracy.figures import LinkSample, link_figures
 from emlio_bench.link_accuracy.settings import LinkSettings
 from emlio_bench.subjects.iperf import find_iperf

@@ -1,8 +1,8 @@
 """A link between two network namespaces, for the duration of a `with` block.
 
 Covers: starting and ending it, its two ends, reasons why it is impossible here. Does not cover:
-moving packets (emlio_bench.link.forwarder), the kernel's own delay
-(emlio_bench.link.netem).
+moving packets (emlio_bench.link.kinds.forwarder), the kernel's own delay
+(emlio_bench.link.kinds.netem).
 """
 
 import os
@@ -18,10 +18,10 @@ from typing import Final, Self
 import msgspec
 
 from emlio.errors import ConfigError, TransportError
-from emlio_bench.link.channel import LinkCounts, LinkOrder, Started
 from emlio_bench.link.contract import ENTER, LinkEnd, LinkKind
-from emlio_bench.link.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
-from emlio_bench.link.held import Held
+from emlio_bench.link.namespaces.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
+from emlio_bench.link.process.channel import LinkCounts, LinkOrder, Started
+from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 
@@ -29,8 +29,8 @@ __all__ = ["EmulatedLink", "why_not"]
 
 _ANSWER_S: Final = 30.0
 _PROCESSES: Final = {
-    LinkKind.EMULATED: "emlio_bench.link.forwarder",
-    LinkKind.NETEM: "emlio_bench.link.netem_holder",
+    LinkKind.EMULATED: "emlio_bench.link.kinds.forwarder",
+    LinkKind.NETEM: "emlio_bench.link.kinds.netem_holder",
 }
 
 

@@ -4,7 +4,7 @@ TCP ends at the relay on both sides, so it does not see the round trip: it start
 nothing. Results measured over a relay are marked.
 
 Covers: starting and ending it, its two ends, the ports that are reached through it. Does not cover:
-delaying bytes (emlio_bench.link.relaying).
+delaying bytes (emlio_bench.link.kinds.relaying).
 """
 
 import itertools
@@ -19,10 +19,10 @@ from typing import Final, Self
 import msgspec
 
 from emlio.errors import ConfigError, TransportError
-from emlio_bench.link.channel import LineCounts, LinkCounts, Started, add_counts
 from emlio_bench.link.contract import LinkEnd, LinkKind
-from emlio_bench.link.held import Held, add_held
-from emlio_bench.link.relaying import RelayOrder
+from emlio_bench.link.kinds.relaying import RelayOrder
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, Started, add_counts
+from emlio_bench.link.shaping.held import Held, add_held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 
@@ -95,7 +95,7 @@ class RelayedLink:
         if not new:
             return
         order = RelayOrder(spec=self.spec, listen=self.storage.address, target=self.storage.listen, ports=new)
-        command = [sys.executable, "-m", "emlio_bench.link.relaying", msgspec.json.encode(order).decode()]
+        command = [sys.executable, "-m", "emlio_bench.link.kinds.relaying", msgspec.json.encode(order).decode()]
         relay = self._ending.enter_context(Child("the relay", command))
         started = relay.hear(Started, _ANSWER_S)
         if started.problem is not None:

@@ -1,4 +1,4 @@
-"""The process of an emulated link: python -m emlio_bench.link.forwarder ORDER.
+"""The process of an emulated link: python -m emlio_bench.link.kinds.forwarder ORDER.
 
 It makes both ends, measures the time that it adds to a round trip itself, reports the ends, and
 then moves packets. It ends on SIGTERM, or when its standard output has no reader any more; in the
@@ -6,7 +6,7 @@ latter case it kills all processes left in its namespaces. SIGUSR1 requests the 
 bytes held since the previous SIGUSR2.
 
 Covers: reading, delaying, writing; one thread for both directions. Does not cover: starting the
-process (emlio_bench.link.emulated).
+process (emlio_bench.link.kinds.emulated).
 """
 
 import os
@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from emlio_bench.link.channel import LineCounts, LinkCounts, LinkOrder, Started
-from emlio_bench.link.devices import (
+from emlio_bench.link.kinds.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
+from emlio_bench.link.namespaces.devices import (
     STORAGE_DEVICE,
     End,
     count_unread,
@@ -30,14 +30,14 @@ from emlio_bench.link.devices import (
     training_address,
     training_device,
 )
-from emlio_bench.link.held import Held, HeldGauge, Stretch
-from emlio_bench.link.jitter import JitterDraw
-from emlio_bench.link.line import Line
-from emlio_bench.link.loss import LossDraw
-from emlio_bench.link.namespace_processes import end_inhabitants
-from emlio_bench.link.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
-from emlio_bench.link.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
-from emlio_bench.link.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.namespaces.inhabitants import end_inhabitants
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
+from emlio_bench.link.process.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.shaping.held import Held, HeldGauge, Stretch
+from emlio_bench.link.shaping.jitter import JitterDraw
+from emlio_bench.link.shaping.line import Line
+from emlio_bench.link.shaping.loss import LossDraw
+from emlio_bench.link.shaping.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 

@@ -1,8 +1,8 @@
 """The throughput of several TCP streams over a link, from storage to training.
 
 Covers: one sample by iperf3, or by plain sockets if iperf3 is not installed. Does not cover: the
-expected throughput (emlio_bench.link.accuracy), the processes with plain sockets
-(emlio_bench.link.streams).
+expected throughput (emlio_bench.link.measurement.accuracy), the processes with plain sockets
+(emlio_bench.link.measurement.streams).
 """
 
 import sys
@@ -13,13 +13,13 @@ import msgspec
 
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.link.contract import Link, LinkEnd
-from emlio_bench.link.streams import Arrived, ReceiveOrder, Sending, SendOrder, Sent
+from emlio_bench.link.measurement.streams import Arrived, ReceiveOrder, Sending, SendOrder, Sent
 from emlio_bench.processes.child import Child
 
 __all__ = ["Load", "measure_load", "read_iperf"]
 
 _ANSWER_S: Final = 30.0
-_STREAMS: Final = "emlio_bench.link.streams"
+_STREAMS: Final = "emlio_bench.link.measurement.streams"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

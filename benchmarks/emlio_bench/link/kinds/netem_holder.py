@@ -1,4 +1,4 @@
-"""The process that holds a netem link: python -m emlio_bench.link.netem_holder ORDER.
+"""The process that holds a netem link: python -m emlio_bench.link.kinds.netem_holder ORDER.
 
 It makes two namespaces with a pair of devices between them, lets each device delay its outgoing
 packets, and reports the namespaces. It ends on SIGTERM, or when its standard output has no reader
@@ -7,7 +7,7 @@ kernel's counts. SIGUSR2 requests the held bytes, which are empty because the ke
 them.
 
 Covers: making, keeping, counting. Does not cover: the arguments for the kernel
-(emlio_bench.link.netem).
+(emlio_bench.link.kinds.netem).
 """
 
 import os
@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from emlio_bench.link.channel import LineCounts, LinkCounts, LinkOrder, Started
-from emlio_bench.link.devices import (
+from emlio_bench.link.kinds.netem import netem_words, read_line_counts
+from emlio_bench.link.namespaces.devices import (
     PREFIX_BITS,
     STORAGE_DEVICE,
     enter_namespace,
@@ -29,10 +29,10 @@ from emlio_bench.link.devices import (
     training_address,
     training_device,
 )
-from emlio_bench.link.held import Held
-from emlio_bench.link.namespace_processes import end_inhabitants
-from emlio_bench.link.netem import netem_words, read_line_counts
-from emlio_bench.link.promptness import SAID_FD, hear_signals
+from emlio_bench.link.namespaces.inhabitants import end_inhabitants
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
+from emlio_bench.link.process.promptness import SAID_FD, hear_signals
+from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 
