@@ -1,0 +1,1 @@
+"""What the experiments of all commands share: the command, options, data, figures, drawing."""
