@@ -6,9 +6,11 @@ presentation (emlio_bench.harness.report, emlio_bench.decode.plot).
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
+from emlio_bench.experiment.figures import doubt_parts, figure
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import render
 from emlio_bench.harness.results import Figure, Results, Sample
@@ -28,6 +30,7 @@ _COSTS_COMPARED: Final = (
 _WIDE: Final = 0.1
 """The width above which a ratio is doubtful: its bound is a few percent from 1."""
 
+_images_per_s: Final = attrgetter("records_per_s")
 _CPU_UNIT: Final = "s/1000 images"
 _CPU_NOTE: Final = (
     "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it\n"
@@ -47,10 +50,6 @@ def cpu_s_per_1000(measured: Measurement) -> float:
 
 def _daemon_cpu_s_per_1000(measured: Measurement) -> float:
     return measured.sender_cpu_ns / measured.records / 1e6
-
-
-def _images_per_s(measured: Measurement) -> float:
-    return measured.records_per_s
 
 
 def measured_by(samples: Sequence[Sample], subject: str) -> dict[int, Measurement]:
@@ -90,64 +89,47 @@ def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
 
 
 def _each(
-    samples: Sequence[Sample], names: Sequence[str], what: str, unit: str, quantity: Callable[[Measurement], float]
+    samples: Sequence[Sample],
+    names: Sequence[str],
+    what: str,
+    unit: str,
+    quantity: Callable[[Measurement], float],
+    note: str = "",
 ) -> list[Figure]:
-    return [
-        Figure(
-            name=f"{what}, {name}", unit=unit, values=tuple(map(quantity, measured_by(samples, name).values())), note=""
-        )
-        for name in names
-    ]
+    return [figure(f"{what}, {name}", unit, map(quantity, measured_by(samples, name).values()), note) for name in names]
 
 
 def _costs(samples: Sequence[Sample], names: Sequence[str]) -> list[Figure]:
     served = [name for name in names if DECODERS[name].has_daemon]
-    costs = [
-        *_each(samples, names, "CPU", _CPU_UNIT, cpu_s_per_1000),
-        *_each(samples, served, "the daemon's CPU", _CPU_UNIT, _daemon_cpu_s_per_1000),
+    return [
+        *_each(samples, names, "CPU", _CPU_UNIT, cpu_s_per_1000, _CPU_NOTE),
+        *_each(samples, served, "the daemon's CPU", _CPU_UNIT, _daemon_cpu_s_per_1000, _CPU_NOTE),
     ]
-    return [replace(figure, note=_CPU_NOTE) for figure in costs]
 
 
 def _speed_ratio(samples: Sequence[Sample], name: str) -> Figure | None:
     values = ratios(samples, name, _READER, _images_per_s)
-    return (
-        Figure(
-            name=f"images/s, {name} / {_READER}",
-            unit="",
-            values=values,
-            at_least=_LEAST_OF_READER[name],
-            note=_RATIO_NOTE,
-        )
-        if values
-        else None
-    )
+    least = _LEAST_OF_READER[name]
+    return figure(f"images/s, {name} / {_READER}", "", values, _RATIO_NOTE, at_least=least) if values else None
 
 
 def _added(samples: Sequence[Sample], name: str) -> Figure | None:
-    values = tuple(cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in _paired(samples, name, FLOOR.name))
-    return Figure(name=f"CPU added, {name}", unit=_CPU_UNIT, values=values, note=_FLOOR_NOTE) if values else None
+    values = [cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in _paired(samples, name, FLOOR.name)]
+    return figure(f"CPU added, {name}", _CPU_UNIT, values, _FLOOR_NOTE) if values else None
 
 
 def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> Figure | None:
     values = ratios(samples, name, theirs, cpu_s_per_1000)
-    return (
-        Figure(name=f"CPU, {name} / {theirs}", unit="", values=values, at_most=1.0, note=_RATIO_NOTE)
-        if values
-        else None
-    )
+    return figure(f"CPU, {name} / {theirs}", "", values, _RATIO_NOTE, at_most=1.0) if values else None
 
 
 def render_decode(results: Results) -> str:
     """Render the figures as a table, with reasons for doubt. The JSON file holds the samples."""
     found = list(doubts(summarise(results)))
-    for figure in results.figures:
-        of = spread(figure.values)
-        if (figure.at_least is not None or figure.at_most is not None) and of.width > _WIDE:
+    for one in results.figures:
+        of = spread(one.values)
+        if (one.at_least is not None or one.at_most is not None) and of.width > _WIDE:
             found.append(
-                f"{figure.name}: wandered from {of.least:.2f} to {of.most:.2f}: measure longer or on a quieter machine"
+                f"{one.name}: wandered from {of.least:.2f} to {of.most:.2f}: measure longer or on a quieter machine"
             )
-    parts = [render(replace(results, samples=()))]
-    if found:
-        parts.append("\n".join(["Do not believe blindly:", *(f"  {doubt}" for doubt in found)]))
-    return "\n\n".join(parts)
+    return "\n\n".join([render(replace(results, samples=())), *doubt_parts(found)])

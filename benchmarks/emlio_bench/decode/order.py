@@ -7,15 +7,18 @@ starting the processes (emlio_bench.decode.subjects).
 
 import multiprocessing
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
+from emlio import EmlioLoader
 from emlio_bench.harness.meter import Meter, process_cpu_ns
 from emlio_bench.harness.scenario import Window
+from emlio_bench.processes.child import say
 
-__all__ = ["IMAGE", "LABEL", "NO_DAEMON", "DecodeOrder", "consume", "family_cpu_ns"]
+__all__ = ["IMAGE", "LABEL", "NO_DAEMON", "DecodeOrder", "consume", "family_cpu_ns", "read_order", "train_on"]
 
 IMAGE: Final = "image/encoded"
 LABEL: Final = "image/class/label"
@@ -84,3 +87,26 @@ def consume(epoch: Iterable[Any], order: DecodeOrder, meter: Meter, images: str 
             count = len(batch[images])
             if meter.add(count * order.record_bytes, count):
                 return
+
+
+def read_order(orders: bytes) -> DecodeOrder:
+    """Return the configuration that a process was started with."""
+    return msgspec.json.decode(orders, type=DecodeOrder)
+
+
+def train_on(batches: Iterable[Any], order: DecodeOrder, images: str = "image") -> None:
+    """Take the sample of a process, and report it.
+
+    Args:
+        batches: batches of an epoch; a loader of EMLIO is closed afterwards.
+        order: configuration of the process.
+        images: key of the images in a batch.
+    """
+    meter = order.meter()
+    if not isinstance(batches, EmlioLoader):
+        consume(batches, order, meter, images)
+        say(meter.measurement())
+        return
+    with closing(batches) as loader:
+        consume(loader, order, meter, images)
+        say(meter.measurement(loader.stats().first_batch_ns))
