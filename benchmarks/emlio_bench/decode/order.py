@@ -1,13 +1,12 @@
 """The configuration of a process that decodes pictures, and its counting.
 
 Covers: the configuration, a meter that counts the process and its children, consuming epoch after
-epoch. Does not cover: decoding (emlio_bench.decode.dali, emlio_bench.decode.pillow),
+epoch, reporting the sample. Does not cover: decoding (emlio_bench.decode.dali, emlio_bench.decode.pillow),
 starting the processes (emlio_bench.decode.subjects).
 """
 
 import multiprocessing
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -107,6 +106,6 @@ def train_on(batches: Iterable[Any], order: DecodeOrder, images: str = "image") 
         consume(batches, order, meter, images)
         say(meter.measurement())
         return
-    with closing(batches) as loader:
+    with batches as loader:
         consume(loader, order, meter, images)
         say(meter.measurement(loader.stats().first_batch_ns))

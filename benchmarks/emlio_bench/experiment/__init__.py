@@ -1,1 +1,1 @@
-"""What the experiments of all commands share: the command, options, data, figures, drawing."""
+"""Code that the experiments of all commands share: the command, options, data, figures, drawing."""
