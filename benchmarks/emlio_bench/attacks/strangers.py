@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 import zmq
@@ -147,9 +146,7 @@ class Stranger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -229,9 +226,7 @@ class Crowd:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

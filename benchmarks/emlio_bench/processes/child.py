@@ -15,7 +15,6 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -156,9 +155,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.end()
         finally:

@@ -10,7 +10,6 @@ process (emlio_bench.link.kinds.emulated).
 """
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -33,6 +32,7 @@ from emlio_bench.link.namespaces.devices import (
 from emlio_bench.link.namespaces.inhabitants import end_inhabitants
 from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
 from emlio_bench.link.process.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.process.questions import answer
 from emlio_bench.link.shaping.held import Held, HeldGauge, Stretch
 from emlio_bench.link.shaping.jitter import JitterDraw
 from emlio_bench.link.shaping.line import Line
@@ -193,11 +193,8 @@ def _serve(way: _Way, signals: int) -> bool:
     """
     # For select, the write end of a pipe becomes readable when the pipe has no reader any more.
     while SAID_FD not in way.forward((signals, SAID_FD)):
-        told = os.read(signals, 64)
-        if signal.SIGTERM in told:
+        if not answer(signals, way.counts, way.held):
             return True
-        for number in told:
-            say(way.counts() if number == signal.SIGUSR1 else way.held())
     return False
 
 

@@ -12,7 +12,6 @@ Covers: making, keeping, counting. Does not cover: the arguments for the kernel
 
 import os
 import select
-import signal
 import subprocess
 import sys
 from typing import Final
@@ -32,6 +31,7 @@ from emlio_bench.link.namespaces.devices import (
 from emlio_bench.link.namespaces.inhabitants import end_inhabitants
 from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
 from emlio_bench.link.process.promptness import SAID_FD, hear_signals
+from emlio_bench.link.process.questions import answer
 from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
@@ -96,15 +96,10 @@ def _wait(order: LinkOrder, signals: int, storage: int, training: int) -> bool:
     Returns:
         True after SIGTERM, False if standard output has no reader any more.
     """
-    while True:
-        ready = select.select([signals, SAID_FD], [], [])[0]
-        if signals not in ready:
-            return False
-        told = os.read(signals, 64)
-        if signal.SIGTERM in told:
+    while signals in select.select([signals, SAID_FD], [], [])[0]:
+        if not answer(signals, lambda: _link_counts(order, storage, training), Held):
             return True
-        for number in told:
-            say(Held() if number == signal.SIGUSR2 else _link_counts(order, storage, training))
+    return False
 
 
 def _link_counts(order: LinkOrder, storage: int, training: int) -> LinkCounts:

@@ -12,8 +12,6 @@ Covers: listening, waiting, both lines. Does not cover: one connection
 (emlio_bench.link.kinds.relayed_connection), starting the process (emlio_bench.link.kinds.relay).
 """
 
-import os
-import signal
 import socket
 import sys
 import time
@@ -26,6 +24,7 @@ from emlio_bench.link.kinds.relayed_connection import Connection, Parcel, Wires
 from emlio_bench.link.namespaces.buffers import TUNED_BYTES, most_to_send
 from emlio_bench.link.process.channel import LineCounts, LinkCounts, Started
 from emlio_bench.link.process.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.process.questions import answer
 from emlio_bench.link.shaping.held import Held, HeldGauge
 from emlio_bench.link.shaping.jitter import JitterDraw
 from emlio_bench.link.shaping.line import Line
@@ -91,12 +90,8 @@ class _Relay:
             ready = ready_until(watched, due_ns)
             if SAID_FD in ready:
                 return
-            if signals in ready:
-                told = os.read(signals, 64)
-                if signal.SIGTERM in told:
-                    return
-                for number in told:
-                    say(self._counts() if number == signal.SIGUSR1 else self._held())
+            if signals in ready and not answer(signals, self._counts, self._held):
+                return
             if self._selector.fileno() in ready:
                 self._serve()
             self._note()

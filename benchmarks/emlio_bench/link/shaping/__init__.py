@@ -1,1 +1,1 @@
-"""What a line does to packets: delay, rate, jitter, loss, and the bytes that it holds."""
+"""The effect of a line on packets: delay, rate, jitter, loss; the bytes that it holds."""
