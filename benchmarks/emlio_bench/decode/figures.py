@@ -13,7 +13,7 @@ from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
 from emlio_bench.experiment.figures import doubt_parts, figure
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import render
-from emlio_bench.harness.results import Figure, Results, Sample
+from emlio_bench.harness.results import Figure, Results, Sample, neighbours
 from emlio_bench.harness.summary import doubts, spread, summarise
 
 __all__ = ["cpu_s_per_1000", "decode_figures", "measured_by", "ratios", "render_decode"]
@@ -61,12 +61,7 @@ def ratios(
     samples: Sequence[Sample], subject: str, other: str, quantity: Callable[[Measurement], float]
 ) -> tuple[float, ...]:
     """Return the ratios of one subject's quantity to another's, for every round with both."""
-    return tuple(quantity(own) / quantity(theirs) for own, theirs in _paired(samples, subject, other))
-
-
-def _paired(samples: Sequence[Sample], subject: str, other: str) -> list[tuple[Measurement, Measurement]]:
-    theirs = measured_by(samples, other)
-    return [(own, theirs[number]) for number, own in measured_by(samples, subject).items() if number in theirs]
+    return tuple(quantity(own) / quantity(theirs) for own, theirs in neighbours(samples, subject, other))
 
 
 def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
@@ -75,17 +70,16 @@ def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
     named = [name for name in DECODERS if name in present]
     with_dali = [name for name in named if DECODERS[name].scenario == DALI]
     with_pillow = [name for name in named if DECODERS[name].scenario == PILLOW]
-    found = [
+    return (
         *_each(samples, with_dali, "images/s", "images/s", _images_per_s),
-        *(_speed_ratio(samples, name) for name in _LEAST_OF_READER),
+        *(one for name in _LEAST_OF_READER for one in _speed_ratio(samples, name)),
         *_costs(samples, with_dali),
         *_each(samples, with_pillow, "images/s", "images/s", _images_per_s),
         *_costs(samples, with_pillow),
-        *(_added(samples, name) for name in with_pillow if name != FLOOR.name),
+        *(one for name in with_pillow if name != FLOOR.name for one in _added(samples, name)),
         *_costs(samples, [name for name in named if DECODERS[name].scenario == CARRY]),
-        *(_cost_ratio(samples, name, theirs) for name, theirs in _COSTS_COMPARED),
-    ]
-    return tuple(figure for figure in found if figure is not None)
+        *(one for name, theirs in _COSTS_COMPARED for one in _cost_ratio(samples, name, theirs)),
+    )
 
 
 def _each(
@@ -107,20 +101,31 @@ def _costs(samples: Sequence[Sample], names: Sequence[str]) -> list[Figure]:
     ]
 
 
-def _speed_ratio(samples: Sequence[Sample], name: str) -> Figure | None:
+def _speed_ratio(samples: Sequence[Sample], name: str) -> list[Figure]:
     values = ratios(samples, name, _READER, _images_per_s)
-    least = _LEAST_OF_READER[name]
-    return figure(f"images/s, {name} / {_READER}", "", values, _RATIO_NOTE, at_least=least) if values else None
+    return _any(f"images/s, {name} / {_READER}", "", values, _RATIO_NOTE, at_least=_LEAST_OF_READER[name])
 
 
-def _added(samples: Sequence[Sample], name: str) -> Figure | None:
-    values = [cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in _paired(samples, name, FLOOR.name)]
-    return figure(f"CPU added, {name}", _CPU_UNIT, values, _FLOOR_NOTE) if values else None
+def _added(samples: Sequence[Sample], name: str) -> list[Figure]:
+    values = [cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in neighbours(samples, name, FLOOR.name)]
+    return _any(f"CPU added, {name}", _CPU_UNIT, values, _FLOOR_NOTE)
 
 
-def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> Figure | None:
+def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> list[Figure]:
     values = ratios(samples, name, theirs, cpu_s_per_1000)
-    return figure(f"CPU, {name} / {theirs}", "", values, _RATIO_NOTE, at_most=1.0) if values else None
+    return _any(f"CPU, {name} / {theirs}", "", values, _RATIO_NOTE, at_most=1.0)
+
+
+def _any(
+    name: str,
+    unit: str,
+    values: Sequence[float],
+    note: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> list[Figure]:
+    return [figure(name, unit, values, note, at_least=at_least, at_most=at_most)] if values else []
 
 
 def render_decode(results: Results) -> str:

@@ -12,8 +12,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -92,7 +90,8 @@ def run_energy(settings: EnergySettings) -> Results:
         raise ConfigError(f"--out must be a new folder, {settings.out} has something in it")
     images = min(settings.images, _QUICK_IMAGES) if settings.quick else settings.images
     size = _QUICK_SIZE if settings.quick else _SIZE
-    with data_root(settings.data) as root, _folder() as folder:
+    with data_root(settings.data) as root, tempfile.TemporaryDirectory(prefix="emlio-bench-energy-") as name:
+        folder = Path(name)
         pictures = make_pictures(images, size, root, progress=sys.stderr.isatty())
         trained, job = _measure(pictures.directory, folder, settings)
         if settings.out is not None:
@@ -111,12 +110,6 @@ def run_energy(settings: EnergySettings) -> Results:
         "cpu_watts": settings.cpu_watts,
     }
     return results_of("energy", told, energy_figures(job, note=f"{_NOTE}\n\n{job_text(job)}"))
-
-
-@contextmanager
-def _folder() -> Generator[Path]:
-    with tempfile.TemporaryDirectory(prefix="emlio-bench-energy-") as folder:
-        yield Path(folder)
 
 
 def _measure(dataset: Path, folder: Path, settings: EnergySettings) -> tuple[Trained, Job]:
