@@ -5,6 +5,7 @@ Covers: making them from values. Pure but for reading the environment. Does not 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from emlio.units import format_duration
 from emlio_bench.harness.environment import read_environment
@@ -77,7 +78,9 @@ def results_of(
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", value)))
+    return str(value)
 
 
 def doubt_parts(doubts: Sequence[str]) -> list[str]:
