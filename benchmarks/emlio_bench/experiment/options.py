@@ -15,9 +15,9 @@ from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number
 __all__ = ["byte_size", "count", "counts", "duration", "durations", "flag", "folder", "names"]
 
 
-def count(default: int, text: str, *, said: str | None = None) -> int:
-    """Return an option for a whole number; `said` is its default in words."""
-    return option(default, f"{text} (default {said or default})", parse=whole_number, metavar="N")
+def count(default: int, text: str) -> int:
+    """Return an option for a whole number."""
+    return option(default, f"{text} (default {default})", parse=whole_number, metavar="N")
 
 
 def counts(default: str, text: str) -> tuple[int, ...]:

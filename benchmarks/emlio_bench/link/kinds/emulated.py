@@ -106,14 +106,10 @@ class EmulatedLink:
 
     def counts(self) -> LinkCounts:
         """Return the counts of the packets so far."""
-        if not self._child.running:
-            raise TransportError("a link must be up to be asked for its counts, this one has ended")
         return ask_counts(self._child)
 
     def held(self) -> Held:
         """See `Link`."""
-        if not self._child.running:
-            raise TransportError("a link must be up to be asked what it holds, this one has ended")
         return ask_held(self._child)
 
     def close(self) -> None:
