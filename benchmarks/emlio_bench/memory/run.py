@@ -24,6 +24,7 @@ from emlio.units import format_duration, format_size
 from emlio_bench.experiment.command import Command
 from emlio_bench.experiment.data import prepared
 from emlio_bench.experiment.figures import MIB, figure, results_of
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.harness.data import link_copies
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.resident import Resident, read_resident
@@ -33,7 +34,6 @@ from emlio_bench.memory.over_link import run_memory_over_link
 from emlio_bench.memory.settings import MemorySettings
 from emlio_bench.processes.child import say, start_worker
 from emlio_bench.processes.daemon import running_daemon
-from emlio_bench.subjects.loader import open_loader
 
 __all__ = ["COMMAND", "consume", "run_memory"]
 
@@ -54,7 +54,6 @@ One is being received, and one is being taken.
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     daemon_pid: int
-    data: DataSpec
     batch_records: int
     pause_ns: int
 
@@ -74,7 +73,7 @@ class _Phase(msgspec.Struct, frozen=True, kw_only=True):
 def consume(orders: bytes) -> None:
     """Run the rank's process: one epoch, with a pause in its middle."""
     order = msgspec.json.decode(orders, type=_Order)
-    with open_loader(order.address, order.data, order.batch_records, "global") as loader:
+    with open_rank(order.address, order.batch_records) as loader:
         # The rank reads both processes itself, at a time when no data flow yet.
         say(_Idle(rank=read_resident(os.getpid()), daemon=read_resident(order.daemon_pid)))
         half, records = len(loader) // 2, 0
@@ -101,7 +100,7 @@ def run_memory(settings: MemorySettings) -> Results:
     copies = max(-(-size // data.payload_bytes), 1)
     with prepared(data, settings.data) as directory:
         linked = link_copies(directory, copies)
-        watched = _watch(linked, data, min(settings.batch_records, data.records * copies), pause_ns)
+        watched = _watch(linked, min(settings.batch_records, data.records * copies), pause_ns)
     expected = data.records * copies
     if watched.records != expected:
         raise TransportError(f"the epoch must have {expected} records, got {watched.records}")
@@ -137,7 +136,7 @@ class _Watched:
     records: int
 
 
-def _watch(directory: Path, data: DataSpec, batch_records: int, pause_ns: int) -> _Watched:
+def _watch(directory: Path, batch_records: int, pause_ns: int) -> _Watched:
     rank_seen: dict[str, list[Resident]] = {}
     daemon_seen: dict[str, list[Resident]] = {}
     lanes = window_bytes = 0
@@ -146,7 +145,6 @@ def _watch(directory: Path, data: DataSpec, batch_records: int, pause_ns: int) -
         order = _Order(
             address=daemon.address,
             daemon_pid=daemon.pid,
-            data=data,
             batch_records=batch_records,
             pause_ns=pause_ns,
         )

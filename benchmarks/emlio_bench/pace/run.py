@@ -22,6 +22,7 @@ from emlio.wire.control import PACES, Pace
 from emlio_bench.experiment.command import Command
 from emlio_bench.experiment.data import prepared
 from emlio_bench.experiment.figures import results_of
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.harness.meter import process_cpu_ns
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.results import Results
@@ -31,7 +32,6 @@ from emlio_bench.pace.figures import Seen, pace_figures
 from emlio_bench.pace.plot import plot_pace
 from emlio_bench.processes.child import say, start_worker
 from emlio_bench.processes.daemon import running_daemon
-from emlio_bench.subjects.loader import open_loader
 
 __all__ = ["COMMAND", "consume", "count_switches", "run_pace"]
 
@@ -50,7 +50,6 @@ It is fixed, so that results stay comparable if the loader's default changes.
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     daemon_pid: int
-    data: DataSpec
     batch_records: int
     epochs: int
     work_ns: int
@@ -114,9 +113,7 @@ def _edge(daemon_pid: int) -> _Edge:
 def consume(orders: bytes) -> None:
     """Run the rank's process: some epochs, with a sleep for each batch."""
     order = msgspec.json.decode(orders, type=_Order)
-    with open_loader(
-        order.address, order.data, order.batch_records, "global", pace=order.pace, prefetch=_PREFETCH
-    ) as loader:
+    with open_rank(order.address, order.batch_records, pace=order.pace, prefetch=_PREFETCH) as loader:
         edges, waits_ns = [_edge(order.daemon_pid)], [0]
         for _ in range(order.epochs):
             for batch in loader:
@@ -152,7 +149,6 @@ def _measure(directory: Path, data: DataSpec, settings: PaceSettings, pace: Pace
         order = _Order(
             address=daemon.address,
             daemon_pid=daemon.pid,
-            data=data,
             batch_records=settings.batch,
             epochs=settings.epochs,
             work_ns=settings.work,

@@ -13,6 +13,7 @@ from emlio.progress import Progress
 from emlio_bench.experiment.command import Command
 from emlio_bench.experiment.data import prepared
 from emlio_bench.experiment.figures import figure, results_of
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.scenario import DataSpec
@@ -20,7 +21,6 @@ from emlio_bench.processes.child import say, start_worker
 from emlio_bench.processes.daemon import running_daemon
 from emlio_bench.start.over_link import run_start_over_link
 from emlio_bench.start.settings import StartSettings
-from emlio_bench.subjects.loader import open_loader
 
 __all__ = ["COMMAND", "first_batch", "run_start"]
 
@@ -29,7 +29,6 @@ _RECORD_BYTES: Final = 1000
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
     address: str
-    data: DataSpec
     batch_records: int
 
 
@@ -42,7 +41,7 @@ def first_batch(orders: bytes) -> None:
     """Run the rank's process: read one batch, and report the times."""
     order = msgspec.json.decode(orders, type=_Order)
     begun = time.monotonic_ns()
-    with open_loader(order.address, order.data, order.batch_records, "global") as loader:
+    with open_rank(order.address, order.batch_records) as loader:
         constructed = time.monotonic_ns()
         next(iter(loader))
         say(_Started(constructed_ns=constructed - begun, first_batch_ns=time.monotonic_ns() - begun))
@@ -60,7 +59,7 @@ def run_start(settings: StartSettings) -> Results:
         running_daemon(directory) as daemon,
         Progress("starts", settings.rounds) as bar,
     ):
-        order = _Order(address=daemon.address, data=data, batch_records=min(settings.batch_records, records))
+        order = _Order(address=daemon.address, batch_records=min(settings.batch_records, records))
         for _ in range(settings.rounds):
             with start_worker("loader-start", order) as rank:
                 starts.append(rank.hear(_Started, ANSWER_S))
