@@ -17,72 +17,32 @@ from typing import Any, Final, TypeVar
 from emlio import __version__
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
-from emlio_bench.attacks.figures import render_attacks
-from emlio_bench.attacks.plot import plot_attacks
-from emlio_bench.attacks.run import run_attacks
-from emlio_bench.convergence.plot import plot_convergence
-from emlio_bench.convergence.run import run_convergence
-from emlio_bench.decode.figures import render_decode
-from emlio_bench.decode.plot import plot_decode
-from emlio_bench.decode.run import run_decode
-from emlio_bench.delivery.run import run_delivery
-from emlio_bench.energy.run import run_energy
+from emlio_bench.attacks import run as attacks
+from emlio_bench.convergence import run as convergence
+from emlio_bench.decode import run as decode
+from emlio_bench.delivery import run as delivery
+from emlio_bench.energy import run as energy
+from emlio_bench.experiment.command import Command
 from emlio_bench.harness.document import check_page, put_into
-from emlio_bench.harness.plot import check_plotting, plot_delivery
-from emlio_bench.harness.report import missed_bounds, render
-from emlio_bench.harness.results import Results, merge, read_results, write_results
-from emlio_bench.harness.settings import (
-    AttacksSettings,
-    CommonSettings,
-    ConvergenceSettings,
-    DecodeSettings,
-    DeliverySettings,
-    EnergySettings,
-    ExamplesSettings,
-    PaceSettings,
-    PaddingSettings,
-    PlanSettings,
-    PlottedSettings,
-    RecoverySettings,
-)
-from emlio_bench.link_accuracy.figures import render_link
-from emlio_bench.link_accuracy.plot import plot_link
-from emlio_bench.link_accuracy.run import run_link
-from emlio_bench.link_accuracy.settings import LinkSettings
-from emlio_bench.memory.run import run_memory
-from emlio_bench.memory.settings import MemorySettings
-from emlio_bench.pace.plot import plot_pace
-from emlio_bench.pace.run import run_pace
+from emlio_bench.harness.plot import check_plotting
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import merge, read_results, write_results
+from emlio_bench.harness.settings import CommonSettings, PlottedSettings
+from emlio_bench.link_accuracy import run as link_accuracy
+from emlio_bench.memory import run as memory
+from emlio_bench.pace import run as pace
 from emlio_bench.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio_bench.race.run import run_race
 from emlio_bench.race.settings import RaceSettings
-from emlio_bench.ranks.run import run_ranks
-from emlio_bench.ranks.settings import RanksSettings
-from emlio_bench.recovery.plot import plot_recovery
-from emlio_bench.recovery.run import run_recovery
-from emlio_bench.scaling.plot import plot_scaling
-from emlio_bench.scaling.run import run_scaling
-from emlio_bench.scaling.settings import ScalingSettings
-from emlio_bench.small.examples import run_examples
-from emlio_bench.small.padding import run_padding
-from emlio_bench.small.plan_cost import run_plan
-from emlio_bench.start.run import run_start
-from emlio_bench.start.settings import StartSettings
+from emlio_bench.ranks import run as ranks
+from emlio_bench.recovery import run as recovery
+from emlio_bench.scaling import run as scaling
+from emlio_bench.small import examples, padding, plan_cost
+from emlio_bench.start import run as start
 
 __all__ = ["COMMANDS", "FOLDER_COMMANDS", "main"]
 
 _Settings = TypeVar("_Settings")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """A benchmark of the command line."""
-
-    settings: type[CommonSettings]
-    run: Callable[[Any], Results]
-    text: str
-    render: Callable[[Results], str] = render
-    plot: Callable[[Results, Path], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,82 +89,24 @@ FOLDER_COMMANDS: Final = {
 }
 
 COMMANDS: Final = {
-    "attacks": Command(
-        settings=AttacksSettings,
-        run=run_attacks,
-        text="how much of its speed a rank keeps while somebody attacks its daemon",
-        render=render_attacks,
-        plot=plot_attacks,
-    ),
-    "convergence": Command(
-        settings=ConvergenceSettings,
-        run=run_convergence,
-        text="one training fed from memory, over loopback and over a long link: the same bits",
-        plot=plot_convergence,
-    ),
-    "decode": Command(
-        settings=DecodeSettings,
-        run=run_decode,
-        text="pictures decoded for training, beside DALI's reader and PyTorch's DataLoader",
-        render=render_decode,
-        plot=plot_decode,
-    ),
-    "delivery": Command(
-        settings=DeliverySettings,
-        run=run_delivery,
-        text="throughput against the machine's limits and the paper's way",
-        plot=plot_delivery,
-    ),
-    "energy": Command(
-        settings=EnergySettings,
-        run=run_energy,
-        text="what a storage and a training node use, two hosts on one machine with a long link between them",
-    ),
-    "examples": Command(
-        settings=ExamplesSettings, run=run_examples, text="small Examples a second, decoded, for one rank"
-    ),
-    "link": Command(
-        settings=LinkSettings,
-        run=run_link,
-        text="how true the emulated link is that other benchmarks use: round trips, and what streams carry",
-        render=render_link,
-        plot=plot_link,
-    ),
-    "memory": Command(
-        settings=MemorySettings,
-        run=run_memory,
-        text="memory of both sides while the consumer pauses, or of a slow rank over a long link",
-    ),
-    "pace": Command(
-        settings=PaceSettings,
-        run=run_pace,
-        text="processor time of both sides for a slow consumer, racing and saving energy",
-        plot=plot_pace,
-    ),
-    "padding": Command(
-        settings=PaddingSettings, run=run_padding, text="padding in token batches, beside batches of random records"
-    ),
-    "plan": Command(settings=PlanSettings, run=run_plan, text="cost of a plan of 10^9 records"),
-    "ranks": Command(
-        settings=RanksSettings, run=run_ranks, text="what a thousand ranks that read slowly cost one daemon"
-    ),
-    "recovery": Command(
-        settings=RecoverySettings,
-        run=run_recovery,
-        text="how long a rank waits when a daemon is killed, stands still, is replaced or stays away",
-        plot=plot_recovery,
-    ),
-    "scaling": Command(
-        settings=ScalingSettings,
-        run=run_scaling,
-        text="what several daemons deliver together, each behind a slow line of its own, while one rank is slow",
-        plot=plot_scaling,
-    ),
-    "start": Command(
-        settings=StartSettings,
-        run=run_start,
-        text="time from the loader's constructor to its first batch, on loopback or over a long link",
-    ),
+    subject.COMMAND.name: subject.COMMAND
+    for subject in (
+        attacks,
+        convergence,
+        decode,
+        delivery,
+        energy,
+        examples,
+        link_accuracy,
+        memory,
+        pace,
+        padding,
+        plan_cost,
+        ranks,
+        recovery,
+        scaling,
+        start,
+    )
 }
 
 

@@ -21,10 +21,11 @@ from emlio.errors import PeerLostError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio_bench.attacks.insiders import Insider, hello_of
-from emlio_bench.attacks.strangers import dealer, lane_in
+from emlio_bench.attacks.insiders import hello_of
+from emlio_bench.attacks.strangers import dealer
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
+from tests.e2e.attacks.insiders import Insider, lane_in
 
 SLOW_TO_TAKE = ("--message-size", "64KiB", "--memory", "4MiB")
 

@@ -36,9 +36,9 @@ from emlio.wire.control import (
 )
 from emlio.wire.limits import MAX_NAME_LENGTH
 from emlio.wire.seal import new_secret
-from emlio_bench.attacks.insiders import CREDIT
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess
+from tests.e2e.attacks.insiders import CREDIT
 
 # The letters of these names have a second spelling: some file systems take both for one.
 _DATASET = unicodedata.normalize("NFC", "served")

@@ -12,9 +12,9 @@ import pytest
 
 from emlio.errors import TransportError
 from emlio_bench.link.contract import LinkEnd
-from emlio_bench.link.emulated import EmulatedLink, why_not
-from emlio_bench.link.held import STRETCH_NS, Held
-from emlio_bench.link.ping import measure_rtt_ns
+from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.measurement.ping import measure_rtt_ns
+from emlio_bench.link.shaping.held import STRETCH_NS, Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_testing.namespaces import holders

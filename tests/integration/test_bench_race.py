@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.corpus import Corpus

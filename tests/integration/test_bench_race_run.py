@@ -16,7 +16,7 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.measuring import measure_link
+from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.consumer import consumer_command
 from emlio_bench.race.corpus import Corpus

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import TransportError
-from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race import web_server
@@ -21,7 +21,7 @@ from emlio_bench.race.served import free_port, served
 
 DRIVER = """
 import signal, sys
-from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 from emlio_bench.race.served import free_port, served

@@ -19,9 +19,9 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.keys.folder import KeyFolder
 from emlio.wire.seal import lane_token, new_secret
-from emlio_bench.attacks.strangers import lane_in
 from emlio_testing.datasets import make_dataset
 from emlio_testing.ports import free_ports
+from tests.e2e.attacks.insiders import lane_in
 
 RECORDS = 600
 

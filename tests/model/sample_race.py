@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 from emlio_bench.harness.environment import Environment
-from emlio_bench.link.accuracy import LinkReport, judge
 from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.measurement.accuracy import LinkReport, judge
+from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import Load
 from emlio_bench.race.corpus import Corpus
 from emlio_bench.race.folder import RaceFolder
 from emlio_bench.race.order import Epoch, Finished, ids_crc

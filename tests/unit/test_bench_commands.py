@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,7 @@ def test_a_missed_bound_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: py
         figure = Figure(name="too slow", unit="records/s", values=(1.0,), at_least=2.0)
         return Results(benchmark="start", environment=read_environment(None), settings=(), figures=(figure,))
 
-    command = COMMANDS["start"]
-    monkeypatch.setitem(COMMANDS, "start", type(command)(settings=command.settings, run=miss, text=command.text))
+    monkeypatch.setitem(COMMANDS, "start", replace(COMMANDS["start"], run=miss))
     assert main(["start"]) == 1
     captured = capsys.readouterr()
     assert "MISSED" in captured.out
@@ -81,7 +81,6 @@ def test_an_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys:
     def interrupt(settings: CommonSettings) -> Results:
         raise KeyboardInterrupt
 
-    command = COMMANDS["start"]
-    monkeypatch.setitem(COMMANDS, "start", type(command)(settings=command.settings, run=interrupt, text=command.text))
+    monkeypatch.setitem(COMMANDS, "start", replace(COMMANDS["start"], run=interrupt))
     assert main(["start"]) == 130
     assert "interrupted" in capsys.readouterr().err

@@ -9,7 +9,8 @@ from emlio_bench.convergence import digits as convergence_digits
 from emlio_bench.convergence import run as convergence
 from emlio_bench.convergence import training as convergence_training
 from emlio_bench.convergence.digits import DigitFiles, Digits, split_digits
-from emlio_bench.convergence.run import choose_ways, compare, count_other_losses
+from emlio_bench.convergence.figures import compare, count_other_losses
+from emlio_bench.convergence.run import choose_ways
 from emlio_bench.convergence.training import Epoch, Trained, TrainingOrder
 from emlio_bench.convergence.ways import LinkUse, Run
 from emlio_bench.harness.report import missed_bounds

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from emlio.errors import ConfigError, TransportError
-from emlio_bench.link.accuracy import LinkReport, judge, rtt_bounds_ns, summarise_pings
 from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.measurement.accuracy import LinkReport, judge, rtt_bounds_ns, summarise_pings
+from emlio_bench.link.measurement.throughput import Load, read_iperf
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import Load, read_iperf
 
 MS = 1_000_000
 

@@ -7,7 +7,7 @@ from emlio_bench.cli import main
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.report import missed_bounds
 from emlio_bench.harness.results import Results, merge, read_results, write_results
-from emlio_bench.link.throughput import Load
+from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link_accuracy.figures import LinkSample, link_figures, link_streams, render_link
 from emlio_bench.link_accuracy.plot import plot_link
 from emlio_bench.processes.child import Child

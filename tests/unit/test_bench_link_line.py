@@ -1,4 +1,4 @@
-from emlio_bench.link.line import Line
+from emlio_bench.link.shaping.line import Line
 from emlio_testing.clock import ManualClock
 
 MS = 1_000_000

@@ -6,8 +6,8 @@ import pytest
 
 from emlio.errors import ConfigError
 from emlio_bench.harness.environment import Environment
-from emlio_bench.link.accuracy import LinkReport, judge
 from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.measurement.accuracy import LinkReport, judge
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.corpus import Corpus
 from emlio_bench.race.folder import RaceFolder

@@ -2,7 +2,7 @@ import pytest
 from sample_race import CONTEST, make_contest, make_epoch, make_run
 
 from emlio.errors import ConfigError
-from emlio_bench.link.held import STRETCH_NS, Stretch
+from emlio_bench.link.shaping.held import STRETCH_NS, Stretch
 from emlio_bench.race.in_flight import in_flight
 from emlio_bench.race.order import Epoch
 from emlio_bench.race.outcome import InFlight

@@ -12,6 +12,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio_bench.attacks.rank import Tick
+from emlio_bench.experiment.figures import MIB, by_name, doubt_parts, figure
 from emlio_bench.harness.report import align, missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.summary import spread
@@ -24,7 +25,7 @@ LEAST_KEPT: Final = 0.9
 _KEPT: Final = "speed kept"
 _WIDE: Final = 0.2
 _FEW: Final = 5
-_MIB: Final = 1 << 20
+_WHEN: Final = ("quiet", "attacked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,42 +83,33 @@ def attack_figures(name: str, act: str, spans: Sequence[Span], *, bound: bool) -
         bound: whether the rank must keep its speed.
     """
     quiet, attacked = spans[::2], spans[1::2]
-    least = LEAST_KEPT if bound else None
-    figures = [Figure(name=f"{name}: {_KEPT}", unit="of quiet", values=kept(spans), at_least=least)]
-    for when, chosen in (("quiet", quiet), ("attacked", attacked)):
+    figures = [figure(f"{name}: {_KEPT}", "of quiet", kept(spans), at_least=LEAST_KEPT if bound else None)]
+    for when, chosen in zip(_WHEN, (quiet, attacked), strict=True):
         figures += [
-            _figure(f"{name}: speed, {when}", "records/s", [span.records_per_s for span in chosen]),
-            _figure(f"{name}: longest wait, {when}", "s", [span.longest_wait_s for span in chosen]),
-            _figure(f"{name}: daemon's CPU, {when}", "s per span", [span.daemon_s for span in chosen]),
-            _figure(f"{name}: rank's CPU, {when}", "s per span", [span.rank_s for span in chosen]),
+            figure(f"{name}: speed, {when}", "records/s", (span.records_per_s for span in chosen)),
+            figure(f"{name}: longest wait, {when}", "s", (span.longest_wait_s for span in chosen)),
+            figure(f"{name}: daemon's CPU, {when}", "s per span", (span.daemon_s for span in chosen)),
+            figure(f"{name}: rank's CPU, {when}", "s per span", (span.rank_s for span in chosen)),
         ]
     return (
         *figures,
-        _figure(f"{name}: attacker's CPU", "s per span", [span.attacker_s for span in attacked]),
-        _figure(f"{name}: acts", f"{act}/s", [span.acts_per_s for span in attacked]),
-        _figure(f"{name}: daemon's memory, before", "MiB", [quiet[0].daemon_bytes / _MIB]),
-        _figure(f"{name}: daemon's memory, attacked", "MiB", [span.daemon_bytes / _MIB for span in attacked]),
-        _figure(f"{name}: daemon's memory, after", "MiB", [quiet[-1].daemon_bytes / _MIB]),
+        figure(f"{name}: attacker's CPU", "s per span", (span.attacker_s for span in attacked)),
+        figure(f"{name}: acts", f"{act}/s", (span.acts_per_s for span in attacked)),
+        figure(f"{name}: daemon's memory, before", "MiB", [quiet[0].daemon_bytes / MIB]),
+        figure(f"{name}: daemon's memory, attacked", "MiB", (span.daemon_bytes / MIB for span in attacked)),
+        figure(f"{name}: daemon's memory, after", "MiB", [quiet[-1].daemon_bytes / MIB]),
     )
-
-
-def _figure(name: str, unit: str, values: Sequence[float]) -> Figure:
-    return Figure(name=name, unit=unit, values=tuple(values))
 
 
 def kept_figures(results: Results) -> dict[str, Figure]:
     """Return the figures of the kept speed by attack, in the order of the run."""
-    found: dict[str, Figure] = {}
-    for figure in results.figures:
-        name, _, what = figure.name.rpartition(": ")
-        if what == _KEPT:
-            found[name] = figure
-    return found
+    named = {one.name.rpartition(": ")[::2]: one for one in results.figures}
+    return {name: one for (name, what), one in named.items() if what == _KEPT}
 
 
 def render_attacks(results: Results) -> str:
     """Render the tables of speed, costs and memory, reasons for doubt, and the other figures."""
-    all_kept, figures = kept_figures(results), {figure.name: figure for figure in results.figures}
+    all_kept, figures = kept_figures(results), by_name(results)
     missed = missed_bounds(results.figures)
 
     def cell(name: str, what: str, form: str, *, spread_too: bool = False) -> str:
@@ -132,14 +124,14 @@ def render_attacks(results: Results) -> str:
         ("CPU seconds in a span", "daemon, quiet", "attacked", "rank, quiet", "attacked", "attacker", "he did")
     ]
     memory: list[tuple[str, ...]] = [("daemon's memory, MiB", "before", "at most", "after")]
-    for name, figure in all_kept.items():
+    for name, one in all_kept.items():
         told = [cell(name, f"{side}'s CPU, {when}", "{:.2f}") for side in ("daemon", "rank") for when in _WHEN]
         speeds.append((
             name,
             *(cell(name, f"speed, {when}", "{:,.0f}") for when in _WHEN),
             cell(name, _KEPT, "{:.3f}", spread_too=True),
-            "" if figure.at_least is None else f">= {figure.at_least:g}",
-            "" if figure.at_least is None else "MISSED" if figure.name in missed else "met",
+            "" if one.at_least is None else f">= {one.at_least:g}",
+            "" if one.at_least is None else "MISSED" if one.name in missed else "met",
             *(f"{1000 * spread(figures[f'{name}: longest wait, {when}'].values).most:.0f} ms" for when in _WHEN),
         ))  # fmt: skip
         did = cell(name, "acts", "{:,.0f}") + f" {figures[f'{name}: acts'].unit}"
@@ -147,23 +139,20 @@ def render_attacks(results: Results) -> str:
         most = spread(figures[f"{name}: daemon's memory, attacked"].values).most
         before, after = (cell(name, f"daemon's memory, {when}", "{:.1f}") for when in ("before", "after"))
         memory.append((name, before, f"{most:.1f}", after))
-    others = tuple(figure for figure in results.figures if figure.name.rpartition(": ")[0] not in all_kept)
-    parts = [*map(align, (speeds, costs, memory)), *_doubts(all_kept)]
+    others = tuple(one for one in results.figures if one.name.rpartition(": ")[0] not in all_kept)
+    parts = [*map(align, (speeds, costs, memory)), *doubt_parts(_doubts(all_kept))]
     # The first part of the rendered text is the machine, the others are the figures that belong to
     # no attack.
     world, *rest = render(replace(results, figures=others)).split("\n\n", 1)
     return "\n\n".join((world, *parts, *rest))
 
 
-_WHEN: Final = ("quiet", "attacked")
-
-
 def _doubts(found: dict[str, Figure]) -> list[str]:
     said: list[str] = []
-    for name, figure in found.items():
-        of = spread(figure.values)
-        if len(figure.values) < _FEW:
-            said.append(f"{name}: only {len(figure.values)} span(s) of attack: {_FEW} or more make a median")
+    for name, one in found.items():
+        of = spread(one.values)
+        if len(one.values) < _FEW:
+            said.append(f"{name}: only {len(one.values)} span(s) of attack: {_FEW} or more make a median")
         if of.width > _WIDE:
             said.append(f"{name}: wandered from {of.least:.2f} to {of.most:.2f}: measure on a quieter machine")
-    return ["\n".join(["Do not believe blindly:", *(f"  {doubt}" for doubt in said)])] if said else []
+    return said

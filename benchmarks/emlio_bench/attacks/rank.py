@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from emlio import EmlioLoader
 from emlio.wire.seal import CIPHERS
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.harness.protected import RankTrust
 from emlio_bench.harness.rhythm import Rhythm
 from emlio_bench.processes.child import say
@@ -93,28 +93,11 @@ def read_on(orders: bytes) -> None:
     """Run the rank's process. An error ends it, and so the whole run."""
     order = msgspec.json.decode(orders, type=RankOrder)
     reading = _Reading(order)
-    with _open(order) as loader:
+    # A small window, so that an interruption of the daemon has an effect within the span.
+    with open_rank(order.address, order.batch_records, order.trust, seed=1, prefetch="8MiB") as loader:
         signal.signal(signal.SIGTERM, reading.end_soon)
         while all(reading.take(batch) for batch in loader):
             continue
         stats = loader.stats()
         assert stats.protection in CIPHERS, stats.protection
         say(Finished(reopened=stats.reopened_streams, lost=stats.lost_daemons, protection=stats.protection))
-
-
-def _open(order: RankOrder) -> EmlioLoader:
-    # A small window, so that an interruption of the daemon has an effect within the span.
-    return EmlioLoader(
-        order.address,
-        batch_size=order.batch_records,
-        seed=1,
-        raw=True,
-        to="numpy",
-        prefetch="8MiB",
-        rank=0,
-        world_size=1,
-        timeout="30s",
-        keys=order.trust.keys,
-        daemon_key=order.trust.daemon_key,
-        encryption=order.trust.encryption,
-    )

@@ -9,22 +9,23 @@ Covers: the sequence of spans, the pace, results. Does not cover: the attackers
 (emlio_bench.attacks.figures).
 """
 
-import sys
 from pathlib import Path
 from typing import Final
 
 from emlio.progress import Progress
 from emlio_bench.attacks.attackers import ATTACKS, MOST_OF_A_CORE, NOTHING
-from emlio_bench.attacks.figures import Span, attack_figures
+from emlio_bench.attacks.figures import Span, attack_figures, render_attacks
+from emlio_bench.attacks.plot import plot_attacks
 from emlio_bench.attacks.rank import MADE_UP_NS, Finished
 from emlio_bench.attacks.stage import Besieged, opened_store
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.harness.settings import AttacksSettings
 
-__all__ = ["run_attacks"]
+__all__ = ["COMMAND", "run_attacks"]
 
 _RECORD_BYTES: Final = 4000
 _RECORDS: Final = 64_000
@@ -46,9 +47,8 @@ def run_attacks(settings: AttacksSettings) -> Results:
     settle_s = _QUICK_SETTLE_S if settings.quick else _SETTLE_S
     figures: list[Figure] = []
     ends: list[Finished] = []
-    with data_root(settings.data) as root, Progress("spans of attack", repeats * len(settings.attacks)) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    total = repeats * len(settings.attacks)
+    with prepared(data, settings.data) as directory, Progress("spans of attack", total) as bar:
         possible = _possible(directory, span_s, settle_s)
         interval_ns = 0 if settings.unpaced else round(_BATCH * 1e9 / (possible * _PART))
         for name in settings.attacks:
@@ -62,23 +62,27 @@ def run_attacks(settings: AttacksSettings) -> Results:
                 ends.append(besieged.end())
             attack = ATTACKS[name]
             figures += attack_figures(attack.title, attack.act, spans, bound=name != NOTHING)
-    return Results(
-        benchmark="attacks",
-        environment=read_environment(None),
-        settings=(
-            ("attacks", ",".join(settings.attacks)),
-            ("repeats", str(repeats)),
-            ("span_s", f"{span_s:g}"),
-            ("unpaced", str(settings.unpaced).lower()),
-            ("records", str(data.records)),
-            ("record_bytes", str(_RECORD_BYTES)),
-            ("batch", str(_BATCH)),
+    told = {
+        "attacks": settings.attacks,
+        "repeats": repeats,
+        "span_s": f"{span_s:g}",
+        "unpaced": settings.unpaced,
+        "records": data.records,
+        "record_bytes": _RECORD_BYTES,
+        "batch": _BATCH,
+    }
+    note = _note(span_s, settle_s, unpaced=settings.unpaced)
+    figures += [
+        figure("an unpaced rank, before all attacks", "records/s", (possible,), note),
+        figure(
+            "streams that were opened again, or daemons taken for lost",
+            "times",
+            (float(end.reopened + end.lost) for end in ends),
+            at_most=0,
+            every=True,
         ),
-        figures=(
-            *figures,
-            *_of_the_run(possible, ends, _note(span_s, settle_s, unpaced=settings.unpaced)),
-        ),
-    )
+    ]
+    return results_of("attacks", told, figures)
 
 
 def _quiet(besieged: Besieged, span_s: float, settle_s: float) -> Span:
@@ -93,24 +97,6 @@ def _possible(directory: Path, span_s: float, settle_s: float) -> float:
         span = _quiet(besieged, span_s, settle_s)
         besieged.end()
     return span.records_per_s
-
-
-def _of_the_run(possible: float, ends: list[Finished], note: str) -> tuple[Figure, ...]:
-    return (
-        Figure(
-            name="an unpaced rank, before all attacks",
-            unit="records/s",
-            values=(possible,),
-            note=note,
-        ),
-        Figure(
-            name="streams that were opened again, or daemons taken for lost",
-            unit="times",
-            values=tuple(float(end.reopened + end.lost) for end in ends),
-            at_most=0,
-            every=True,
-        ),
-    )
 
 
 def _note(span_s: float, settle_s: float, *, unpaced: bool) -> str:
@@ -130,3 +116,13 @@ def _note(span_s: float, settle_s: float, *, unpaced: bool) -> str:
         "looked at ten times a second.",
     )
     return "\n".join(lines)
+
+
+COMMAND: Final = Command(
+    name="attacks",
+    settings=AttacksSettings,
+    run=run_attacks,
+    text="how much of its speed a rank keeps while somebody attacks its daemon",
+    render=render_attacks,
+    plot=plot_attacks,
+)

@@ -13,7 +13,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -194,7 +193,5 @@ class Besieged:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._rank.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._rank.__exit__()

@@ -14,16 +14,15 @@ import socket
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 import zmq
 
 from emlio.keys.curve import KeyPair
 from emlio.keys.key import PublicKey
-from emlio.wire.seal import lane_group, lane_name, lane_token
 
 __all__ = [
+    "ANSWER_S",
     "GREETING_BYTES",
     "Crowd",
     "Stranger",
@@ -31,7 +30,6 @@ __all__ = [
     "dealer_in",
     "frame",
     "greeting",
-    "lane_in",
     "many_descriptors",
     "plain_hello",
 ]
@@ -40,7 +38,7 @@ GREETING_BYTES = 64
 
 _COMMAND, _LONG = 0x04, 0x02
 _CONNECT_S = 10.0
-_ANSWER_S = 10.0
+ANSWER_S = 10.0
 
 
 def greeting(mechanism: bytes = b"CURVE", *, as_server: bool = False) -> bytes:
@@ -60,46 +58,6 @@ def frame(body: bytes, *, command: bool = False, said_bytes: int | None = None) 
 def plain_hello(token: bytes, user: bytes = b"rank") -> bytes:
     """Return the command with which a peer asks to connect a lane."""
     return frame(b"\x05HELLO" + bytes((len(user),)) + user + bytes((len(token),)) + token, command=True)
-
-
-def lane_in(
-    context: "zmq.Context[zmq.Socket[bytes]]",
-    port: int,
-    secret: bytes,
-    number: int,
-    *,
-    token: bytes | None = None,
-    name: bytes | None = None,
-) -> "zmq.Socket[bytes]":
-    """Return a lane of the session with this secret; the caller closes it.
-
-    Args:
-        context: the ZeroMQ context.
-        port: the daemon's data port.
-        secret: the secret of the session.
-        number: the number of the lane.
-        token: the token to send instead of the right one.
-        name: the name of the lane instead of the right one.
-    """
-    options: list[tuple[int, int | bytes]] = [
-        (zmq.LINGER, 0),
-        (zmq.RECONNECT_IVL, -1),
-        (zmq.RCVHWM, 1),
-        (zmq.RCVTIMEO, int(_ANSWER_S * 1000)),
-        (zmq.SNDTIMEO, int(_ANSWER_S * 1000)),
-        (zmq.ROUTING_ID, lane_name(secret, number) if name is None else name),
-        (zmq.PLAIN_USERNAME, f"{lane_group(secret)}.{number}".encode("ascii")),
-        (zmq.PLAIN_PASSWORD, lane_token(secret, number) if token is None else token),
-    ]
-    peer = context.socket(zmq.DEALER)
-    try:
-        for option, value in options:
-            peer.setsockopt(option, value)
-        peer.connect(f"tcp://127.0.0.1:{port}")
-    except BaseException:
-        peer.close()
-        raise
-    return peer
 
 
 class Stranger:
@@ -136,7 +94,7 @@ class Stranger:
 
     def hears(self, size_bytes: int) -> None:
         """Wait until so many bytes have come."""
-        self._socket.settimeout(_ANSWER_S)
+        self._socket.settimeout(ANSWER_S)
         while len(self.heard) < size_bytes and (data := self._socket.recv(1 << 16)):
             self.heard += data
 
@@ -147,9 +105,7 @@ class Stranger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -229,9 +185,7 @@ class Crowd:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -254,8 +208,8 @@ def dealer_in(
     peer = context.socket(zmq.DEALER)
     try:
         peer.setsockopt(zmq.LINGER, 0)
-        peer.setsockopt(zmq.RCVTIMEO, int(_ANSWER_S * 1000))
-        peer.setsockopt(zmq.SNDTIMEO, int(_ANSWER_S * 1000))
+        peer.setsockopt(zmq.RCVTIMEO, int(ANSWER_S * 1000))
+        peer.setsockopt(zmq.SNDTIMEO, int(ANSWER_S * 1000))
         if pair is not None and daemon is not None:
             peer.setsockopt(zmq.CURVE_SERVERKEY, daemon.z85)
             peer.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.z85)

@@ -2,13 +2,14 @@
 
 Covers: the losses of all ways over each other, an enlarged part, accuracies. Each way's line is
 thinner than the one below it, so that all are visible where they coincide. Does not cover:
-comparing them (emlio_bench.convergence.run).
+comparing them (emlio_bench.convergence.figures).
 """
 
 from pathlib import Path
 from typing import Any, Final
 
-from emlio_bench.convergence.run import ACCURACIES, LOSSES, WAY_NAMES
+from emlio_bench.convergence.figures import ACCURACIES, LOSSES, WAY_NAMES
+from emlio_bench.experiment.drawing import dress, stamp
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Results
 
@@ -21,12 +22,11 @@ _MARKERS: Final = {"reordered": 2.5, "memory": 11.0, "loopback": 7.0, "link": 3.
 _COLOURS: Final = {"reordered": "#c0392b", "memory": "#cfd4dc", "loopback": "#7cb3d9", "link": "#12354f"}
 _ENLARGED_FROM: Final = 300
 _ENLARGED_STEPS: Final = 40
-_GRID: Final = "#e4e4e4"
 
 
 def plot_convergence(results: Results, path: Path) -> None:
     """Draw the curves of the run."""
-    values = {figure.name: figure.values for figure in results.figures}
+    values, told = {figure.name: figure.values for figure in results.figures}, dict(results.settings)
     losses = {way: values[name] for way in _WIDTHS if (name := f"{LOSSES}, {WAY_NAMES[way]}") in values}
     accuracies = {way: values[name] for way in _WIDTHS if (name := f"{ACCURACIES}, {WAY_NAMES[way]}") in values}
     steps = len(losses["memory"])
@@ -51,7 +51,11 @@ def plot_convergence(results: Results, path: Path) -> None:
             frameon=False,
             fontsize=8.5,
         )
-        _caption(figure, results)
+        title = "One training, its batches from memory, over loopback and over a long link"
+        figure.text(0.02, 0.96, title, fontsize=13)
+        software = (results.environment.python, f"torch {told['torch']}")
+        before = f"link of {int(told['rtt_ns']) / 1e6:g} ms, "
+        stamp(figure, results, before=before, software=software, at=(0.98, 0.012))
         figure.tight_layout(rect=(0.01, 0.03, 0.99, 0.91))
 
 
@@ -69,7 +73,7 @@ def _draw_losses(axes: Any, losses: dict[str, tuple[float, ...]], first: int, en
     axes.set_xlabel("step", fontsize=8.5)
     axes.set_ylabel("cross entropy, nats", fontsize=8.5)
     axes.margins(x=0.01)
-    _dress(axes)
+    dress(axes, grid="both", size=8, bare=("top", "right", "left"))
 
 
 def _draw_accuracies(axes: Any, accuracies: dict[str, tuple[float, ...]]) -> None:
@@ -84,27 +88,4 @@ def _draw_accuracies(axes: Any, accuracies: dict[str, tuple[float, ...]]) -> Non
         )
     axes.set_xlabel("epoch", fontsize=8.5)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _dress(axes)
-
-
-def _dress(axes: Any) -> None:
-    axes.grid(color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, labelsize=8)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-
-
-def _caption(figure: Any, results: Results) -> None:
-    world = results.environment
-    told = dict(results.settings)
-    figure.text(0.02, 0.96, "One training, its batches from memory, over loopback and over a long link", fontsize=13)
-    figure.text(
-        0.98,
-        0.012,
-        f"link of {int(told['rtt_ns']) / 1e6:g} ms, {world.cpu or 'unknown processor'}, {world.cores} cores, "
-        f"Linux {world.kernel}, {world.python}, torch {told['torch']}, emlio {world.commit or world.emlio}",
-        ha="right",
-        fontsize=6.5,
-        color="#888888",
-    )
+    dress(axes, grid="both", size=8, bare=("top", "right", "left"))

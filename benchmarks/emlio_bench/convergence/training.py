@@ -1,4 +1,4 @@
-"""The training process: python -m emlio_bench.convergence.training ORDERS.
+"""The training process, a role of emlio_bench.processes.worker.
 
 Apart from the source of batches, everything is the same: the initial weights, the arithmetic of a
 step, one thread. The losses therefore show whether the batches are the same. torch is imported in
@@ -10,7 +10,6 @@ after each epoch. Does not cover: comparing (emlio_bench.convergence.run).
 
 import hashlib
 import signal
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from emlio.shards.dataset import open_dataset
 from emlio_bench.convergence.digits import LABEL, PIXELS, SIDE, Digits, read_arrays
 from emlio_bench.processes.child import say
 
-__all__ = ["Batches", "Epoch", "Learner", "Trained", "TrainingOrder", "check_torch", "main"]
+__all__ = ["Batches", "Epoch", "Learner", "Trained", "TrainingOrder", "check_torch", "train"]
 
 _LIFE_S: Final = 1800
 """The time limit of a process, which ends it if its driver was killed."""
@@ -165,9 +164,9 @@ class Learner:
         return self._network(pixels.reshape(-1, 1, SIDE, SIDE) / _INK)
 
 
-def main(orders: str) -> None:
+def train(orders: bytes) -> None:
     """Train, and report the result."""
-    signal.alarm(_LIFE_S)
+    signal.alarm(_LIFE_S)  # instead of the worker's limit
     order = msgspec.json.decode(orders, type=TrainingOrder)
     training, test = read_arrays(Path(order.arrays))
     Learner(order.seed).step(*_tensors(training, np.arange(order.batch_size)))  # run torch's one-time work now
@@ -236,7 +235,3 @@ def _received(loader: EmlioLoader, number: int) -> Batches:
 def _tensors(digits: Digits, rows: npt.NDArray[np.int64]) -> tuple[Any, Any]:
     torch: Any = import_module("torch")
     return torch.from_numpy(digits.pixels[rows]), torch.from_numpy(digits.labels[rows])
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,8 +5,7 @@ link, and measurements from outside. Does not cover: training
 (emlio_bench.convergence.training), comparing (emlio_bench.convergence.run).
 """
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,10 +13,10 @@ from typing import Final
 import msgspec
 
 from emlio_bench.convergence.training import Epoch, Trained, TrainingOrder
-from emlio_bench.link.emulated import EmulatedLink
-from emlio_bench.link.ping import measure_rtt_ns
+from emlio_bench.link.kinds.emulated import EmulatedLink
+from emlio_bench.link.measurement.ping import measure_rtt_ns
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.processes.child import Child
+from emlio_bench.processes.child import start_worker
 from emlio_bench.processes.daemon import running_daemon
 
 __all__ = ["LinkUse", "Run", "train_from_memory", "train_over_link", "train_over_loopback"]
@@ -71,14 +70,13 @@ def train_from_memory(order: TrainingOrder, advance: Callable[[], None]) -> Run:
         order: configuration of the training.
         advance: called after each epoch.
     """
-    return _hear(order, _training(order), advance)
+    return _hear(order, advance)
 
 
 def train_over_loopback(order: TrainingOrder, advance: Callable[[], None]) -> Run:
     """Train with a daemon on this machine."""
     with running_daemon(Path(order.shards)) as daemon:
-        order = msgspec.structs.replace(order, address=daemon.address)
-        return _hear(order, _training(order), advance)
+        return _hear(msgspec.structs.replace(order, address=daemon.address), advance)
 
 
 def train_over_link(order: TrainingOrder, advance: Callable[[], None], rtt_ns: int) -> Run:
@@ -94,19 +92,17 @@ def train_over_link(order: TrainingOrder, advance: Callable[[], None], rtt_ns: i
         flags = ("--bind", f"tcp://{link.storage.address}:0", "--insecure")
         with running_daemon(Path(order.shards), flags, within=link.storage.command) as daemon:
             order = msgspec.structs.replace(order, address=daemon.address)
-            run = _hear(order, link.training.command(_training(order)), advance)
+            run = _hear(order, advance, within=link.training.command)
             carried = link.counts().to_training.wire_bytes
         use = LinkUse(rtt_ns=(before_ns, measure_rtt_ns(link)), to_training_bytes=carried)
     return Run(epochs=run.epochs, trained=run.trained, link=use)
 
 
-def _training(order: TrainingOrder) -> list[str]:
-    return [sys.executable, "-m", "emlio_bench.convergence.training", msgspec.json.encode(order).decode()]
-
-
-def _hear(order: TrainingOrder, command: list[str], advance: Callable[[], None]) -> Run:
+def _hear(
+    order: TrainingOrder, advance: Callable[[], None], within: Callable[[Sequence[str]], list[str]] = list
+) -> Run:
     epochs: list[Epoch] = []
-    with Child("the training", command) as training:
+    with start_worker("convergence-train", order, within) as training:
         for _ in range(order.epochs):
             epochs.append(training.hear(Epoch, _SILENT_S))
             advance()

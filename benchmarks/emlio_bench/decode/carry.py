@@ -8,15 +8,11 @@ unchanged. Does not cover: decoding (emlio_bench.decode.pillow).
 """
 
 import importlib
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from emlio import EmlioLoader
-from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, consume
-from emlio_bench.decode.pillow import TFRecordImages
-from emlio_bench.processes.child import say
+from emlio_bench.decode.order import IMAGE, LABEL, read_order, train_on
+from emlio_bench.decode.pillow import data_loader
 
 __all__ = ["Bytes", "carry_by_dataloader", "carry_by_loader", "columns"]
 
@@ -43,28 +39,12 @@ def columns(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 def carry_by_dataloader(orders: bytes) -> None:
     """Read with PyTorch's loader and worker processes."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
-    data: Any = importlib.import_module("torch.utils.data")
-    loader = data.DataLoader(
-        TFRecordImages(Path(order.directory), Bytes()),
-        batch_size=order.batch,
-        shuffle=True,
-        num_workers=order.threads,
-        persistent_workers=True,
-        pin_memory=False,
-        collate_fn=columns,
-    )
-    meter = order.meter()
-    consume(loader, order, meter, IMAGE)
-    say(meter.measurement())
+    order = read_order(orders)
+    train_on(data_loader(order, Bytes(), collate_fn=columns), order, IMAGE)
 
 
 def carry_by_loader(orders: bytes) -> None:
     """Read with EMLIO, from a daemon or from this host's disks; every record is checked."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
-    with EmlioLoader(
-        order.address, batch_size=order.batch, fields=[IMAGE, LABEL], to="torch", rank=0, world_size=1
-    ) as loader:
-        meter = order.meter()
-        consume(loader, order, meter, IMAGE)
-        say(meter.measurement(loader.stats().first_batch_ns))
+    order = read_order(orders)
+    loader = EmlioLoader(order.address, batch_size=order.batch, fields=[IMAGE, LABEL], to="torch", rank=0, world_size=1)
+    train_on(loader, order, IMAGE)

@@ -6,18 +6,14 @@ only when a sample is taken. Does not cover: other ways to decode (emlio_bench.d
 
 import importlib
 from collections.abc import Generator, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from emlio import EmlioLoader
 from emlio.dali import inputs
 from emlio.shards.index import dali_index_name
-from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, consume
+from emlio_bench.decode.order import IMAGE, LABEL, read_order, train_on
 from emlio_bench.harness.data import shard_paths
-from emlio_bench.processes.child import say
 
 __all__ = ["train_on_dalis_reader", "train_on_loader"]
 
@@ -52,7 +48,7 @@ def _module(name: str) -> Any:
 
 def train_on_dalis_reader(orders: bytes) -> None:
     """Run a pipeline with DALI's reader, in DALI's own iterator for PyTorch."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
+    order = read_order(orders)
     dali: Any = importlib.import_module("nvidia.dali")
     fn, tfrecord = _module("fn"), _module("tfrecord")
     paths = shard_paths(Path(order.directory))
@@ -79,9 +75,7 @@ def train_on_dalis_reader(orders: bytes) -> None:
     iterator = _module("plugin.pytorch").DALIGenericIterator(
         [pipe], _OUTPUTS, reader_name=_READER, last_batch_policy=policy, auto_reset=True
     )
-    meter = order.meter()
-    consume(_Unpacked(iterator), order, meter)
-    say(meter.measurement())
+    train_on(_Unpacked(iterator), order)
 
 
 class _Unpacked:
@@ -97,7 +91,7 @@ class _Unpacked:
 
 def train_on_loader(orders: bytes) -> None:
     """Run the same pipeline on the loader, from a daemon or from this host's disks."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
+    order = read_order(orders)
 
     def training() -> tuple[Any, Any]:
         return _graph(*inputs(IMAGE, LABEL))
@@ -112,7 +106,4 @@ def train_on_loader(orders: bytes) -> None:
         rank=0,
         world_size=1,
     )
-    with closing(loader):
-        meter = order.meter()
-        consume(loader, order, meter)
-        say(meter.measurement(loader.stats().first_batch_ns))
+    train_on(loader, order)

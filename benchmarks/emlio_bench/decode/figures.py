@@ -6,12 +6,14 @@ presentation (emlio_bench.harness.report, emlio_bench.decode.plot).
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
+from emlio_bench.experiment.figures import doubt_parts, figure
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import render
-from emlio_bench.harness.results import Figure, Results, Sample
+from emlio_bench.harness.results import Figure, Results, Sample, neighbours
 from emlio_bench.harness.summary import doubts, spread, summarise
 
 __all__ = ["cpu_s_per_1000", "decode_figures", "measured_by", "ratios", "render_decode"]
@@ -28,6 +30,7 @@ _COSTS_COMPARED: Final = (
 _WIDE: Final = 0.1
 """The width above which a ratio is doubtful: its bound is a few percent from 1."""
 
+_images_per_s: Final = attrgetter("records_per_s")
 _CPU_UNIT: Final = "s/1000 images"
 _CPU_NOTE: Final = (
     "CPU is of the training side: its process, all threads, and its worker processes. The daemon's is told beside it; it\n"
@@ -49,10 +52,6 @@ def _daemon_cpu_s_per_1000(measured: Measurement) -> float:
     return measured.sender_cpu_ns / measured.records / 1e6
 
 
-def _images_per_s(measured: Measurement) -> float:
-    return measured.records_per_s
-
-
 def measured_by(samples: Sequence[Sample], subject: str) -> dict[int, Measurement]:
     """Return the measurements of one subject by round."""
     return {sample.round: sample.measured for sample in samples if sample.subject == subject}
@@ -62,12 +61,7 @@ def ratios(
     samples: Sequence[Sample], subject: str, other: str, quantity: Callable[[Measurement], float]
 ) -> tuple[float, ...]:
     """Return the ratios of one subject's quantity to another's, for every round with both."""
-    return tuple(quantity(own) / quantity(theirs) for own, theirs in _paired(samples, subject, other))
-
-
-def _paired(samples: Sequence[Sample], subject: str, other: str) -> list[tuple[Measurement, Measurement]]:
-    theirs = measured_by(samples, other)
-    return [(own, theirs[number]) for number, own in measured_by(samples, subject).items() if number in theirs]
+    return tuple(quantity(own) / quantity(theirs) for own, theirs in neighbours(samples, subject, other))
 
 
 def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
@@ -76,78 +70,71 @@ def decode_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
     named = [name for name in DECODERS if name in present]
     with_dali = [name for name in named if DECODERS[name].scenario == DALI]
     with_pillow = [name for name in named if DECODERS[name].scenario == PILLOW]
-    found = [
+    return (
         *_each(samples, with_dali, "images/s", "images/s", _images_per_s),
-        *(_speed_ratio(samples, name) for name in _LEAST_OF_READER),
+        *(one for name in _LEAST_OF_READER for one in _speed_ratio(samples, name)),
         *_costs(samples, with_dali),
         *_each(samples, with_pillow, "images/s", "images/s", _images_per_s),
         *_costs(samples, with_pillow),
-        *(_added(samples, name) for name in with_pillow if name != FLOOR.name),
+        *(one for name in with_pillow if name != FLOOR.name for one in _added(samples, name)),
         *_costs(samples, [name for name in named if DECODERS[name].scenario == CARRY]),
-        *(_cost_ratio(samples, name, theirs) for name, theirs in _COSTS_COMPARED),
-    ]
-    return tuple(figure for figure in found if figure is not None)
+        *(one for name, theirs in _COSTS_COMPARED for one in _cost_ratio(samples, name, theirs)),
+    )
 
 
 def _each(
-    samples: Sequence[Sample], names: Sequence[str], what: str, unit: str, quantity: Callable[[Measurement], float]
+    samples: Sequence[Sample],
+    names: Sequence[str],
+    what: str,
+    unit: str,
+    quantity: Callable[[Measurement], float],
+    note: str = "",
 ) -> list[Figure]:
-    return [
-        Figure(
-            name=f"{what}, {name}", unit=unit, values=tuple(map(quantity, measured_by(samples, name).values())), note=""
-        )
-        for name in names
-    ]
+    return [figure(f"{what}, {name}", unit, map(quantity, measured_by(samples, name).values()), note) for name in names]
 
 
 def _costs(samples: Sequence[Sample], names: Sequence[str]) -> list[Figure]:
     served = [name for name in names if DECODERS[name].has_daemon]
-    costs = [
-        *_each(samples, names, "CPU", _CPU_UNIT, cpu_s_per_1000),
-        *_each(samples, served, "the daemon's CPU", _CPU_UNIT, _daemon_cpu_s_per_1000),
+    return [
+        *_each(samples, names, "CPU", _CPU_UNIT, cpu_s_per_1000, _CPU_NOTE),
+        *_each(samples, served, "the daemon's CPU", _CPU_UNIT, _daemon_cpu_s_per_1000, _CPU_NOTE),
     ]
-    return [replace(figure, note=_CPU_NOTE) for figure in costs]
 
 
-def _speed_ratio(samples: Sequence[Sample], name: str) -> Figure | None:
+def _speed_ratio(samples: Sequence[Sample], name: str) -> list[Figure]:
     values = ratios(samples, name, _READER, _images_per_s)
-    return (
-        Figure(
-            name=f"images/s, {name} / {_READER}",
-            unit="",
-            values=values,
-            at_least=_LEAST_OF_READER[name],
-            note=_RATIO_NOTE,
-        )
-        if values
-        else None
-    )
+    return _any(f"images/s, {name} / {_READER}", "", values, _RATIO_NOTE, at_least=_LEAST_OF_READER[name])
 
 
-def _added(samples: Sequence[Sample], name: str) -> Figure | None:
-    values = tuple(cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in _paired(samples, name, FLOOR.name))
-    return Figure(name=f"CPU added, {name}", unit=_CPU_UNIT, values=values, note=_FLOOR_NOTE) if values else None
+def _added(samples: Sequence[Sample], name: str) -> list[Figure]:
+    values = [cpu_s_per_1000(own) - cpu_s_per_1000(floor) for own, floor in neighbours(samples, name, FLOOR.name)]
+    return _any(f"CPU added, {name}", _CPU_UNIT, values, _FLOOR_NOTE)
 
 
-def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> Figure | None:
+def _cost_ratio(samples: Sequence[Sample], name: str, theirs: str) -> list[Figure]:
     values = ratios(samples, name, theirs, cpu_s_per_1000)
-    return (
-        Figure(name=f"CPU, {name} / {theirs}", unit="", values=values, at_most=1.0, note=_RATIO_NOTE)
-        if values
-        else None
-    )
+    return _any(f"CPU, {name} / {theirs}", "", values, _RATIO_NOTE, at_most=1.0)
+
+
+def _any(
+    name: str,
+    unit: str,
+    values: Sequence[float],
+    note: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> list[Figure]:
+    return [figure(name, unit, values, note, at_least=at_least, at_most=at_most)] if values else []
 
 
 def render_decode(results: Results) -> str:
     """Render the figures as a table, with reasons for doubt. The JSON file holds the samples."""
     found = list(doubts(summarise(results)))
-    for figure in results.figures:
-        of = spread(figure.values)
-        if (figure.at_least is not None or figure.at_most is not None) and of.width > _WIDE:
+    for one in results.figures:
+        of = spread(one.values)
+        if (one.at_least is not None or one.at_most is not None) and of.width > _WIDE:
             found.append(
-                f"{figure.name}: wandered from {of.least:.2f} to {of.most:.2f}: measure longer or on a quieter machine"
+                f"{one.name}: wandered from {of.least:.2f} to {of.most:.2f}: measure longer or on a quieter machine"
             )
-    parts = [render(replace(results, samples=()))]
-    if found:
-        parts.append("\n".join(["Do not believe blindly:", *(f"  {doubt}" for doubt in found)]))
-    return "\n\n".join(parts)
+    return "\n\n".join([render(replace(results, samples=())), *doubt_parts(found)])

@@ -1,7 +1,7 @@
 """The configuration of a process that decodes pictures, and its counting.
 
 Covers: the configuration, a meter that counts the process and its children, consuming epoch after
-epoch. Does not cover: decoding (emlio_bench.decode.dali, emlio_bench.decode.pillow),
+epoch, reporting the sample. Does not cover: decoding (emlio_bench.decode.dali, emlio_bench.decode.pillow),
 starting the processes (emlio_bench.decode.subjects).
 """
 
@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from emlio import EmlioLoader
 from emlio_bench.harness.meter import Meter, process_cpu_ns
 from emlio_bench.harness.scenario import Window
+from emlio_bench.processes.child import say
 
-__all__ = ["IMAGE", "LABEL", "NO_DAEMON", "DecodeOrder", "consume", "family_cpu_ns"]
+__all__ = ["IMAGE", "LABEL", "NO_DAEMON", "DecodeOrder", "consume", "family_cpu_ns", "read_order", "train_on"]
 
 IMAGE: Final = "image/encoded"
 LABEL: Final = "image/class/label"
@@ -84,3 +86,26 @@ def consume(epoch: Iterable[Any], order: DecodeOrder, meter: Meter, images: str 
             count = len(batch[images])
             if meter.add(count * order.record_bytes, count):
                 return
+
+
+def read_order(orders: bytes) -> DecodeOrder:
+    """Return the configuration that a process was started with."""
+    return msgspec.json.decode(orders, type=DecodeOrder)
+
+
+def train_on(batches: Iterable[Any], order: DecodeOrder, images: str = "image") -> None:
+    """Take the sample of a process, and report it.
+
+    Args:
+        batches: batches of an epoch; a loader of EMLIO is closed afterwards.
+        order: configuration of the process.
+        images: key of the images in a batch.
+    """
+    meter = order.meter()
+    if not isinstance(batches, EmlioLoader):
+        consume(batches, order, meter, images)
+        say(meter.measurement())
+        return
+    with batches as loader:
+        consume(loader, order, meter, images)
+        say(meter.measurement(loader.stats().first_batch_ns))

@@ -15,17 +15,15 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from emlio import EmlioLoader
 from emlio.example.decode import read_features
 from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
-from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, consume
-from emlio_bench.processes.child import say
+from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, read_order, train_on
 
-__all__ = ["RandomCrop", "TFRecordImages", "train_on_dataloader", "train_on_loader", "train_on_memory"]
+__all__ = ["RandomCrop", "TFRecordImages", "data_loader", "train_on_dataloader", "train_on_loader", "train_on_memory"]
 
 _WANTED: Final = frozenset((IMAGE.encode(), LABEL.encode()))
 _TRIES: Final = 10
@@ -109,27 +107,30 @@ class TFRecordImages:
             os.close(self._files.popitem()[1])
 
 
-def train_on_dataloader(orders: bytes) -> None:
-    """Decode with PyTorch's loader and worker processes."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
+def data_loader(order: DecodeOrder, transform: Callable[[dict[str, Any]], dict[str, Any]], **more: Any) -> Any:
+    """Return PyTorch's loader with worker processes that apply the transform."""
     data: Any = importlib.import_module("torch.utils.data")
-    loader = data.DataLoader(
-        TFRecordImages(Path(order.directory), RandomCrop()),
+    return data.DataLoader(
+        TFRecordImages(Path(order.directory), transform),
         batch_size=order.batch,
         shuffle=True,
         num_workers=order.threads,
         persistent_workers=True,
         pin_memory=False,
+        **more,
     )
-    meter = order.meter()
-    consume(loader, order, meter)
-    say(meter.measurement())
+
+
+def train_on_dataloader(orders: bytes) -> None:
+    """Decode with PyTorch's loader and worker processes."""
+    order = read_order(orders)
+    train_on(data_loader(order, RandomCrop()), order)
 
 
 def train_on_loader(orders: bytes) -> None:
     """Decode with EMLIO and worker threads, from a daemon or from this host's disks."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
-    with EmlioLoader(
+    order = read_order(orders)
+    loader = EmlioLoader(
         order.address,
         batch_size=order.batch,
         fields=[IMAGE, LABEL],
@@ -138,15 +139,13 @@ def train_on_loader(orders: bytes) -> None:
         to="torch",
         rank=0,
         world_size=1,
-    ) as loader:
-        meter = order.meter()
-        consume(loader, order, meter)
-        say(meter.measurement(loader.stats().first_batch_ns))
+    )
+    train_on(loader, order)
 
 
 def train_on_memory(orders: bytes) -> None:
     """Run only the transform, in one thread, on records in memory: the unavoidable cost."""
-    order = msgspec.json.decode(orders, type=DecodeOrder)
+    order = read_order(orders)
     transform = RandomCrop()
     dataset = TFRecordImages(Path(order.directory), transform)
     places = np.random.default_rng(0).permutation(len(dataset)).tolist()
@@ -158,6 +157,4 @@ def train_on_memory(orders: bytes) -> None:
             for start in range(0, len(records), order.batch):
                 yield {"image": [transform(record)["image"] for record in records[start : start + order.batch]]}
 
-    meter = order.meter()
-    consume(Batches(), order, meter)
-    say(meter.measurement())
+    train_on(Batches(), order)

@@ -17,16 +17,19 @@ from emlio.progress import Progress
 from emlio.shards.dataset import open_dataset
 from emlio.shards.index import dali_index_name, write_dali_index
 from emlio.tfrecord import FRAME_BYTES
-from emlio_bench.decode.figures import decode_figures
+from emlio_bench.decode.figures import decode_figures, render_decode
 from emlio_bench.decode.order import NO_DAEMON, DecodeOrder
+from emlio_bench.decode.plot import plot_decode
 from emlio_bench.decode.subjects import DECODERS, Decoder, check_installed
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.figures import results_of
 from emlio_bench.harness.data import data_root, warm_cache
-from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Results, Sample
+from emlio_bench.harness.runner import rotated
 from emlio_bench.harness.scenario import Window
 from emlio_bench.harness.settings import DecodeSettings
 
-__all__ = ["Pictures", "make_pictures", "run_decode", "turns"]
+__all__ = ["COMMAND", "Pictures", "make_pictures", "run_decode", "turns"]
 
 _SHARD_BYTES: Final = 12_000_000
 _SIZE: Final = (500, 375)
@@ -83,13 +86,9 @@ def make_pictures(images: int, size: tuple[int, int], root: Path, *, progress: b
 
 
 def turns(decoders: Sequence[Decoder], rounds: int) -> Iterator[tuple[int, int, Decoder]]:
-    """Yield round, position in the round, and subject.
-
-    Each round begins with another subject, so that none always comes first.
-    """
+    """Yield round, position in the round, and subject; see `rotated`."""
     for number in range(rounds):
-        turn = number % len(decoders)
-        for place, decoder in enumerate([*decoders[turn:], *decoders[:turn]]):
+        for place, decoder in enumerate(rotated(decoders, number)):
             yield number, place, decoder
 
 
@@ -129,18 +128,23 @@ def run_decode(settings: DecodeSettings) -> Results:
                     )
                 )
                 bar.add(1)
-    return Results(
-        benchmark="decode",
-        environment=read_environment(None),
-        settings=(
-            ("subjects", ",".join(decoder.name for decoder in decoders)),
-            ("images", str(images)),
-            ("image_size", f"{size[0]}x{size[1]}"),
-            ("mean_record_bytes", str(pictures.record_bytes)),
-            ("batch", str(batch)),
-            ("threads", str(settings.threads)),
-            ("warm_up_images", str(warm_up)),
-        ),
-        samples=tuple(samples),
-        figures=decode_figures(samples),
-    )
+    told = {
+        "subjects": tuple(decoder.name for decoder in decoders),
+        "images": images,
+        "image_size": f"{size[0]}x{size[1]}",
+        "mean_record_bytes": pictures.record_bytes,
+        "batch": batch,
+        "threads": settings.threads,
+        "warm_up_images": warm_up,
+    }
+    return results_of("decode", told, decode_figures(samples), samples)
+
+
+COMMAND: Final = Command(
+    name="decode",
+    settings=DecodeSettings,
+    run=run_decode,
+    text="pictures decoded for training, beside DALI's reader and PyTorch's DataLoader",
+    render=render_decode,
+    plot=plot_decode,
+)

@@ -72,96 +72,39 @@ class Decoder:
             return hear_sample(trainer, order.window)
 
 
-FLOOR: Final = Decoder(
-    name="pillow-floor",
-    scenario=PILLOW,
-    role="decode-pillow-memory",
-    has_daemon=False,
-    needs=("PIL",),
-    text="the transform alone, one thread",
-)
+_DALI: Final = ("nvidia.dali", "torch", "PIL")
+_TORCH: Final = ("torch", "PIL")
 
-DECODERS: Final = {
-    decoder.name: decoder
-    for decoder in (
-        Decoder(
-            name="dali-tfrecord",
-            scenario=DALI,
-            role="decode-dali-reader",
-            has_daemon=False,
-            needs=("nvidia.dali", "torch", "PIL"),
-            text="DALI's own TFRecord reader",
-        ),
-        Decoder(
-            name="emlio-daemon",
-            scenario=DALI,
-            role="decode-dali-loader",
-            has_daemon=True,
-            needs=("nvidia.dali", "torch", "PIL"),
-            text="EMLIO, from a daemon on this host",
-        ),
-        Decoder(
-            name="emlio-local",
-            scenario=DALI,
-            role="decode-dali-loader",
-            has_daemon=False,
-            needs=("nvidia.dali", "torch", "PIL"),
-            text="EMLIO, from this host's files",
-        ),
-        FLOOR,
-        Decoder(
-            name="dataloader",
-            scenario=PILLOW,
-            role="decode-dataloader",
-            has_daemon=False,
-            needs=("torch", "PIL"),
-            text="PyTorch's DataLoader, processes",
-        ),
-        Decoder(
-            name="threads-daemon",
-            scenario=PILLOW,
-            role="decode-pillow-loader",
-            has_daemon=True,
-            needs=("torch", "PIL"),
-            text="EMLIO threads, from a daemon",
-        ),
-        Decoder(
-            name="threads-local",
-            scenario=PILLOW,
-            role="decode-pillow-loader",
-            has_daemon=False,
-            needs=("torch", "PIL"),
-            text="EMLIO threads, from this host's files",
-        ),
-        Decoder(
-            name="carry-dataloader",
-            scenario=CARRY,
-            role="carry-dataloader",
-            has_daemon=False,
-            needs=("torch", "PIL"),
-            text="PyTorch's DataLoader, processes",
-            epochs=_CARRIED_EPOCHS,
-        ),
-        Decoder(
-            name="carry-daemon",
-            scenario=CARRY,
-            role="carry-loader",
-            has_daemon=True,
-            needs=("torch", "PIL"),
-            text="EMLIO, from a daemon",
-            epochs=_CARRIED_EPOCHS,
-        ),
-        Decoder(
-            name="carry-local",
-            scenario=CARRY,
-            role="carry-loader",
-            has_daemon=False,
-            needs=("torch", "PIL"),
-            text="EMLIO, from this host's files",
-            epochs=_CARRIED_EPOCHS,
-        ),
+
+def _decoder(
+    name: str, scenario: str, role: str, text: str, needs: tuple[str, ...], *, has_daemon: bool = False
+) -> Decoder:
+    return Decoder(
+        name=name,
+        scenario=scenario,
+        role=role,
+        has_daemon=has_daemon,
+        needs=needs,
+        text=text,
+        epochs=_CARRIED_EPOCHS if scenario == CARRY else 1,
     )
-}
+
+
+FLOOR: Final = _decoder("pillow-floor", PILLOW, "decode-pillow-memory", "the transform alone, one thread", ("PIL",))
+
+_ALL: Final = (
+    _decoder("dali-tfrecord", DALI, "decode-dali-reader", "DALI's own TFRecord reader", _DALI),
+    _decoder("emlio-daemon", DALI, "decode-dali-loader", "EMLIO, from a daemon on this host", _DALI, has_daemon=True),
+    _decoder("emlio-local", DALI, "decode-dali-loader", "EMLIO, from this host's files", _DALI),
+    FLOOR,
+    _decoder("dataloader", PILLOW, "decode-dataloader", "PyTorch's DataLoader, processes", _TORCH),
+    _decoder("threads-daemon", PILLOW, "decode-pillow-loader", "EMLIO threads, from a daemon", _TORCH, has_daemon=True),
+    _decoder("threads-local", PILLOW, "decode-pillow-loader", "EMLIO threads, from this host's files", _TORCH),
+    _decoder("carry-dataloader", CARRY, "carry-dataloader", "PyTorch's DataLoader, processes", _TORCH),
+    _decoder("carry-daemon", CARRY, "carry-loader", "EMLIO, from a daemon", _TORCH, has_daemon=True),
+    _decoder("carry-local", CARRY, "carry-loader", "EMLIO, from this host's files", _TORCH),
+)
+DECODERS: Final = {decoder.name: decoder for decoder in _ALL}
 """The subjects by name, in the order of tables."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from emlio.wire.seal import CIPHERS, TAG_BYTES, StreamSeal, new_secret
+from emlio_bench.experiment.figures import figure, ratio_values
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.results import Figure, Sample, neighbours
 from emlio_bench.harness.scenario import MESSAGE_BYTES, delivery_scenario
@@ -20,6 +21,9 @@ _SEALED_OF_CLEAR: Final = 0.6
 _BOUND_AT: Final = delivery_scenario(100_000, 100_000).name
 """The scenario whose ratios have a bound: records of the size of photographs."""
 
+_CIPHER_NOTE: Final = (
+    "CPU is of both sides for a byte. If the cipher were all: as clear, and the time one core seals and opens."
+)
 _SPEED_NS: Final = 100_000_000
 
 
@@ -38,12 +42,12 @@ def protection_figures(samples: Sequence[Sample], orders: Sequence[str], *, boun
             pairs = neighbours(own, f"emlio-{order}-sealed", f"emlio-{order}")
             if pairs:
                 figures.append(
-                    Figure(
-                        name=f"sealed / clear, {scenario} records, {order} order",
-                        unit="",
-                        values=tuple(sealed.bytes_per_s / clear.bytes_per_s for sealed, clear in pairs),
+                    figure(
+                        f"sealed / clear, {scenario} records, {order} order",
+                        "",
+                        (sealed.bytes_per_s / clear.bytes_per_s for sealed, clear in pairs),
+                        "Ratios of payload a second are of neighbours in the same round.",
                         at_least=_SEALED_OF_CLEAR if bounded and scenario == _BOUND_AT else None,
-                        note="Ratios of payload a second are of neighbours in the same round.",
                     )
                 )
     return tuple(figures)
@@ -69,21 +73,15 @@ def sealing_figures(samples: Sequence[Sample], orders: Sequence[str], speeds: Se
             continue
         ciphers = [seconds[_name("seals", sealed)] + seconds[_name("opens", sealed)] for sealed, _ in pairs]
         what = f"{_BOUND_AT} records, {order} order"
+        clear = [one.cpu_s_per_gb for _, one in pairs]
+        if_all = ratio_values(clear, (one + cipher for one, cipher in zip(clear, ciphers, strict=True)))
         figures += [
-            Figure(
-                name=f"CPU of clear / of sealed, {what}",
-                unit="",
-                values=tuple(clear.cpu_s_per_gb / sealed.cpu_s_per_gb for sealed, clear in pairs),
+            figure(
+                f"CPU of clear / of sealed, {what}",
+                "",
+                ratio_values(clear, (sealed.cpu_s_per_gb for sealed, _ in pairs)),
             ),
-            Figure(
-                name=f"the same if the cipher were all, {what}",
-                unit="",
-                values=tuple(
-                    clear.cpu_s_per_gb / (clear.cpu_s_per_gb + cipher)
-                    for (_, clear), cipher in zip(pairs, ciphers, strict=True)
-                ),
-                note="CPU is of both sides for a byte. If the cipher were all: as clear, and the time one core seals and opens.",
-            ),
+            figure(f"the same if the cipher were all, {what}", "", if_all, _CIPHER_NOTE),
         ]
     return tuple(figures)
 
@@ -120,8 +118,8 @@ def _cipher_speeds(cipher: str, repeats: int) -> tuple[Figure, Figure]:
         opens.append(_speed(open_last)[1])
     note = f"One core: messages of {MESSAGE_BYTES >> 20} MiB in memory, by processor time of the thread that does it."
     return (
-        Figure(name=f"one core seals, {cipher}", unit="GB/s", values=tuple(seals), note=note),
-        Figure(name=f"one core opens, {cipher}", unit="GB/s", values=tuple(opens), note=note),
+        figure(f"one core seals, {cipher}", "GB/s", seals, note),
+        figure(f"one core opens, {cipher}", "GB/s", opens, note),
     )
 
 

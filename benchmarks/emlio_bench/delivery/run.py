@@ -4,8 +4,7 @@ Covers: choosing scenarios and subjects, running them into results. Does not cov
 tables, plots.
 """
 
-import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -13,8 +12,11 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio.progress import Progress
 from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import results_of
+from emlio_bench.harness.data import data_root
+from emlio_bench.harness.plot import plot_delivery
 from emlio_bench.harness.results import Results, Sample
 from emlio_bench.harness.runner import run_rounds
 from emlio_bench.harness.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario
@@ -28,10 +30,10 @@ from emlio_bench.subjects.iperf import Iperf, find_iperf
 from emlio_bench.subjects.loader import Loader
 from emlio_bench.subjects.paper import Paper, msgpack_is_installed
 from emlio_bench.subjects.sockets import Sockets
-from emlio_bench.versions.checkout import Checkout, chosen_checkouts
+from emlio_bench.versions.checkout import chosen_checkouts
 from emlio_bench.versions.ratios import version_figures
 
-__all__ = ["make_subjects", "run_delivery"]
+__all__ = ["COMMAND", "make_subjects", "run_delivery"]
 
 _SMALL_RECORD: Final = 50_000
 _QUICK_BYTES: Final = 16_000_000
@@ -55,10 +57,12 @@ def make_subjects(settings: DeliverySettings, iperf: str | None, link: Link | No
                 subjects.append(Iperf(program=iperf) if iperf is not None else Sockets())
             case "bare":
                 subjects.append(Bare())
-            case "emlio":
-                subjects += _own(settings, "", link, checkouts)
-            case "sealed" | "keyed":
-                subjects += _own(settings, word, link, checkouts)
+            case "emlio" | "sealed" | "keyed":
+                subjects += [
+                    Loader(order=order, way="" if word == "emlio" else word, link=link, checkout=checkout)
+                    for order in settings.orders
+                    for checkout in checkouts
+                ]
             case _:
                 if not msgpack_is_installed():
                     raise ConfigError(
@@ -66,14 +70,6 @@ def make_subjects(settings: DeliverySettings, iperf: str | None, link: Link | No
                     )
                 subjects.append(Paper())
     return subjects
-
-
-def _own(settings: DeliverySettings, way: str, link: Link | None, checkouts: Sequence[Checkout | None]) -> list[Loader]:
-    return [
-        Loader(order=order, way=way, link=link, checkout=checkout)
-        for order in settings.orders
-        for checkout in checkouts
-    ]
 
 
 def _scenarios(settings: DeliverySettings) -> list[Scenario]:
@@ -110,9 +106,8 @@ def run_delivery(settings: DeliverySettings) -> Results:
     speeds = cipher_speeds(1 if settings.quick else settings.repeats) if "sealed" in settings.subjects else ()
     with data_root(settings.data) as root:
         for scenario in _scenarios(settings):
-            directory = make_data(scenario.data, root, progress=sys.stderr.isatty())
-            warm_cache(directory)
             with (
+                prepared(scenario.data, root) as directory,
                 _link(scenario.rtt_ns) as link,
                 Progress(f"{scenario.name} records", settings.repeats * len(names)) as bar,
             ):
@@ -120,20 +115,25 @@ def run_delivery(settings: DeliverySettings) -> Results:
                 for sample in run_rounds(scenario, directory, subjects, rounds=settings.repeats, window=window):
                     samples.append(sample)
                     bar.add(1)
-    return Results(
-        benchmark="delivery",
-        environment=read_environment(iperf),
-        settings=(
-            ("sizes", ",".join(map(str, settings.sizes))),
-            ("subjects", ",".join(names)),
-            ("warm_up_bytes", str(window.warm_up_bytes)),
-            ("sample_bytes", str(window.sample_bytes)),
-        ),
-        samples=tuple(samples),
-        figures=(
-            *version_figures(samples),
-            *protection_figures(samples, settings.orders, bounded=not settings.quick),
-            *sealing_figures(samples, settings.orders, speeds),
-            *speeds,
-        ),
+    told = {
+        "sizes": settings.sizes,
+        "subjects": tuple(names),
+        "warm_up_bytes": window.warm_up_bytes,
+        "sample_bytes": window.sample_bytes,
+    }
+    figures = (
+        *version_figures(samples),
+        *protection_figures(samples, settings.orders, bounded=not settings.quick),
+        *sealing_figures(samples, settings.orders, speeds),
+        *speeds,
     )
+    return results_of("delivery", told, figures, samples, iperf=iperf)
+
+
+COMMAND: Final = Command(
+    name="delivery",
+    settings=DeliverySettings,
+    run=run_delivery,
+    text="throughput against the machine's limits and the paper's way",
+    plot=plot_delivery,
+)

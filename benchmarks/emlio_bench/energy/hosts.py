@@ -10,27 +10,26 @@ link (emlio_bench.link), the programs of the training node (emlio_bench.energy.r
 
 import shutil
 import sys
-import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from emlio.energy.recording.store import Store
-from emlio.errors import ConfigError, TransportError
+from emlio.errors import ConfigError
 from emlio_bench.link.contract import LinkEnd
-from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
+from emlio_bench.processes.daemon import running_daemon
 
 __all__ = ["COMPUTE", "STORAGE", "Host", "TwoHosts", "two_hosts", "why_no_hosts"]
 
 STORAGE: Final = "storage-1"
 COMPUTE: Final = "train-1"
 _PORT: Final = 5555
-_START_S: Final = 60.0
 _LOOK_S: Final = 0.02
 _ENTER: Final = 'mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"'
 _EMLIO: Final = "import sys; from emlio.cli import main; sys.exit(main())"
@@ -98,26 +97,13 @@ def two_hosts(dataset: Path, folder: Path, *, rtt_ns: int, source_flags: Sequenc
         raise ConfigError(reason)
     with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link, ExitStack() as stack:
         storage = _host(STORAGE, link.storage, folder)
-        recorded, ready = folder / "storage.sqlite", folder / "daemon.json"
+        recorded = folder / "storage.sqlite"
         flags = ["--out", str(recorded), "--node", STORAGE, *source_flags]
         recorder = stack.enter_context(Child("the recorder", storage.emlio("energy", "record", *flags)))
-        daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{dataset.name}={dataset}", "--insecure"]
-        daemon += [
-            "--bind",
-            f"tcp://{storage.end.address}:{_PORT}",
-            "--ready-file",
-            str(ready),
-            "--energy",
-            str(recorded),
-        ]
-        served = stack.enter_context(Child("emlio-daemon", storage.command(daemon)))
-        _wait(recorder, "the recorder", lambda: recorded.exists() and _has_readings(recorded))
-        _wait(served, "emlio-daemon", ready.exists)
-        yield TwoHosts(
-            compute=_host(COMPUTE, link.training, folder),
-            storage=storage,
-            address=f"emlio://{storage.end.address}:{_PORT}/{dataset.name}",
-        )
+        recorder.wait_until(lambda: recorded.exists() and _has_readings(recorded), _LOOK_S)
+        serving = ["--bind", f"tcp://{storage.end.address}:{_PORT}", "--insecure", "--energy", str(recorded)]
+        daemon = stack.enter_context(running_daemon(dataset, serving, within=storage.command))
+        yield TwoHosts(compute=_host(COMPUTE, link.training, folder), storage=storage, address=daemon.address)
 
 
 def _host(name: str, end: LinkEnd, folder: Path) -> Host:
@@ -132,15 +118,3 @@ def _has_readings(path: Path) -> bool:
             return bool(store.load().readings)
     except ConfigError:  # the file is not complete yet
         return False
-
-
-def _wait(child: Child, name: str, ready: Callable[[], bool]) -> None:
-    """Wait for files, which appear without an event; nothing is measured meanwhile.
-
-    If the program ends instead, this raises.
-    """
-    deadline = time.monotonic() + _START_S
-    while not ready():
-        child.line(_LOOK_S)
-        if time.monotonic() > deadline:
-            raise TransportError(f"{name} must be ready within {_START_S:g} s, it was not")

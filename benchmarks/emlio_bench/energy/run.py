@@ -12,8 +12,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -30,13 +28,14 @@ from emlio_bench.decode.order import IMAGE, LABEL
 from emlio_bench.decode.pillow import RandomCrop
 from emlio_bench.decode.run import make_pictures
 from emlio_bench.energy.hosts import COMPUTE, two_hosts
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.harness.data import data_root
-from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.settings import EnergySettings
-from emlio_bench.processes.child import Child, say
+from emlio_bench.processes.child import Child, say, worker_command
 
-__all__ = ["Trained", "energy_figures", "run_energy", "train"]
+__all__ = ["COMMAND", "Trained", "energy_figures", "run_energy", "train"]
 
 _SIZE: Final = (500, 375)
 _QUICK_SIZE: Final = (160, 120)
@@ -91,7 +90,8 @@ def run_energy(settings: EnergySettings) -> Results:
         raise ConfigError(f"--out must be a new folder, {settings.out} has something in it")
     images = min(settings.images, _QUICK_IMAGES) if settings.quick else settings.images
     size = _QUICK_SIZE if settings.quick else _SIZE
-    with data_root(settings.data) as root, _folder() as folder:
+    with data_root(settings.data) as root, tempfile.TemporaryDirectory(prefix="emlio-bench-energy-") as name:
+        folder = Path(name)
         pictures = make_pictures(images, size, root, progress=sys.stderr.isatty())
         trained, job = _measure(pictures.directory, folder, settings)
         if settings.out is not None:
@@ -100,26 +100,16 @@ def run_energy(settings: EnergySettings) -> Results:
         raise TransportError(
             f"the report must have the samples {trained.samples}, got {[one.samples for one in job.energies]}"
         )
-    return Results(
-        benchmark="energy",
-        environment=read_environment(None),
-        settings=(
-            ("rtt_ns", str(settings.rtt)),
-            ("images", str(images)),
-            ("image_size", f"{size[0]}x{size[1]}"),
-            ("batch", str(settings.batch)),
-            ("epochs", str(settings.epochs)),
-            ("step_ns", str(settings.step)),
-            ("cpu_watts", settings.cpu_watts),
-        ),
-        figures=energy_figures(job, note=f"{_NOTE}\n\n{job_text(job)}"),
-    )
-
-
-@contextmanager
-def _folder() -> Generator[Path]:
-    with tempfile.TemporaryDirectory(prefix="emlio-bench-energy-") as folder:
-        yield Path(folder)
+    told = {
+        "rtt_ns": settings.rtt,
+        "images": images,
+        "image_size": f"{size[0]}x{size[1]}",
+        "batch": settings.batch,
+        "epochs": settings.epochs,
+        "step_ns": settings.step,
+        "cpu_watts": settings.cpu_watts,
+    }
+    return results_of("energy", told, energy_figures(job, note=f"{_NOTE}\n\n{job_text(job)}"))
 
 
 def _measure(dataset: Path, folder: Path, settings: EnergySettings) -> tuple[Trained, Job]:
@@ -128,13 +118,7 @@ def _measure(dataset: Path, folder: Path, settings: EnergySettings) -> tuple[Tra
         order = TrainingOrder(
             address=hosts.address, batch=settings.batch, epochs=settings.epochs, step_ns=settings.step
         )
-        training = [
-            sys.executable,
-            "-m",
-            "emlio_bench.processes.worker",
-            "energy-train",
-            msgspec.json.encode(order).decode(),
-        ]
+        training = worker_command("energy-train", order)
         words = ["energy", "run", "--out", str(folder / "job"), "--node", COMPUTE, *watts, "--", *training]
         with Child("the training", hosts.compute.emlio(*words)) as child:
             trained = child.hear(Trained, _SILENT_S)
@@ -152,33 +136,18 @@ def energy_figures(job: Job, *, note: str = "") -> tuple[Figure, ...]:
         raise TransportError(
             f"the storage node must be in the report; it has {', '.join(job.notes) or 'no word of it'}"
         )
-    figures = [
-        Figure(name="epoch", unit="s", values=tuple(one.energy.duration_ns / 1e9 for one in epochs)),
-        Figure(
-            name="both nodes",
-            unit="J",
-            values=tuple(_known(one.energy.total.energy_uj) / 1e6 for one in epochs),
-            note=note,
-        ),
-        Figure(
-            name="stages beside total",
-            unit="µJ",
-            values=tuple(float(_difference(one)) for one in epochs),
-            at_most=0,
-            every=True,
-        ),
-        Figure(name="clock offset found, true 0", unit="ms", values=tuple(abs(offset) / 1e6 for offset, _ in clocks)),
-        Figure(name="its bound", unit="ms", values=tuple(error / 1e6 for _, error in clocks)),
-        Figure(
-            name="offset : bound",
-            unit="",
-            values=tuple(abs(offset) / error for offset, error in clocks),
-            at_most=1,
-            every=True,
-        ),
-        Figure(name="moments missed", unit="times", values=tuple(float(_missed(one)) for one in epochs)),
-    ]
-    return tuple(figures)
+    joules = (_known(one.energy.total.energy_uj) / 1e6 for one in epochs)
+    beside = (float(_difference(one)) for one in epochs)
+    shares = (abs(offset) / error for offset, error in clocks)
+    return (
+        figure("epoch", "s", (one.energy.duration_ns / 1e9 for one in epochs)),
+        figure("both nodes", "J", joules, note),
+        figure("stages beside total", "µJ", beside, at_most=0, every=True),
+        figure("clock offset found, true 0", "ms", (abs(offset) / 1e6 for offset, _ in clocks)),
+        figure("its bound", "ms", (error / 1e6 for _, error in clocks)),
+        figure("offset : bound", "", shares, at_most=1, every=True),
+        figure("moments missed", "times", (float(_missed(one)) for one in epochs)),
+    )
 
 
 def _known(energy_uj: int | None) -> int:
@@ -206,3 +175,11 @@ def _clocks(epoch: MeasuredEpoch) -> list[tuple[int, int]]:
 
 def _missed(epoch: MeasuredEpoch) -> int:
     return sum(node.missed for node in epoch.energy.nodes)
+
+
+COMMAND: Final = Command(
+    name="energy",
+    settings=EnergySettings,
+    run=run_energy,
+    text="what a storage and a training node use, two hosts on one machine with a long link between them",
+)

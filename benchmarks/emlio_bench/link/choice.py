@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 
 from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.emulated import EmulatedLink, why_not
-from emlio_bench.link.netem import why_no_netem
-from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
+from emlio_bench.link.kinds.netem import why_no_netem
+from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 
 __all__ = ["choose_kind", "open_link", "open_star"]

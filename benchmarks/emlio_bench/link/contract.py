@@ -1,7 +1,7 @@
 """The interface between a link and the code that uses it.
 
 Covers: the kinds of links, one end, the operations of every link. Does not cover: the links, one
-file each (emlio_bench.link.emulated, emlio_bench.link.relay); choosing a link
+file each (emlio_bench.link.kinds.emulated, emlio_bench.link.kinds.relay); choosing a link
 (emlio_bench.link.choice).
 """
 
@@ -12,13 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 from emlio.errors import TransportError
-from emlio_bench.link.channel import LinkCounts
-from emlio_bench.link.devices import enter_namespace
-from emlio_bench.link.held import Held
+from emlio_bench.link.namespaces.devices import enter_namespace
+from emlio_bench.link.process.channel import LinkCounts
+from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 
 __all__ = ["ENTER", "Link", "LinkEnd", "LinkKind"]
@@ -151,6 +150,4 @@ class Link(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...

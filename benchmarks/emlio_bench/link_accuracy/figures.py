@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from emlio.units import format_duration
+from emlio_bench.experiment.figures import by_name, figure, rtt_text
 from emlio_bench.harness.report import align, missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.summary import spread
-from emlio_bench.link.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
+from emlio_bench.link.measurement.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
+from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import Load
 
 __all__ = ["LinkSample", "link_figures", "link_streams", "ping_name", "render_link", "stream_name"]
 
@@ -42,12 +42,12 @@ class LinkSample:
 
 def ping_name(rtt_ns: int, what: str = "") -> str:
     """Return the name of the figure of pings, in ms; `what` names a part of them."""
-    return f"round trip of {_asked(rtt_ns)}" + (f": {what}" if what else "")
+    return f"round trip of {rtt_text(rtt_ns)}" + (f": {what}" if what else "")
 
 
 def stream_name(rtt_ns: int, streams: int, what: str = "") -> str:
     """Return the name of the figure of some streams, in Gbit/s; `what` names a related figure."""
-    return f"{_asked(rtt_ns)}, {_streams(streams)}" + (f": {what}" if what else "")
+    return f"{rtt_text(rtt_ns)}, {_streams(streams)}" + (f": {what}" if what else "")
 
 
 def link_streams(results: Results) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -68,21 +68,20 @@ def link_figures(samples: Sequence[LinkSample], *, note: str, bounded: bool) -> 
     figures: list[Figure] = []
     for rtt_ns in dict.fromkeys(sample.rtt_ns for sample in samples):
         chosen = [sample for sample in samples if sample.rtt_ns == rtt_ns]
-        pings_ns = [ping for sample in chosen for ping in sample.pings_ns]
         low, high = rtt_bounds_ns(rtt_ns)
         figures.append(
-            Figure(
-                name=ping_name(rtt_ns),
-                unit="ms",
-                values=tuple(ping / _MS for ping in pings_ns),
+            figure(
+                ping_name(rtt_ns),
+                "ms",
+                (ping / _MS for sample in chosen for ping in sample.pings_ns),
+                note,
                 at_least=low / _MS if bounded and low else None,
                 at_most=high / _MS if bounded else None,
-                note=note,
             )
         )
-        own = tuple(sample.own_ns / _MS for sample in chosen if sample.own_ns is not None)
+        own = [sample.own_ns / _MS for sample in chosen if sample.own_ns is not None]
         if own:
-            figures.append(Figure(name=ping_name(rtt_ns, _OWN), unit="ms", values=own, note=note))
+            figures.append(figure(ping_name(rtt_ns, _OWN), "ms", own, note))
         for streams in dict.fromkeys(sample.load.streams for sample in chosen):
             loads = [sample.load for sample in chosen if sample.load.streams == streams]
             figures += _stream_figures(rtt_ns, streams, loads, note, bounded=bounded)
@@ -91,33 +90,29 @@ def link_figures(samples: Sequence[LinkSample], *, note: str, bounded: bool) -> 
 
 def _stream_figures(rtt_ns: int, streams: int, loads: Sequence[Load], note: str, *, bounded: bool) -> list[Figure]:
     least = least_bits_per_s(LinkSpec(rtt_ns=rtt_ns), streams) if bounded else None
-    carried = Figure(
-        name=stream_name(rtt_ns, streams),
-        unit="Gbit/s",
-        values=tuple(load.bits_per_s / 1e9 for load in loads),
-        at_least=least / 1e9 if least is not None else None,
-        note=note,
-    )
-    dropped = Figure(
-        name=stream_name(rtt_ns, streams, "dropped"),
-        unit="packets",
-        values=tuple(float(load.dropped_packets) for load in loads),
-        at_most=0 if bounded else None,
-        note=note,
-    )
-    again = tuple(float(load.retransmits) for load in loads if load.retransmits is not None)
-    if not again:
-        return [carried, dropped]
+    again = [float(load.retransmits) for load in loads if load.retransmits is not None]
     return [
-        carried,
-        dropped,
-        Figure(name=stream_name(rtt_ns, streams, "retransmits"), unit="segments", values=again, note=note),
+        figure(
+            stream_name(rtt_ns, streams),
+            "Gbit/s",
+            (load.bits_per_s / 1e9 for load in loads),
+            note,
+            at_least=least / 1e9 if least is not None else None,
+        ),
+        figure(
+            stream_name(rtt_ns, streams, "dropped"),
+            "packets",
+            (float(load.dropped_packets) for load in loads),
+            note,
+            at_most=0 if bounded else None,
+        ),
+        *([figure(stream_name(rtt_ns, streams, "retransmits"), "segments", again, note)] if again else []),
     ]
 
 
 def render_link(results: Results) -> str:
     """Return the whole report of a run."""
-    figures = {figure.name: figure for figure in results.figures}
+    figures = by_name(results)
     rtts, streams = link_streams(results)
     return "\n\n".join(
         (
@@ -131,24 +126,24 @@ def render_link(results: Results) -> str:
 
 def _ping_table(chosen: Sequence[tuple[int, Figure, Figure | None]]) -> str:
     table = [("round trip", "median", "5th..95th", "most", "link's own", "unit", "pings", "must be", "")]
-    for rtt_ns, figure, own in chosen:
-        found = summarise_pings([round(value * _MS) for value in figure.values])
+    for rtt_ns, found, own in chosen:
+        pings = summarise_pings([round(value * _MS) for value in found.values])
         bounds = " and ".join(
             f"{sign} {bound:.4g}"
-            for sign, bound in ((">=", figure.at_least), ("<=", figure.at_most))
+            for sign, bound in ((">=", found.at_least), ("<=", found.at_most))
             if bound is not None
         )
         table.append(
             (
-                _asked(rtt_ns),
-                _ms(found.median),
-                f"{_ms(found.low)}..{_ms(found.high)}",
-                _ms(found.most),
+                rtt_text(rtt_ns),
+                _ms(pings.median),
+                f"{_ms(pings.low)}..{_ms(pings.high)}",
+                _ms(pings.most),
                 f"{spread(own.values).median:.3g}" if own is not None else "?",
-                figure.unit,
-                str(found.pings),
+                found.unit,
+                str(pings.pings),
                 bounds,
-                _verdict(figure),
+                _verdict(found),
             )
         )
     return align(table)
@@ -175,14 +170,10 @@ def _stream_table(figures: dict[str, Figure], rtts: Sequence[int], streams: Sequ
     return align(table)
 
 
-def _verdict(figure: Figure) -> str:
-    if figure.at_most is None and figure.at_least is None:
+def _verdict(of: Figure) -> str:
+    if of.at_most is None and of.at_least is None:
         return ""
-    return "MISSED" if missed_bounds([figure]) else "ok"
-
-
-def _asked(rtt_ns: int) -> str:
-    return format_duration(rtt_ns) if rtt_ns else "0 ms"
+    return "MISSED" if missed_bounds([of]) else "ok"
 
 
 def _streams(count: int) -> str:

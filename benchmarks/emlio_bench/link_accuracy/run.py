@@ -7,18 +7,20 @@ Covers: rounds of new links, pings and then streams over each. Does not cover: f
 from typing import Final
 
 from emlio.progress import Progress
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.figures import results_of
 from emlio_bench.harness.results import Results
 from emlio_bench.link.choice import choose_kind, open_link
 from emlio_bench.link.contract import LinkKind
-from emlio_bench.link.ping import ping_ns
+from emlio_bench.link.measurement.ping import ping_ns
+from emlio_bench.link.measurement.throughput import measure_load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import measure_load
-from emlio_bench.link_accuracy.figures import LinkSample, link_figures
+from emlio_bench.link_accuracy.figures import LinkSample, link_figures, render_link
+from emlio_bench.link_accuracy.plot import plot_link
 from emlio_bench.link_accuracy.settings import LinkSettings
 from emlio_bench.subjects.iperf import find_iperf
 
-__all__ = ["run_link"]
+__all__ = ["COMMAND", "run_link"]
 
 _WARM_UP_S: Final = 2
 """The warm-up of streams. At 100 ms, a stream with stock buffers needs a second to reach its speed.
@@ -50,19 +52,16 @@ def run_link(settings: LinkSettings) -> Results:
                         samples.append(LinkSample(rtt_ns=rtt_ns, pings_ns=idle, own_ns=own_ns, load=load))
                         idle, own_ns = (), None
                         bar.add(1)
-    return Results(
-        benchmark="link",
-        environment=read_environment(iperf),
-        settings=(
-            ("kind", kind),
-            ("rtts_ns", ",".join(map(str, rtts_ns))),
-            ("streams", ",".join(map(str, streams))),
-            ("pings", str(pings)),
-            ("seconds", str(span_s)),
-            ("tuned", str(settings.tuned).lower()),
-        ),
-        figures=link_figures(samples, note=_note(kind, missing, iperf), bounded=not quick),
-    )
+    told = {
+        "kind": kind,
+        "rtts_ns": rtts_ns,
+        "streams": streams,
+        "pings": pings,
+        "seconds": span_s,
+        "tuned": settings.tuned,
+    }
+    figures = link_figures(samples, note=_note(kind, missing, iperf), bounded=not quick)
+    return results_of("link", told, figures, iperf=iperf)
 
 
 def _note(kind: LinkKind, missing: tuple[str, ...], iperf: str | None) -> str:
@@ -74,3 +73,13 @@ def _note(kind: LinkKind, missing: tuple[str, ...], iperf: str | None) -> str:
     words.append(". Pings of one byte over an open TCP connection of an idle link; streams by ")
     words.append("iperf3." if iperf is not None else "sockets of our own, since there is no iperf3.")
     return "".join(words)
+
+
+COMMAND: Final = Command(
+    name="link",
+    settings=LinkSettings,
+    run=run_link,
+    text="how true the emulated link is that other benchmarks use: round trips, and what streams carry",
+    render=render_link,
+    plot=plot_link,
+)

@@ -7,7 +7,8 @@ all commands (emlio_bench.harness.settings), running.
 from dataclasses import dataclass
 
 from emlio.settings import option
-from emlio_bench.harness.parsers import durations_ns, link_kind, switch, whole_number, whole_numbers
+from emlio_bench.experiment.options import count, counts, durations, flag
+from emlio_bench.harness.parsers import link_kind
 from emlio_bench.harness.settings import PlottedSettings
 from emlio_bench.link.contract import LinkKind
 
@@ -18,23 +19,12 @@ __all__ = ["LinkSettings"]
 class LinkSettings(PlottedSettings):
     """`emlio-bench link`."""
 
-    rtts: tuple[int, ...] = option(
-        (0, 1_000_000, 10_000_000, 30_000_000, 100_000_000),
-        "round trips that are asked for (default 0,1ms,10ms,30ms,100ms)",
-        parse=durations_ns,
-        metavar="TIME,...",
-    )
-    streams: tuple[int, ...] = option(
-        (1, 8, 16, 32), "TCP streams at once (default 1,8,16,32)", parse=whole_numbers, metavar="N,..."
-    )
-    pings: int = option(100, "pings of each link in each round (default 100)", parse=whole_number, metavar="N")
-    seconds: int = option(4, "whole seconds of a sample of streams (default 4)", parse=whole_number, metavar="N")
-    repeats: int = option(
-        3, "rounds, each with a fresh link of every round trip (default 3)", parse=whole_number, metavar="N"
-    )
-    tuned: bool = option(
-        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
-    )
+    rtts: tuple[int, ...] = durations("0,1ms,10ms,30ms,100ms", "round trips that are asked for")
+    streams: tuple[int, ...] = counts("1,8,16,32", "TCP streams at once")
+    pings: int = count(100, "pings of each link in each round")
+    seconds: int = count(4, "whole seconds of a sample of streams")
+    repeats: int = count(3, "rounds, each with a fresh link of every round trip")
+    tuned: bool = flag("let TCP have 64 MB a connection at both ends; stock otherwise")
     kind: LinkKind | None = option(
         None,
         f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",

@@ -5,7 +5,6 @@ numbers of lanes, also with another version of this package. Does not cover: the
 kernel's socket buffers, a pause (emlio_bench.memory.run).
 """
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from emlio.progress import Progress
-from emlio.units import format_duration, format_size
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio.units import format_size
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import MIB, figure, results_of, rtt_text
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.runner import rotated
@@ -34,7 +33,6 @@ _RECORDS: Final = 6_000
 _PREFETCH: Final = "128MiB"
 _QUICK_RECORDS: Final = 640
 _QUICK_SECONDS: Final = 1
-_MIB: Final = 1 << 20
 _SLOWER: Final = 4
 """The factor by which a sample may take longer, since a link may be slower than the user."""
 
@@ -64,9 +62,8 @@ def run_memory_over_link(settings: MemorySettings) -> Results:
     batch = min(settings.batch_records, data.records)
     kinds = [(lanes, checkout) for lanes in settings.lanes for checkout in checkouts]
     samples: list[SlowRank] = []
-    with data_root(settings.data) as root, Progress("samples", len(settings.rtt) * rounds * len(kinds)) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    total = len(settings.rtt) * rounds * len(kinds)
+    with prepared(data, settings.data) as directory, Progress("samples", total) as bar:
         for rtt_ns in settings.rtt:
             with open_star([LinkSpec(rtt_ns=rtt_ns)]) as (link,):
                 for number in range(rounds):
@@ -79,18 +76,14 @@ def run_memory_over_link(settings: MemorySettings) -> Results:
         f"{format_size(settings.rate)} a second\nfor {seconds} s, in batches of {batch} records of "
         f"{format_size(_RECORD_BYTES)}; prefetch {_PREFETCH}; no keys."
     )
-    return Results(
-        benchmark="memory",
-        environment=read_environment(None),
-        settings=(
-            ("rtt_ns", ",".join(map(str, settings.rtt))),
-            ("lanes", ",".join(map(str, settings.lanes))),
-            ("rate", str(settings.rate)),
-            ("seconds", str(seconds)),
-            ("batch", str(batch)),
-        ),
-        figures=memory_figures(samples, note),
-    )
+    told = {
+        "rtt_ns": settings.rtt,
+        "lanes": settings.lanes,
+        "rate": settings.rate,
+        "seconds": seconds,
+        "batch": batch,
+    }
+    return results_of("memory", told, memory_figures(samples, note))
 
 
 def _read(
@@ -122,28 +115,18 @@ def memory_figures(samples: Sequence[SlowRank], note: str) -> tuple[Figure, ...]
     for rtt_ns, lanes, checkout in sorted({(one.rtt_ns, one.lanes, one.checkout) for one in samples}, key=_order):
         own = [one.read for one in samples if (one.rtt_ns, one.lanes, one.checkout) == (rtt_ns, lanes, checkout)]
         which = "" if checkout == THIS else f", {checkout} checkout"
-        at = f"{format_duration(rtt_ns) if rtt_ns else '0 ms'}, {lanes} lanes{which}"
+        at = f"{rtt_text(rtt_ns)}, {lanes} lanes{which}"
         figures += [
-            Figure(
-                name=f"{at}: after imports",
-                unit="MiB",
-                values=tuple(read.imported_bytes / _MIB for read in own),
-                note=note,
+            figure(f"{at}: after imports", "MiB", (read.imported_bytes / MIB for read in own), note),
+            figure(f"{at}: peak", "MiB", (read.peak_bytes / MIB for read in own), note),
+            figure(
+                f"{at}: peak on top of imports",
+                "MiB",
+                ((read.peak_bytes - read.imported_bytes) / MIB for read in own),
+                note,
             ),
-            Figure(name=f"{at}: peak", unit="MiB", values=tuple(read.peak_bytes / _MIB for read in own), note=note),
-            Figure(
-                name=f"{at}: peak on top of imports",
-                unit="MiB",
-                values=tuple((read.peak_bytes - read.imported_bytes) / _MIB for read in own),
-                note=note,
-            ),
-            Figure(
-                name=f"{at}: the user had",
-                unit="MB/s",
-                values=tuple(read.later_bytes_per_s / 1e6 for read in own),
-                note=note,
-            ),
-            Figure(name=f"{at}: lanes in use", unit="", values=tuple(float(read.lanes) for read in own), note=note),
+            figure(f"{at}: the user had", "MB/s", (read.later_bytes_per_s / 1e6 for read in own), note),
+            figure(f"{at}: lanes in use", "", (float(read.lanes) for read in own), note),
         ]
     return tuple(figures)
 

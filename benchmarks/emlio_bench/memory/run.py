@@ -10,7 +10,6 @@ cache, the kernel's socket buffers, a slow user over a long link
 """
 
 import os
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,11 @@ from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.errors import TransportError
 from emlio.progress import Progress
 from emlio.units import format_duration, format_size
-from emlio_bench.harness.data import data_root, link_copies, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import MIB, figure, results_of
+from emlio_bench.experiment.rank import open_rank
+from emlio_bench.harness.data import link_copies
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.resident import Resident, read_resident
 from emlio_bench.harness.results import Figure, Results
@@ -32,15 +34,13 @@ from emlio_bench.memory.over_link import run_memory_over_link
 from emlio_bench.memory.settings import MemorySettings
 from emlio_bench.processes.child import say, start_worker
 from emlio_bench.processes.daemon import running_daemon
-from emlio_bench.subjects.loader import open_loader
 
-__all__ = ["consume", "run_memory"]
+__all__ = ["COMMAND", "consume", "run_memory"]
 
 _RECORD_BYTES: Final = 100_000
 _FRAME_BYTES: Final = 16
 _BASE_BYTES: Final = 2_000_000_000
 _SAMPLE_S: Final = 0.1
-_MIB: Final = 1 << 20
 _BATCHES_HELD: Final = 3
 """The batches in memory at once: one with the user, one complete, one being assembled."""
 
@@ -54,7 +54,6 @@ One is being received, and one is being taken.
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     daemon_pid: int
-    data: DataSpec
     batch_records: int
     pause_ns: int
 
@@ -74,7 +73,7 @@ class _Phase(msgspec.Struct, frozen=True, kw_only=True):
 def consume(orders: bytes) -> None:
     """Run the rank's process: one epoch, with a pause in its middle."""
     order = msgspec.json.decode(orders, type=_Order)
-    with open_loader(order.address, order.data, order.batch_records, "global") as loader:
+    with open_rank(order.address, order.batch_records) as loader:
         # The rank reads both processes itself, at a time when no data flow yet.
         say(_Idle(rank=read_resident(os.getpid()), daemon=read_resident(order.daemon_pid)))
         half, records = len(loader) // 2, 0
@@ -99,11 +98,9 @@ def run_memory(settings: MemorySettings) -> Results:
     pause_ns = min(settings.pause, 500_000_000) if settings.quick else settings.pause
     data = DataSpec(kind="opaque", record_bytes=_RECORD_BYTES, records=base // _RECORD_BYTES)
     copies = max(-(-size // data.payload_bytes), 1)
-    with data_root(settings.data) as root:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    with prepared(data, settings.data) as directory:
         linked = link_copies(directory, copies)
-        watched = _watch(linked, data, min(settings.batch_records, data.records * copies), pause_ns)
+        watched = _watch(linked, min(settings.batch_records, data.records * copies), pause_ns)
     expected = data.records * copies
     if watched.records != expected:
         raise TransportError(f"the epoch must have {expected} records, got {watched.records}")
@@ -120,15 +117,11 @@ def run_memory(settings: MemorySettings) -> Results:
         f"message {format_size(message)} + {_BATCHES_HELD} batches of {format_size(batch_bytes)}. Daemon's bound: --memory "
         f"{format_size(daemon.memory)} + ({daemon.readers} readers + {watched.lanes} lane(s)) x message."
     )
-    return Results(
-        benchmark="memory",
-        environment=read_environment(None),
-        settings=(("size", str(size)), ("pause_ns", str(pause_ns)), ("batch", str(settings.batch_records))),
-        figures=(
-            *_figures("rank", watched.idle.rank, watched.rank, rank_bound, note),
-            *_figures("daemon", watched.idle.daemon, watched.daemon, daemon_bound, note),
-        ),
+    figures = (
+        *_figures("rank", watched.idle.rank, watched.rank, rank_bound, note),
+        *_figures("daemon", watched.idle.daemon, watched.daemon, daemon_bound, note),
     )
+    return results_of("memory", {"size": size, "pause_ns": pause_ns, "batch": settings.batch_records}, figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +136,7 @@ class _Watched:
     records: int
 
 
-def _watch(directory: Path, data: DataSpec, batch_records: int, pause_ns: int) -> _Watched:
+def _watch(directory: Path, batch_records: int, pause_ns: int) -> _Watched:
     rank_seen: dict[str, list[Resident]] = {}
     daemon_seen: dict[str, list[Resident]] = {}
     lanes = window_bytes = 0
@@ -152,7 +145,6 @@ def _watch(directory: Path, data: DataSpec, batch_records: int, pause_ns: int) -
         order = _Order(
             address=daemon.address,
             daemon_pid=daemon.pid,
-            data=data,
             batch_records=batch_records,
             pause_ns=pause_ns,
         )
@@ -178,22 +170,21 @@ def _watch(directory: Path, data: DataSpec, batch_records: int, pause_ns: int) -
 
 def _figures(side: str, idle: Resident, seen: dict[str, list[Resident]], bound: int, note: str) -> tuple[Figure, ...]:
     words = {"before": "before the pause", "during": "during it", "after": "after it"}
+    more = {phase: [(one.own_bytes - idle.own_bytes) / MIB for one in seen[phase]] for phase in words}
+    pages = (one.file_bytes / MIB for phase in words for one in seen[phase])
     return (
-        Figure(name=f"{side}, when nothing flowed", unit="MiB", values=(idle.own_bytes / _MIB,)),
+        figure(f"{side}, when nothing flowed", "MiB", (idle.own_bytes / MIB,)),
         *(
-            Figure(
-                name=f"{side}, more {words[phase]}",
-                unit="MiB",
-                values=tuple((resident.own_bytes - idle.own_bytes) / _MIB for resident in seen[phase]),
-                at_most=bound / _MIB,
-                every=True,
-                note=note,
-            )
-            for phase in words
+            figure(f"{side}, more {text}", "MiB", more[phase], note, at_most=bound / MIB, every=True)
+            for phase, text in words.items()
         ),
-        Figure(
-            name=f"{side}, pages of files",
-            unit="MiB",
-            values=tuple(resident.file_bytes / _MIB for phase in words for resident in seen[phase]),
-        ),
+        figure(f"{side}, pages of files", "MiB", pages),
     )
+
+
+COMMAND: Final = Command(
+    name="memory",
+    settings=MemorySettings,
+    run=run_memory,
+    text="memory of both sides while the consumer pauses, or of a slow rank over a long link",
+)

@@ -6,14 +6,11 @@ a new rank and a new daemon. Processor time is counted by the kernel, from befor
 after the loader's end, so that data read in vain count too. It is also counted for the last epoch
 alone, which begins when all buffers are full.
 
-Covers: the rounds, both sides, results. Does not cover: joules (emlio.energy), the plot
-(emlio_bench.pace.plot).
+Covers: the rounds, both sides, results. Does not cover: joules (emlio.energy), figures
+(emlio_bench.pace.figures), the plot (emlio_bench.pace.plot).
 """
 
-import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,19 +18,22 @@ import msgspec
 
 from emlio.progress import Progress
 from emlio.units import format_duration, format_size
-from emlio.wire.control import ENERGY, PACES, RACE, Pace
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio.wire.control import PACES, Pace
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import results_of
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.harness.meter import process_cpu_ns
 from emlio_bench.harness.pair import ANSWER_S
-from emlio_bench.harness.results import Figure, Results
+from emlio_bench.harness.results import Results
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.harness.settings import PaceSettings
+from emlio_bench.pace.figures import Seen, pace_figures
+from emlio_bench.pace.plot import plot_pace
 from emlio_bench.processes.child import say, start_worker
 from emlio_bench.processes.daemon import running_daemon
-from emlio_bench.subjects.loader import open_loader
 
-__all__ = ["FIGURES", "consume", "count_switches", "run_pace"]
+__all__ = ["COMMAND", "consume", "count_switches", "run_pace"]
 
 _RECORD_BYTES: Final = 100_000
 _QUICK_BATCHES: Final = 12
@@ -46,13 +46,10 @@ _PREFETCH: Final = "256MiB"
 It is fixed, so that results stay comparable if the loader's default changes.
 """
 
-FIGURES: Final = ("last epoch", "daemon CPU", "rank CPU", "daemon switches", "rank switches")
-
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     daemon_pid: int
-    data: DataSpec
     batch_records: int
     epochs: int
     work_ns: int
@@ -88,16 +85,6 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     waits_ns: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """One sample: the last epoch and the whole run, each in the order of `FIGURES`."""
-
-    last: tuple[float, ...]
-    whole: tuple[float, ...]
-    window_bytes: int
-    waited_ns: int
-
-
 def count_switches(pid: int, proc: Path = Path("/proc")) -> int:
     """Return the context switches, voluntary or not, of a process's present threads.
 
@@ -126,9 +113,7 @@ def _edge(daemon_pid: int) -> _Edge:
 def consume(orders: bytes) -> None:
     """Run the rank's process: some epochs, with a sleep for each batch."""
     order = msgspec.json.decode(orders, type=_Order)
-    with open_loader(
-        order.address, order.data, order.batch_records, "global", pace=order.pace, prefetch=_PREFETCH
-    ) as loader:
+    with open_rank(order.address, order.batch_records, pace=order.pace, prefetch=_PREFETCH) as loader:
         edges, waits_ns = [_edge(order.daemon_pid)], [0]
         for _ in range(order.epochs):
             for batch in loader:
@@ -149,33 +134,21 @@ def run_pace(settings: PaceSettings) -> Results:
     batches = _QUICK_BATCHES if settings.quick else settings.batches
     rounds = 1 if settings.quick else settings.repeats
     data = DataSpec(kind="opaque", record_bytes=_RECORD_BYTES, records=batches * settings.batch)
-    seen: dict[str, list[_Seen]] = {pace: [] for pace in PACES}
-    with data_root(settings.data) as root, Progress("samples", rounds * len(PACES)) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    seen: dict[str, list[Seen]] = {pace: [] for pace in PACES}
+    with prepared(data, settings.data) as directory, Progress("samples", rounds * len(PACES)) as bar:
         for number in range(rounds):
             for pace in PACES if number % 2 == 0 else PACES[::-1]:
                 seen[pace].append(_measure(directory, data, settings, pace))
                 bar.add(1)
-    return Results(
-        benchmark="pace",
-        environment=read_environment(None),
-        settings=(
-            ("batches", str(batches)),
-            ("batch", str(settings.batch)),
-            ("epochs", str(settings.epochs)),
-            ("work_ns", str(settings.work)),
-        ),
-        figures=_figures(seen, _note(settings, data, batches)),
-    )
+    told = {"batches": batches, "batch": settings.batch, "epochs": settings.epochs, "work_ns": settings.work}
+    return results_of("pace", told, pace_figures(seen, _note(settings, data, batches)))
 
 
-def _measure(directory: Path, data: DataSpec, settings: PaceSettings, pace: Pace) -> _Seen:
+def _measure(directory: Path, data: DataSpec, settings: PaceSettings, pace: Pace) -> Seen:
     with running_daemon(directory) as daemon:
         order = _Order(
             address=daemon.address,
             daemon_pid=daemon.pid,
-            data=data,
             batch_records=settings.batch,
             epochs=settings.epochs,
             work_ns=settings.work,
@@ -185,7 +158,7 @@ def _measure(directory: Path, data: DataSpec, settings: PaceSettings, pace: Pace
             longest_s = settings.epochs * data.records // settings.batch * settings.work / 1e9
             run = rank.hear(_Run, 2 * longest_s + ANSWER_S)
             rank.rest(ANSWER_S)
-    return _Seen(
+    return Seen(
         last=run.edges[-1].since(run.edges[-2]),
         whole=run.rested.since(run.edges[0]),
         window_bytes=run.window_bytes,
@@ -203,40 +176,10 @@ def _note(settings: PaceSettings, data: DataSpec, batches: int) -> str:
     )
 
 
-def _figures(seen: dict[str, list[_Seen]], note: str) -> tuple[Figure, ...]:
-    units = ("s", "s", "s", "times", "times")
-    figures: list[Figure] = []
-    for part, words in (("last", "last epoch"), ("whole", "whole run")):
-        for place, (name, unit) in enumerate(zip(FIGURES, units, strict=True)):
-            if part == "whole" and place == 0:
-                continue
-            values = {pace: [getattr(one, part)[place] for one in seen[pace]] for pace in PACES}
-            full = name if place == 0 else f"{words}: {name}"
-            figures += [
-                Figure(name=f"{full}, {pace}", unit=unit, values=tuple(values[pace]), note=note) for pace in PACES
-            ]
-            figures.append(_ratio(full, values[ENERGY], values[RACE], 1.01 if place == 0 else 1.0))
-    figures += [
-        Figure(name=f"last epoch: waited for batches, {pace}", unit="s", values=_waits(seen[pace])) for pace in PACES
-    ]
-    figures += [
-        Figure(
-            name=f"most in the window, {pace}", unit="MB", values=tuple(one.window_bytes / 1e6 for one in seen[pace])
-        )
-        for pace in PACES
-    ]
-    return tuple(figures)
-
-
-def _waits(seen: Sequence[_Seen]) -> tuple[float, ...]:
-    return tuple(one.waited_ns / 1e9 for one in seen)
-
-
-def _ratio(name: str, energy: Sequence[float], race: Sequence[float], at_most: float) -> Figure:
-    bound = at_most if name in (FIGURES[0], f"whole run: {FIGURES[1]}") else None
-    return Figure(
-        name=f"{name}, energy : race",
-        unit="",
-        values=tuple(one / other for one, other in zip(energy, race, strict=True)),
-        at_most=bound,
-    )
+COMMAND: Final = Command(
+    name="pace",
+    settings=PaceSettings,
+    run=run_pace,
+    text="processor time of both sides for a slow consumer, racing and saving energy",
+    plot=plot_pace,
+)

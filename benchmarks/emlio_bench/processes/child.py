@@ -15,17 +15,18 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from emlio.errors import TransportError
 
-__all__ = ["Child", "say", "start_worker"]
+__all__ = ["Child", "say", "start_worker", "worker_command"]
 
 _Value = TypeVar("_Value")
 _END_S = 5.0
+_START_S = 60.0
+_LOOK_S = 0.005
 _COMPLAINT_BYTES = 2000
 
 
@@ -93,6 +94,21 @@ class Child:
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
+    def wait_until(self, ready: Callable[[], bool], look_s: float = _LOOK_S) -> None:
+        """Wait for files, which appear without an event; nothing is measured meanwhile.
+
+        This raises if the process ends instead.
+
+        Args:
+            ready: whether they have appeared.
+            look_s: time from one look to the next.
+        """
+        deadline = time.monotonic() + _START_S
+        while not ready():
+            self.line(look_s)
+            if time.monotonic() > deadline:
+                raise TransportError(f"{self._name} must be ready within {_START_S:g} s, it was not")
+
     def hear(self, kind: type[_Value], timeout_s: float) -> _Value:
         """Return the next object that the process reports."""
         line = self.line(timeout_s)
@@ -139,9 +155,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.end()
         finally:
@@ -160,8 +174,18 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
+def worker_command(role: str, job: Any) -> list[str]:
+    """Return the command line of a child with a role of emlio_bench.processes.worker.
+
+    Args:
+        role: name of the role.
+        job: configuration of the role.
+    """
+    return [sys.executable, "-m", "emlio_bench.processes.worker", role, msgspec.json.encode(job).decode()]
+
+
 def start_worker(role: str, job: Any, within: Callable[[Sequence[str]], list[str]] = list) -> Child:
-    """Start a child with a role of emlio_bench.processes.worker.
+    """Start a child with a role; see `worker_command`.
 
     Args:
         role: name of the role.
@@ -169,5 +193,4 @@ def start_worker(role: str, job: Any, within: Callable[[Sequence[str]], list[str
         within: returns the command line that runs a program in the right place, such as at one end
             of a link.
     """
-    orders = msgspec.json.encode(job).decode()
-    return Child(role, within([sys.executable, "-m", "emlio_bench.processes.worker", role, orders]))
+    return Child(role, within(worker_command(role, job)))

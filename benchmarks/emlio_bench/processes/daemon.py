@@ -6,7 +6,6 @@ ranks.
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from emlio.errors import TransportError
 from emlio_bench.processes.child import Child
 
 __all__ = ["RunningDaemon", "joint_address", "running_daemon"]
 
-_START_S = 60.0
-_LOOK_S = 0.005
 _DATASET = "bench"
 
 
@@ -58,7 +54,8 @@ def running_daemon(
         command = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={directory}"]
         command += ["--bind", "tcp://127.0.0.1:0", "--ready-file", str(ready), *flags]
         with Child("emlio-daemon", within(command)) as child:
-            endpoint = _wait(child, ready).endpoint
+            child.wait_until(ready.exists)  # it appears by a rename, as a whole
+            endpoint = msgspec.json.decode(ready.read_bytes(), type=_Ready).endpoint
             address = endpoint.replace("tcp://", "emlio://") + "/" + _DATASET
             yield RunningDaemon(address=address, pid=child.pid)
 
@@ -67,14 +64,3 @@ def joint_address(daemons: Sequence[RunningDaemon]) -> str:
     """Return the address for a loader that reads from all daemons."""
     peers = [daemon.address.removeprefix("emlio://").removesuffix(f"/{_DATASET}") for daemon in daemons]
     return f"emlio://{','.join(peers)}/{_DATASET}"
-
-
-def _wait(child: Child, ready: Path) -> _Ready:
-    deadline = time.monotonic() + _START_S
-    # The file appears by a rename, for which there is no event; nothing is measured meanwhile. If
-    # the daemon dies, reading its output raises.
-    while not ready.exists():
-        child.line(_LOOK_S)
-        if time.monotonic() > deadline:
-            raise TransportError(f"emlio-daemon must be ready within {_START_S:g} s, it was not")
-    return msgspec.json.decode(ready.read_bytes(), type=_Ready)

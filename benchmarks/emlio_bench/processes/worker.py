@@ -13,7 +13,7 @@ from importlib import import_module
 __all__ = ["ROLES", "main"]
 
 _LIFE_S = 900
-"""The time limit of a worker, which ends it if its driver was killed."""
+"""The time limit of a worker, which ends it if its driver was killed; a role may set its own."""
 
 ROLES = {
     "attack": ("emlio_bench.attacks.attackers", "attack"),
@@ -22,6 +22,7 @@ ROLES = {
     "bare-send": ("emlio_bench.subjects.bare", "send"),
     "carry-dataloader": ("emlio_bench.decode.carry", "carry_by_dataloader"),
     "carry-loader": ("emlio_bench.decode.carry", "carry_by_loader"),
+    "convergence-train": ("emlio_bench.convergence.training", "train"),
     "decode-dali-loader": ("emlio_bench.decode.dali", "train_on_loader"),
     "decode-dali-reader": ("emlio_bench.decode.dali", "train_on_dalis_reader"),
     "decode-dataloader": ("emlio_bench.decode.pillow", "train_on_dataloader"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from emlio.errors import ConfigError
-from emlio_bench.link.accuracy import LinkReport
+from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.race.outcome import SCHEMA, Race, Run
 
 __all__ = ["RaceFolder"]

@@ -1,12 +1,12 @@
 """The bytes of a subject in transit over the link during its epochs.
 
 Covers: the mean and the maximum of the stretches within epochs. Pure. Does not cover: recording
-(emlio_bench.link.held).
+(emlio_bench.link.shaping.held).
 """
 
 from collections.abc import Sequence
 
-from emlio_bench.link.held import STRETCH_NS, Stretch
+from emlio_bench.link.shaping.held import STRETCH_NS, Stretch
 from emlio_bench.race.order import Epoch
 from emlio_bench.race.outcome import InFlight
 

@@ -18,7 +18,7 @@ import msgspec
 from emlio.errors import TransportError
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.held import Held
+from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.failure import in_short

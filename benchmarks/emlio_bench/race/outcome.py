@@ -9,7 +9,7 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio_bench.harness.environment import Environment
-from emlio_bench.link.accuracy import LinkReport
+from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.race.corpus import Corpus
 from emlio_bench.race.order import Epoch, Finished
 from emlio_bench.race.system import Family

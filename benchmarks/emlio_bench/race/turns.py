@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import EmlioError
-from emlio_bench.link.accuracy import LinkReport
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.measuring import measure_link
+from emlio_bench.link.measurement.accuracy import LinkReport
+from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.entries import Entry
 from emlio_bench.race.folder import RaceFolder

@@ -10,7 +10,6 @@ read, the data that each rank received. Does not cover: a single rank
 
 import os
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -21,8 +20,9 @@ from typing import Final
 
 from emlio.progress import Progress
 from emlio.units import format_size
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import MIB, figure, results_of
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.processes.child import Child, start_worker
@@ -32,7 +32,7 @@ from emlio_bench.ranks.crowd import Joined, Received, Streaming
 from emlio_bench.ranks.crowd_order import CrowdOrder
 from emlio_bench.ranks.settings import RanksSettings
 
-__all__ = ["RanksRun", "ranks_figures", "run_ranks"]
+__all__ = ["COMMAND", "RanksRun", "ranks_figures", "run_ranks"]
 
 _RECORD_BYTES: Final = 10_000
 _RECORDS: Final = 50_000
@@ -41,7 +41,6 @@ _MESSAGE: Final = "128KiB"
 """The size of messages. It is small, so that slow ranks read often."""
 
 _WITHIN_S: Final = 300.0
-_MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +73,7 @@ def run_ranks(settings: RanksSettings) -> Results:
     if settings.quick:
         settings = replace(settings, ranks=8, processes=2, lanes=2, rate=1_000_000, seconds=1)
     data = DataSpec(kind="opaque", record_bytes=_RECORD_BYTES, records=_RECORDS // 10 if settings.quick else _RECORDS)
-    with data_root(settings.data) as root, Progress("phases", 3) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    with prepared(data, settings.data) as directory, Progress("phases", 3) as bar:
         run = _run(directory, settings, bar)
     note = (
         f"{settings.ranks} ranks in {settings.processes} processes with {settings.lanes} lanes each, which read "
@@ -84,19 +81,8 @@ def run_ranks(settings: RanksSettings) -> Results:
         f"records of {format_size(_RECORD_BYTES)} in messages of {_MESSAGE}, "
         "loopback, no keys. Processor time is of the daemon, by the names of its threads."
     )
-    return Results(
-        benchmark="ranks",
-        environment=read_environment(None),
-        settings=(
-            ("ranks", str(settings.ranks)),
-            ("lanes", str(settings.lanes)),
-            ("processes", str(settings.processes)),
-            ("rate", str(settings.rate)),
-            ("seconds", str(settings.seconds)),
-            ("memory", str(settings.memory)),
-        ),
-        figures=ranks_figures(run, note),
-    )
+    told = {name: getattr(settings, name) for name in ("ranks", "lanes", "processes", "rate", "seconds", "memory")}
+    return results_of("ranks", told, ranks_figures(run, note))
 
 
 def _run(directory: Path, settings: RanksSettings, bar: Progress) -> RanksRun:
@@ -179,9 +165,9 @@ def ranks_figures(run: RanksRun, note: str) -> tuple[Figure, ...]:
         ("starting: processor time", "s", (sum(starting.values()) / 1e9,)),
         ("reading: ports listened at", "", (float(len(run.ended.ports)),)),
         ("reading: descriptors", "", (float(run.ended.descriptors),)),
-        ("alone: anonymous memory", "MiB", (run.alone.anonymous_bytes / _MIB,)),
-        ("joined: anonymous memory", "MiB", (run.joined.anonymous_bytes / _MIB,)),
-        ("reading: anonymous memory", "MiB", (run.begun.anonymous_bytes / _MIB, run.ended.anonymous_bytes / _MIB)),
+        ("alone: anonymous memory", "MiB", (run.alone.anonymous_bytes / MIB,)),
+        ("joined: anonymous memory", "MiB", (run.joined.anonymous_bytes / MIB,)),
+        ("reading: anonymous memory", "MiB", (run.begun.anonymous_bytes / MIB, run.ended.anonymous_bytes / MIB)),
         ("reading: processor time", "s/s", (sum(reading.values()) / 1e9 / counted_s,)),
         *(
             (f"reading: processor time, {name}", "s/s", (spent / 1e9 / counted_s,))
@@ -190,4 +176,12 @@ def ranks_figures(run: RanksRun, note: str) -> tuple[Figure, ...]:
         ("lanes replaced", "", (float(run.replaced),)),
         ("reading: of each rank", "kB/s", tuple(count / 1e3 / counted_s for count in run.counts)),
     ]
-    return tuple(Figure(name=name, unit=unit, values=values, note=note) for name, unit, values in figures)
+    return tuple(figure(*one, note) for one in figures)
+
+
+COMMAND: Final = Command(
+    name="ranks",
+    settings=RanksSettings,
+    run=run_ranks,
+    text="what a thousand ranks that read slowly cost one daemon",
+)

@@ -8,7 +8,6 @@ Covers: finding readable sockets. Does not cover: reading (emlio_bench.ranks.lig
 
 import select
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import zmq
@@ -50,7 +49,5 @@ class Waiter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._epoll.close()

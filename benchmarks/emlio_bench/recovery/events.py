@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import TransportError
+from emlio_bench.experiment.figures import figure
 from emlio_bench.harness.results import Figure
 from emlio_bench.recovery.rank import Ended, ReadOrder, Waited
 from emlio_bench.recovery.stage import Store, WatchedRank, address_of
@@ -137,12 +138,11 @@ class _Times:
         self.add(name, wait.ended_ns - wait.begun_ns if wait is not None else 0)
 
     def figure(self, name: str, at_most: float | None = None) -> Figure:
-        values = tuple(self._values[name])
-        return Figure(name=name, unit="s", values=values, at_most=at_most, every=at_most is not None, note=_NOTE)
+        return figure(name, "s", self._values[name], _NOTE, at_most=at_most, every=at_most is not None)
 
 
 def _none_of(name: str, counts: list[float]) -> Figure:
-    return Figure(name=name, unit="times", values=tuple(counts), at_most=0, every=True)
+    return figure(name, "times", counts, at_most=0, every=True)
 
 
 def _undisturbed(scene: Scene) -> Reading:

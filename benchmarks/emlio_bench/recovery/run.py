@@ -10,22 +10,23 @@ Covers: the sequence of events, comparing, results. Does not cover: the events
 """
 
 import random
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from emlio.progress import Progress
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.harness.settings import RecoverySettings
 from emlio_bench.recovery.events import EVENTS, Reading, Scene, gone_for_good
+from emlio_bench.recovery.plot import plot_recovery
 from emlio_bench.recovery.rank import ReadOrder
 from emlio_bench.recovery.stage import WatchedRank
 
-__all__ = ["run_recovery"]
+__all__ = ["COMMAND", "run_recovery"]
 
 _RECORD_BYTES: Final = 4000
 _RECORDS: Final = 32_000
@@ -37,9 +38,8 @@ def run_recovery(settings: RecoverySettings) -> Results:
     """Run all events, and compare."""
     data = DataSpec(kind="opaque", record_bytes=_RECORD_BYTES, records=_QUICK_RECORDS if settings.quick else _RECORDS)
     repeats = min(settings.repeats, 1) if settings.quick else settings.repeats
-    with data_root(settings.data) as root, Progress("events", repeats * (len(EVENTS) + 1)) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    total = repeats * (len(EVENTS) + 1)
+    with prepared(data, settings.data) as directory, Progress("events", total) as bar:
         scene = Scene(
             directory=directory,
             batch_records=_BATCH,
@@ -50,18 +50,14 @@ def run_recovery(settings: RecoverySettings) -> Results:
         readings = [event(scene) for event in EVENTS]
         figures = [figure for reading in readings for figure in reading.figures]
         figures += [*gone_for_good(scene), *_compared(readings, directory)]
-    return Results(
-        benchmark="recovery",
-        environment=read_environment(None),
-        settings=(
-            ("repeats", str(repeats)),
-            ("seed", str(settings.seed)),
-            ("records", str(data.records)),
-            ("record_bytes", str(_RECORD_BYTES)),
-            ("batch", str(_BATCH)),
-        ),
-        figures=tuple(figures),
-    )
+    told = {
+        "repeats": repeats,
+        "seed": settings.seed,
+        "records": data.records,
+        "record_bytes": _RECORD_BYTES,
+        "batch": _BATCH,
+    }
+    return results_of("recovery", told, figures)
 
 
 def _compared(readings: Sequence[Reading], directory: Path) -> tuple[Figure, ...]:
@@ -71,17 +67,18 @@ def _compared(readings: Sequence[Reading], directory: Path) -> tuple[Figure, ...
         order = ReadOrder(address=str(directory), batch_records=_BATCH, batches=reading.ended.batches)
         with WatchedRank(order) as rank:
             other.append(float(rank.ends().digest != reading.ended.digest))
+    batches = (float(reading.ended.batches) for reading in readings)
+    unlike = "ranks that got other records, or in another order, than undisturbed"
     return (
-        Figure(
-            name="batches that each rank read, all events in its life",
-            unit="batches",
-            values=tuple(float(reading.ended.batches) for reading in readings),
-        ),
-        Figure(
-            name="ranks that got other records, or in another order, than undisturbed",
-            unit="ranks",
-            values=tuple(other),
-            at_most=0,
-            every=True,
-        ),
+        figure("batches that each rank read, all events in its life", "batches", batches),
+        figure(unlike, "ranks", other, at_most=0, every=True),
     )
+
+
+COMMAND: Final = Command(
+    name="recovery",
+    settings=RecoverySettings,
+    run=run_recovery,
+    text="how long a rank waits when a daemon is killed, stands still, is replaced or stays away",
+    plot=plot_recovery,
+)

@@ -12,7 +12,6 @@ import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -71,9 +70,7 @@ class Store:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._life.close()
 
 
@@ -174,7 +171,5 @@ class WatchedRank:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._child.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._child.__exit__()

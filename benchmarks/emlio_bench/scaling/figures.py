@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from emlio.errors import ConfigError
-from emlio.units import format_duration
+from emlio_bench.experiment.figures import figure, ratio_values, rtt_text
 from emlio_bench.harness.results import Figure
 
 __all__ = ["LEAST_SHARE", "ScalingSample", "Way", "aggregate_name", "ratio_name", "scaling_figures"]
@@ -75,12 +75,12 @@ class ScalingSample:
 
 def aggregate_name(rtt_ns: int, daemons: int) -> str:
     """Return the name of the figure of all ranks' throughput from this many daemons, in Gbit/s."""
-    return f"{_at(rtt_ns)}: {_daemons(daemons)}"
+    return f"{rtt_text(rtt_ns)}: {_daemons(daemons)}"
 
 
 def ratio_name(rtt_ns: int, daemons: int) -> str:
     """Return the name of the ratio of several daemons to as many times one, within rounds."""
-    return f"{_at(rtt_ns)}: {_daemons(daemons)} over {daemons} x one"
+    return f"{rtt_text(rtt_ns)}: {_daemons(daemons)} over {daemons} x one"
 
 
 def scaling_figures(samples: Sequence[ScalingSample], *, note: str, bounded: bool) -> tuple[Figure, ...]:
@@ -95,80 +95,48 @@ def scaling_figures(samples: Sequence[ScalingSample], *, note: str, bounded: boo
     for rtt_ns in dict.fromkeys(sample.rtt_ns for sample in samples):
         chosen = [sample for sample in samples if sample.rtt_ns == rtt_ns]
         counts = sorted({sample.daemons for sample in chosen})
-        slow = {count: _of(chosen, count, Way.SLOW) for count in counts}
-        one = [sample.gbit_per_s for sample in slow[1]]
-        figures += [
-            Figure(name=aggregate_name(rtt_ns, count), unit="Gbit/s", values=_sums(slow[count]), note=note)
-            for count in counts
-        ]
-        figures += [
-            Figure(
-                name=ratio_name(rtt_ns, count),
-                unit="",
-                values=tuple(both / (count * alone) for both, alone in zip(_sums(slow[count]), one, strict=True)),
-                at_least=LEAST_SHARE if bounded else None,
-                note=note,
-            )
-            for count in counts[1:]
-        ]
+        sums = {count: _sums(_of(chosen, count, Way.SLOW)) for count in counts}
+        least = LEAST_SHARE if bounded else None
+        figures += [figure(aggregate_name(rtt_ns, count), "Gbit/s", sums[count], note) for count in counts]
+        for count in counts[1:]:
+            ratios = ratio_values(sums[count], (count * alone for alone in sums[1]))
+            figures.append(figure(ratio_name(rtt_ns, count), "", ratios, note, at_least=least))
         figures += _others(rtt_ns, counts[-1], chosen, note, bounded=bounded)
-        figures.append(
-            Figure(
-                name=f"{_at(rtt_ns)}: packets this machine was too busy for",
-                unit="packets",
-                values=tuple(float(sample.lost_packets) for sample in chosen),
+        figures += [
+            figure(
+                f"{rtt_text(rtt_ns)}: packets this machine was too busy for",
+                "packets",
+                (float(sample.lost_packets) for sample in chosen),
+                note,
                 at_most=0 if bounded else None,
                 every=True,
-                note=note,
-            )
-        )
-        figures.append(
-            Figure(
-                name=f"{_at(rtt_ns)}: packets late by at most",
-                unit="ms",
-                values=tuple(sample.latest_ns / 1e6 for sample in chosen),
-                note=note,
-            )
-        )
+            ),
+            figure(
+                f"{rtt_text(rtt_ns)}: packets late by at most",
+                "ms",
+                (sample.latest_ns / 1e6 for sample in chosen),
+                note,
+            ),
+        ]
     return tuple(figures)
 
 
 def _others(rtt_ns: int, most: int, chosen: Sequence[ScalingSample], note: str, *, bounded: bool) -> list[Figure]:
     """Return the throughput of the fast ranks while the last one is slow, and while it sleeps."""
     slow, even, asleep = (_of(chosen, most, way) for way in (Way.SLOW, Way.EVEN, Way.ASLEEP))
-    at = f"{_at(rtt_ns)}, {_daemons(most)}"
-    figures = [
-        Figure(
-            name=f"{at}: handed to the ranks' loops",
-            unit="Gbit/s",
-            values=tuple(sample.used_bytes_per_s * _GBIT for sample in slow),
-            note=note,
-        ),
-        Figure(
-            name=f"{at}: the slow rank's part",
-            unit="Gbit/s",
-            values=tuple(sample.gbit_per_s - sample.quick_gbit_per_s for sample in slow),
-            note=note,
-        ),
-        Figure(name=f"{at}: all ranks quick", unit="Gbit/s", values=_sums(even), note=note),
-        Figure(
-            name=f"{at}: the quick ranks while one sleeps",
-            unit="Gbit/s",
-            values=tuple(sample.quick_gbit_per_s for sample in asleep),
-            note=note,
-        ),
+    at = f"{rtt_text(rtt_ns)}, {_daemons(most)}"
+    used = (sample.used_bytes_per_s * _GBIT for sample in slow)
+    part = (sample.gbit_per_s - sample.quick_gbit_per_s for sample in slow)
+    quick = [sample.quick_gbit_per_s for sample in asleep]
+    kept = ratio_values(quick, (sample.quick_gbit_per_s for sample in even))
+    least = 1.0 if bounded else None
+    return [
+        figure(f"{at}: handed to the ranks' loops", "Gbit/s", used, note),
+        figure(f"{at}: the slow rank's part", "Gbit/s", part, note),
+        figure(f"{at}: all ranks quick", "Gbit/s", _sums(even), note),
+        figure(f"{at}: the quick ranks while one sleeps", "Gbit/s", quick, note),
+        figure(f"{at}: the same over what they have while none is slow", "", kept, note, at_least=least),
     ]
-    kept = tuple(one.quick_gbit_per_s / other.quick_gbit_per_s for one, other in zip(asleep, even, strict=True))
-    figures.append(
-        Figure(
-            name=f"{at}: the same over what they have while none is slow",
-            unit="",
-            values=kept,
-            at_least=1.0 if bounded else None,
-            note=note,
-        )
-    )
-    return figures
 
 
 def _of(samples: Sequence[ScalingSample], daemons: int, way: Way) -> list[ScalingSample]:
@@ -177,10 +145,6 @@ def _of(samples: Sequence[ScalingSample], daemons: int, way: Way) -> list[Scalin
 
 def _sums(samples: Sequence[ScalingSample]) -> tuple[float, ...]:
     return tuple(sample.gbit_per_s for sample in samples)
-
-
-def _at(rtt_ns: int) -> str:
-    return format_duration(rtt_ns) if rtt_ns else "0 ms"
 
 
 def _daemons(count: int) -> str:

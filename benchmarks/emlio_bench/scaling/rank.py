@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 
-from emlio import EmlioLoader
 from emlio.errors import ConfigError
-from emlio_bench.harness.pair import ANSWER_S
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.processes.child import say
 
 __all__ = [
@@ -162,16 +161,9 @@ def read_on(orders: bytes) -> None:
     """
     order = msgspec.json.decode(orders, type=RankOrder)
     os.environ["EMLIO_JOB"] = order.job  # as a launcher would set it
-    with EmlioLoader(
-        order.address,
-        batch_size=order.batch_records,
-        seed=1,
-        raw=True,
-        to="numpy",
-        rank=order.rank,
-        world_size=order.ranks,
-        timeout=f"{ANSWER_S:g}s",
-        prefetch=SLOW_WINDOW_BYTES if order.work_ns else order.window_bytes,
+    window = SLOW_WINDOW_BYTES if order.work_ns else order.window_bytes
+    with open_rank(
+        order.address, order.batch_records, seed=1, rank=order.rank, world_size=order.ranks, prefetch=window
     ) as loader:
         reading = Reading(order, lambda: loader.stats().received_bytes)
         signal.signal(signal.SIGTERM, reading.end_soon)

@@ -11,7 +11,6 @@ Covers: the rounds, one sample. Does not cover: figures (emlio_bench.scaling.fig
 import math
 import os
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,8 +22,10 @@ import msgspec
 
 from emlio.progress import Progress
 from emlio.units import format_duration, format_size
-from emlio_bench.harness.data import data_root, make_data, split_evenly, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import results_of
+from emlio_bench.harness.data import split_evenly
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.results import Results
 from emlio_bench.harness.scenario import DataSpec
@@ -34,10 +35,11 @@ from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import start_worker
 from emlio_bench.processes.daemon import RunningDaemon, joint_address, running_daemon
 from emlio_bench.scaling.figures import ScalingSample, Way, scaling_figures
+from emlio_bench.scaling.plot import plot_scaling
 from emlio_bench.scaling.rank import SLOW_WINDOW_BYTES, Mark, RankOrder, Share, share_between
 from emlio_bench.scaling.settings import ScalingSettings
 
-__all__ = ["kinds", "line_spec", "run_scaling", "shards_for", "work_ns"]
+__all__ = ["COMMAND", "kinds", "line_spec", "run_scaling", "shards_for", "work_ns"]
 
 _RECORD_BYTES: Final = 100_000
 _RECORDS: Final = 12_000
@@ -113,33 +115,28 @@ def run_scaling(settings: ScalingSettings) -> Results:
     )
     samples: list[ScalingSample] = []
     total = rounds * len(settings.rtts) * len(kinds(daemons, 0))
-    with data_root(settings.data) as root, Progress("samples", total) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    with prepared(data, settings.data) as directory, Progress("samples", total) as bar:
         parts = {count: split_evenly(directory, count) for count in daemons}
         for number in range(rounds):
             for rtt_ns in settings.rtts:
                 for count, way in kinds(daemons, number):
                     samples.append(_measure(parts[count], settings, kind, rtt_ns, way, warm_up_s, span_s))
                     bar.add(1)
-    return Results(
-        benchmark="scaling",
-        environment=read_environment(None),
-        settings=(
-            ("kind", kind),
-            ("daemons", ",".join(map(str, daemons))),
-            ("rate_bits_per_s", str(settings.rate)),
-            ("rtts_ns", ",".join(map(str, settings.rtts))),
-            ("queue_ns", str(settings.queue)),
-            ("ranks", str(settings.ranks)),
-            ("slow_percent", str(settings.slow)),
-            ("lanes", _lanes(settings)),
-            ("window_bytes", str(settings.window)),
-            ("batch", str(settings.batch)),
-            ("seconds", str(span_s)),
-        ),
-        figures=scaling_figures(samples, note=_note(settings, data, span_s, kind, missing), bounded=not settings.quick),
-    )
+    told = {
+        "kind": kind,
+        "daemons": daemons,
+        "rate_bits_per_s": settings.rate,
+        "rtts_ns": settings.rtts,
+        "queue_ns": settings.queue,
+        "ranks": settings.ranks,
+        "slow_percent": settings.slow,
+        "lanes": _lanes(settings),
+        "window_bytes": settings.window,
+        "batch": settings.batch,
+        "seconds": span_s,
+    }
+    note = _note(settings, data, span_s, kind, missing)
+    return results_of("scaling", told, scaling_figures(samples, note=note, bounded=not settings.quick))
 
 
 def _measure(
@@ -217,3 +214,12 @@ def _note(settings: ScalingSettings, data: DataSpec, span_s: int, kind: LinkKind
         f"{settings.slow} % of its\nfair share of the lines, and has one of {format_size(SLOW_WINDOW_BYTES)}, which is full by "
         f"then. One that sleeps does so for {format_duration(_SLEEP_NS)} with each batch. Ratios are within a round."
     )
+
+
+COMMAND: Final = Command(
+    name="scaling",
+    settings=ScalingSettings,
+    run=run_scaling,
+    text="what several daemons deliver together, each behind a slow line of its own, while one rank is slow",
+    plot=plot_scaling,
+)

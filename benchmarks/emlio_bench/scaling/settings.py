@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from emlio.errors import ConfigError
 from emlio.settings import option
-from emlio.units import parse_duration_ns, parse_size
-from emlio_bench.harness.parsers import bits_per_s, durations_ns, lanes, whole_number, whole_numbers
+from emlio.units import parse_size
+from emlio_bench.experiment.options import count, counts, duration, durations
+from emlio_bench.harness.parsers import bits_per_s, lanes
 from emlio_bench.harness.settings import CommonSettings, PlottedSettings
 from emlio_bench.scaling.rank import USUAL_WINDOW_BYTES
 
@@ -20,31 +21,16 @@ __all__ = ["ScalingSettings"]
 class ScalingSettings(PlottedSettings):
     """`emlio-bench scaling`."""
 
-    daemons: tuple[int, ...] = option(
-        (1, 2, 4),
-        "numbers of daemons, each with its part of the shards (default 1,2,4)",
-        parse=whole_numbers,
-        metavar="N,...",
-    )
+    daemons: tuple[int, ...] = counts("1,2,4", "numbers of daemons, each with its part of the shards")
     rate: int = option(
         400_000_000, "of the line that each daemon is behind (default 400Mbit)", parse=bits_per_s, metavar="RATE"
     )
-    rtts: tuple[int, ...] = option(
-        (100_000, 30_000_000), "round trips (default 0.1ms,30ms)", parse=durations_ns, metavar="TIME,..."
+    rtts: tuple[int, ...] = durations("0.1ms,30ms", "round trips")
+    queue: int = duration(
+        "100ms", "the longest that packets wait in front of a line; what comes when it is full is dropped"
     )
-    queue: int = option(
-        100_000_000,
-        "the longest that packets wait in front of a line; what comes when it is full is dropped (default 100ms)",
-        parse=parse_duration_ns,
-        metavar="TIME",
-    )
-    ranks: int = option(3, "training processes; the last one is slow (default 3)", parse=whole_number, metavar="N")
-    slow: int = option(
-        60,
-        "percent of a fair share of the lines that the slow rank can use (default 60)",
-        parse=whole_number,
-        metavar="N",
-    )
+    ranks: int = count(3, "training processes; the last one is slow")
+    slow: int = count(60, "percent of a fair share of the lines that the slow rank can use")
     lanes: int = option(
         0,
         "each daemon's --lanes: connections for a rank, auto for as many as the rank derives from the round trip (default auto)",
@@ -57,9 +43,9 @@ class ScalingSettings(PlottedSettings):
         parse=parse_size,
         metavar="SIZE",
     )
-    batch: int = option(32, "records of 100 kB in a batch (default 32)", parse=whole_number, metavar="N")
-    seconds: int = option(5, "whole seconds of a sample (default 5)", parse=whole_number, metavar="N")
-    repeats: int = option(5, "rounds; one sample of each in each (default 5)", parse=whole_number, metavar="N")
+    batch: int = count(32, "records of 100 kB in a batch")
+    seconds: int = count(5, "whole seconds of a sample")
+    repeats: int = count(5, "rounds; one sample of each in each")
 
     def __post_init__(self) -> None:
         CommonSettings.__post_init__(self)

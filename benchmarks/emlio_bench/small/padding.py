@@ -22,11 +22,12 @@ from emlio.planner.token_epoch import TokenEpoch, TokenShare
 from emlio.planner.token_lengths import padding_waste
 from emlio.planner.token_plan import TokenPlan
 from emlio.progress import Progress
-from emlio_bench.harness.environment import read_environment
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.settings import PaddingSettings
 
-__all__ = ["run_padding"]
+__all__ = ["COMMAND", "run_padding"]
 
 _MEDIAN: Final = 200
 _SIGMA: Final = 0.9
@@ -98,12 +99,9 @@ def run_padding(settings: PaddingSettings) -> Results:
             for layout in layouts:
                 seen[layout].append(_look(layout, lengths, epoch))
                 bar.add(1)
-    return Results(
-        benchmark="padding",
-        environment=read_environment(None),
-        settings=(("records", str(records)), ("max_tokens", str(settings.max_tokens)), ("pack", str(settings.pack))),
-        figures=(*_figures(seen, records), *_checks([one for found in seen.values() for one in found])),
-    )
+    told = {"records": records, "max_tokens": settings.max_tokens, "pack": settings.pack}
+    checks = _checks([one for found in seen.values() for one in found])
+    return results_of("padding", told, (*_figures(seen, records), *checks))
 
 
 def _lengths(records: int) -> npt.NDArray[np.int32]:
@@ -160,22 +158,17 @@ def _room(cut: Padded | Packed) -> int:
 def _figures(seen: Mapping[_Layout, Sequence[_Seen]], records: int) -> Iterator[Figure]:
     note = f"{records:,} records, lengths log-normal with median {_MEDIAN} and sigma {_SIGMA}, at most {_LONGEST}."
     for layout, found in seen.items():
-        name = f"padding, {layout}"
-        yield Figure(name=name, unit="% of places", values=tuple(100 * one.padding for one in found), note=note)
+        yield figure(f"padding, {layout}", "% of places", (100 * one.padding for one in found), note)
     for layout, found in seen.items():
         if isinstance(layout.cut, Padded):
-            name = f"padding of as many random batches, {layout}"
-            yield Figure(name=name, unit="% of places", values=tuple(100 * one.random for one in found))
-            yield Figure(
-                name=f"part of random batches' padding, {layout}",
-                unit="of it",
-                values=tuple(one.part_of_random for one in found),
-                at_most=_MOST_OF_RANDOM,
-                every=True,
-            )
+            random = (100 * one.random for one in found)
+            yield figure(f"padding of as many random batches, {layout}", "% of places", random)
+            parts = (one.part_of_random for one in found)
+            name = f"part of random batches' padding, {layout}"
+            yield figure(name, "of it", parts, at_most=_MOST_OF_RANDOM, every=True)
     note = "The number of steps of all ranks, and the batches of one rank, on one core."
     for layout, found in seen.items():
-        yield Figure(name=f"an epoch's plan, {layout}", unit="s", values=tuple(one.seconds for one in found), note=note)
+        yield figure(f"an epoch's plan, {layout}", "s", (one.seconds for one in found), note)
 
 
 def _checks(found: Sequence[_Seen]) -> Iterator[Figure]:
@@ -184,5 +177,12 @@ def _checks(found: Sequence[_Seen]) -> Iterator[Figure]:
         ("ranks with another number of batches", "ranks", [one.uneven for one in found]),
         ("batches beyond their bound", "batches", [one.beyond for one in found]),
     ):
-        note = "Of every layout and epoch."
-        yield Figure(name=name, unit=unit, values=tuple(map(float, values)), at_most=0.0, every=True, note=note)
+        yield figure(name, unit, map(float, values), "Of every layout and epoch.", at_most=0.0, every=True)
+
+
+COMMAND: Final = Command(
+    name="padding",
+    settings=PaddingSettings,
+    run=run_padding,
+    text="padding in token batches, beside batches of random records",
+)

@@ -14,11 +14,12 @@ from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import CHUNK, EpochPlan, Plan, PlanSpec, walk
 from emlio.progress import Progress
-from emlio_bench.harness.environment import read_environment
-from emlio_bench.harness.results import Figure, Results
+from emlio_bench.experiment.command import Command
+from emlio_bench.experiment.figures import figure, results_of
+from emlio_bench.harness.results import Results
 from emlio_bench.harness.settings import PlanSettings
 
-__all__ = ["run_plan"]
+__all__ = ["COMMAND", "run_plan"]
 
 _BATCHES: Final = 50
 """The number of random batches timed one by one, for each mode and repeat."""
@@ -46,19 +47,10 @@ def run_plan(settings: PlanSettings) -> Results:
                 bar.add(1)
     note = f"{records:,} records in {len(catalog.shards):,} shards, batches of {settings.batch}, one thread."
     figures = [
-        *(_figure(f"walk, {mode.value}", "ns a record", values, note) for mode, values in walks.items()),
-        *(_figure(f"a random batch, {mode.value}", "ms", values, note) for mode, values in jumps.items()),
+        *(figure(f"walk, {mode.value}", "ns a record", values, note) for mode, values in walks.items()),
+        *(figure(f"a random batch, {mode.value}", "ms", values, note) for mode, values in jumps.items()),
     ]
-    return Results(
-        benchmark="plan",
-        environment=read_environment(None),
-        settings=(("records", str(records)), ("walk", str(walked)), ("batch", str(settings.batch))),
-        figures=tuple(figures),
-    )
-
-
-def _figure(name: str, unit: str, values: list[float], note: str) -> Figure:
-    return Figure(name=name, unit=unit, values=tuple(values), note=note)
+    return results_of("plan", {"records": records, "walk": walked, "batch": settings.batch}, figures)
 
 
 def _catalog(records: int, shards: int) -> Catalog:
@@ -85,3 +77,6 @@ def _batch_ms(epoch: EpochPlan, step: int) -> float:
     begun = time.perf_counter_ns()
     epoch.catalog.locate(epoch.ids(0, *epoch.batch_slots(0, step)))
     return (time.perf_counter_ns() - begun) / 1e6
+
+
+COMMAND: Final = Command(name="plan", settings=PlanSettings, run=run_plan, text="cost of a plan of 10^9 records")

@@ -9,7 +9,6 @@ importing, starting the daemon, loopback (emlio_bench.start.run).
 """
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from emlio.progress import Progress
-from emlio.units import format_duration, format_size
-from emlio_bench.harness.data import data_root, make_data, warm_cache
-from emlio_bench.harness.environment import read_environment
+from emlio.units import format_size
+from emlio_bench.experiment.data import prepared
+from emlio_bench.experiment.figures import figure, ratio_values, results_of, rtt_text
 from emlio_bench.harness.protected import make_keys
 from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.runner import rotated
@@ -66,25 +65,19 @@ def run_start_over_link(settings: StartSettings) -> Results:
     batch = min(settings.batch_records, records)
     total = len(settings.rtt) * rounds * len(checkouts) * len(settings.modes)
     starts: list[Start] = []
-    with data_root(settings.data) as root, Progress("starts", total) as bar:
-        directory = make_data(data, root, progress=sys.stderr.isatty())
-        warm_cache(directory)
+    with prepared(data, settings.data) as directory, Progress("starts", total) as bar:
         for rtt_ns in settings.rtt:
             for start in _starts(directory, rtt_ns, rounds, records // batch, batch, settings, checkouts):
                 starts.append(start)
                 bar.add(1)
-    return Results(
-        benchmark="start",
-        environment=read_environment(None),
-        settings=(
-            ("records", str(records)),
-            ("batch", str(batch)),
-            ("rtt_ns", ",".join(map(str, settings.rtt))),
-            ("modes", ",".join(settings.modes)),
-            ("keys", str(settings.keys)),
-        ),
-        figures=start_figures(starts, _note(settings, data, batch, checkouts)),
-    )
+    told = {
+        "records": records,
+        "batch": batch,
+        "rtt_ns": settings.rtt,
+        "modes": settings.modes,
+        "keys": str(settings.keys),
+    }
+    return results_of("start", told, start_figures(starts, _note(settings, data, batch, checkouts)))
 
 
 def _starts(
@@ -139,26 +132,21 @@ def start_figures(starts: Sequence[Start], note: str) -> tuple[Figure, ...]:
     """
     figures: list[Figure] = []
     for rtt_ns, mode in dict.fromkeys((start.rtt_ns, start.mode) for start in starts):
-        at = f"{format_duration(rtt_ns) if rtt_ns else '0 ms'}, {mode}"
+        at = f"{rtt_text(rtt_ns)}, {mode}"
         alike = [start for start in starts if (start.rtt_ns, start.mode) == (rtt_ns, mode)]
         first_ms: dict[str, tuple[float, ...]] = {}
         for checkout in dict.fromkeys(start.checkout for start in alike):
-            own = [start.read for start in sorted(alike, key=_round) if start.checkout == checkout]
+            own = [one.read for one in sorted(alike, key=lambda one: one.round) if one.checkout == checkout]
             first_ms[checkout] = tuple(read.first_batch_ns / 1e6 for read in own)
             which = "" if checkout == THIS else f", {checkout} checkout"
-            constructed_ms = tuple(read.constructed_ns / 1e6 for read in own)
             figures += [
-                Figure(name=f"{at}: constructor{which}", unit="ms", values=constructed_ms, note=note),
-                Figure(name=f"{at}: first batch{which}", unit="ms", values=first_ms[checkout], note=note),
+                figure(f"{at}: constructor{which}", "ms", (read.constructed_ns / 1e6 for read in own), note),
+                figure(f"{at}: first batch{which}", "ms", first_ms[checkout], note),
             ]
         if OTHER in first_ms:
-            ratios = tuple(ours / theirs for ours, theirs in zip(first_ms[THIS], first_ms[OTHER], strict=True))
-            figures.append(Figure(name=f"{at}: first batch, this / other", unit="", values=ratios, note=note))
+            ratios = ratio_values(first_ms[THIS], first_ms[OTHER])
+            figures.append(figure(f"{at}: first batch, this / other", "", ratios, note))
     return tuple(figures)
-
-
-def _round(start: Start) -> int:
-    return start.round
 
 
 def _note(settings: StartSettings, data: DataSpec, batch: int, checkouts: Sequence[Checkout]) -> str:

@@ -6,11 +6,12 @@ Does not cover: running.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.settings import option
-from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, words_of
+from emlio_bench.experiment.options import durations, flag, folder, names
+from emlio_bench.harness.parsers import whole_number
 from emlio_bench.harness.settings import CommonSettings
 
 __all__ = ["FIRST", "MODES", "REMEMBERED", "StartSettings"]
@@ -20,35 +21,21 @@ REMEMBERED: Final = "remembered"
 MODES: Final = (FIRST, REMEMBERED)
 
 
-def _modes(value: Any) -> tuple[str, ...]:
-    return words_of(value, MODES)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings(CommonSettings):
     """`emlio-bench start`. Zero means a default that depends on whether there is a link."""
 
-    rtt: tuple[int, ...] = option(
-        (),
-        "start over links of these round trips, records of 100 kB (default: on loopback, records of 1 kB)",
-        parse=durations_ns,
-        metavar="TIME,...",
+    rtt: tuple[int, ...] = durations(
+        "", "start over links of these round trips, records of 100 kB (default: on loopback, records of 1 kB)"
     )
-    modes: tuple[str, ...] = option(
+    modes: tuple[str, ...] = names(
         MODES,
         "what the rank's host knows of the daemon: nothing (first), or what an earlier run has kept in its cache folder "
-        f"(remembered); with --rtt (default {','.join(MODES)})",
-        parse=_modes,
-        metavar="NAME,...",
+        "(remembered); with --rtt",
     )
-    keys: bool = option(
-        False, "keys on both sides: control with CURVE, payloads sealed; with --rtt", parse=switch, switch=True
-    )
-    other: Path | None = option(
-        None,
-        "another checkout of emlio: start it in turns with this one, and tell the ratio; with --rtt",
-        parse=path,
-        metavar="DIR",
+    keys: bool = flag("keys on both sides: control with CURVE, payloads sealed; with --rtt")
+    other: Path | None = folder(
+        "another checkout of emlio: start it in turns with this one, and tell the ratio; with --rtt"
     )
     records: int = option(
         0, "records in the dataset (default 1000000, over a link 6000)", parse=whole_number, metavar="N"

@@ -16,10 +16,10 @@ import msgspec
 
 from emlio import EmlioLoader
 from emlio.errors import DatasetError, TransportError
-from emlio.wire.control import Pace
 from emlio.wire.protection import CLEAR
+from emlio_bench.experiment.rank import open_rank
 from emlio_bench.harness.meter import Measurement, Meter
-from emlio_bench.harness.pair import ANSWER_S, hear_sample
+from emlio_bench.harness.pair import hear_sample
 from emlio_bench.harness.protected import WAYS, RankTrust, make_keys
 from emlio_bench.harness.scenario import DataSpec, Scenario, Window
 from emlio_bench.link.contract import Link, LinkEnd
@@ -27,7 +27,7 @@ from emlio_bench.processes.child import say, start_worker
 from emlio_bench.processes.daemon import RunningDaemon, running_daemon
 from emlio_bench.versions.checkout import THIS, Checkout
 
-__all__ = ["EXAMPLE_FIELDS", "Loader", "open_loader", "receive"]
+__all__ = ["EXAMPLE_FIELDS", "Loader", "receive"]
 
 EXAMPLE_FIELDS: Final = ("image/encoded", "image/class/label")
 """The features of an Example that a training script reads."""
@@ -104,46 +104,13 @@ class Loader:
         return end.command(command) if end is not None else command
 
 
-def open_loader(
-    address: str,
-    data: DataSpec,
-    batch_records: int,
-    shuffle: str,
-    trust: RankTrust | None = None,
-    *,
-    pace: Pace = "race",
-    prefetch: str = "auto",
-) -> EmlioLoader:
-    """Open the loader under test.
-
-    Every record is checked, and handed out as memory views or as decoded fields.
-    """
-    decoded = data.kind == "example"
-    return EmlioLoader(
-        address,
-        batch_size=batch_records,
-        shuffle=shuffle,
-        raw=not decoded,
-        fields=list(EXAMPLE_FIELDS) if decoded else None,
-        verify="all",
-        to="numpy",
-        rank=0,
-        world_size=1,
-        timeout=f"{ANSWER_S:g}s",
-        keys=trust.keys if trust is not None else None,
-        daemon_key=trust.daemon_key if trust is not None else None,
-        encryption=trust.encryption if trust is not None else "auto",
-        pace=pace,
-        prefetch=prefetch,
-    )
-
-
 def receive(orders: bytes) -> None:
     """Consume for one window, and report the measurement."""
     order = msgspec.json.decode(orders, type=_Order)
     meter = Meter(order.window, order.sender_pid)
-    column = EXAMPLE_FIELDS[0] if order.data.kind == "example" else "record"
-    with open_loader(order.address, order.data, order.batch_records, order.order, order.trust) as loader:
+    decoded: dict[str, Any] = {"raw": False, "fields": list(EXAMPLE_FIELDS)} if order.data.kind == "example" else {}
+    column = EXAMPLE_FIELDS[0] if decoded else "record"
+    with open_rank(order.address, order.batch_records, order.trust, shuffle=order.order, **decoded) as loader:
         _consume(loader, meter, column, order.data.record_bytes)
         stats = loader.stats()
         say(meter.measurement(stats.first_batch_ns, stats.protection))

@@ -7,6 +7,7 @@ Covers: ratios of throughput and of processor time within rounds. Does not cover
 from collections.abc import Sequence
 from typing import Final
 
+from emlio_bench.experiment.figures import figure
 from emlio_bench.harness.report import label
 from emlio_bench.harness.results import Figure, Sample, neighbours
 from emlio_bench.versions.checkout import OTHER
@@ -30,10 +31,10 @@ def version_figures(samples: Sequence[Sample]) -> tuple[Figure, ...]:
             if not pairs:
                 continue
             what = f"{scenario} records, {label(subject)}"
-            rates = tuple(this.bytes_per_s / other.bytes_per_s for this, other in pairs)
-            cpu = tuple(this.cpu_s_per_gb / other.cpu_s_per_gb for this, other in pairs)
+            rates = (this.bytes_per_s / other.bytes_per_s for this, other in pairs)
+            cpu = (this.cpu_s_per_gb / other.cpu_s_per_gb for this, other in pairs)
             figures += [
-                Figure(name=f"throughput, this / other, {what}", unit="", values=rates, note=_NOTE),
-                Figure(name=f"CPU of a byte, this / other, {what}", unit="", values=cpu, note=_NOTE),
+                figure(f"throughput, this / other, {what}", "", rates, _NOTE),
+                figure(f"CPU of a byte, this / other, {what}", "", cpu, _NOTE),
             ]
     return tuple(figures)

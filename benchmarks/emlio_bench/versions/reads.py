@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from emlio.errors import TransportError
+from emlio_bench.experiment.rank import rank_arguments
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.harness.protected import KeyedSides, RankTrust
 from emlio_bench.link.contract import Link
@@ -110,19 +111,7 @@ class Served:
             prefetch: prefetch of the loader.
             within_s: time limit.
         """
-        arguments: dict[str, Any] = {
-            "batch_size": batch_records,
-            "shuffle": "global",
-            "raw": True,
-            "to": "numpy",
-            "verify": "all",
-            "rank": 0,
-            "world_size": 1,
-            "timeout": f"{ANSWER_S:g}s",
-            "prefetch": prefetch,
-        }
-        if self.trust is not None:
-            arguments |= msgspec.structs.asdict(self.trust)
+        arguments = rank_arguments(batch_records, self.trust, shuffle="global", prefetch=prefetch)
         order = ReadOrder(url=self.url, arguments=arguments, batches=batches, bytes_per_s=bytes_per_s)
         argv = [sys.executable, str(_READER), msgspec.json.encode(order).decode()]
         command = self.link.training.command(self.checkout.command(argv, {"EMLIO_CACHE": str(cache)}))

@@ -28,10 +28,11 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import MAX_CONTROL_BYTES
-from emlio_bench.attacks.insiders import Insider, enveloped, hello_of, insider, nested, wide_map
+from emlio_bench.attacks.insiders import hello_of
 from emlio_bench.attacks.strangers import many_descriptors
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, settles
+from tests.e2e.attacks.insiders import Insider, enveloped, insider, nested, wide_map
 from tests.e2e.attacks.siege import CLOSED, MEMORY_BYTES, OPEN, Siege
 
 TALL, TALL_RECORDS = "tall", 100_000

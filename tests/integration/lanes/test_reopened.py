@@ -14,11 +14,11 @@ from emlio.daemon.service import Daemon
 from emlio.wire.control import Goodbye, Opened
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.seal import lane_group
-from emlio_bench.attacks.insiders import Insider, hello_of
-from emlio_bench.attacks.strangers import lane_in
+from emlio_bench.attacks.insiders import hello_of
 from emlio_testing.data_messages import read_data
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
+from tests.e2e.attacks.insiders import Insider, lane_in
 
 MEMORY, MESSAGE = 16 << 20, 1 << 20
 STREAMS = 30

@@ -1,36 +1,34 @@
 """A link between two network namespaces, for the duration of a `with` block.
 
 Covers: starting and ending it, its two ends, reasons why it is impossible here. Does not cover:
-moving packets (emlio_bench.link.forwarder), the kernel's own delay
-(emlio_bench.link.netem).
+moving packets (emlio_bench.link.kinds.forwarder), the kernel's own delay
+(emlio_bench.link.kinds.netem).
 """
 
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
 from emlio.errors import ConfigError, TransportError
-from emlio_bench.link.channel import LinkCounts, LinkOrder, Started
 from emlio_bench.link.contract import ENTER, LinkEnd, LinkKind
-from emlio_bench.link.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
-from emlio_bench.link.held import Held
+from emlio_bench.link.namespaces.devices import MOST_PLACES, TUN_PATH, storage_address, training_address
+from emlio_bench.link.process.channel import LinkCounts, LinkOrder, Started
+from emlio_bench.link.process.questions import ANSWER_S, ask_counts, ask_held
+from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 
 __all__ = ["EmulatedLink", "why_not"]
 
-_ANSWER_S: Final = 30.0
 _PROCESSES: Final = {
-    LinkKind.EMULATED: "emlio_bench.link.forwarder",
-    LinkKind.NETEM: "emlio_bench.link.netem_holder",
+    LinkKind.EMULATED: "emlio_bench.link.kinds.forwarder",
+    LinkKind.NETEM: "emlio_bench.link.kinds.netem_holder",
 }
 
 
@@ -75,7 +73,7 @@ class EmulatedLink:
         self._ending = ExitStack()
         self._child = self._ending.enter_context(Child("the link", [sys.executable, "-m", _PROCESSES[kind], orders]))
         try:
-            started = self._child.hear(Started, _ANSWER_S)
+            started = self._child.hear(Started, ANSWER_S)
             if started.problem is not None:
                 raise TransportError(f"a link needs network namespaces and devices in them: {started.problem}")
         except BaseException:
@@ -108,17 +106,11 @@ class EmulatedLink:
 
     def counts(self) -> LinkCounts:
         """Return the counts of the packets so far."""
-        if not self._child.running:
-            raise TransportError("a link must be up to be asked for its counts, this one has ended")
-        os.kill(self._child.pid, signal.SIGUSR1)
-        return self._child.hear(LinkCounts, _ANSWER_S)
+        return ask_counts(self._child)
 
     def held(self) -> Held:
         """See `Link`."""
-        if not self._child.running:
-            raise TransportError("a link must be up to be asked what it holds, this one has ended")
-        os.kill(self._child.pid, signal.SIGUSR2)
-        return self._child.hear(Held, _ANSWER_S)
+        return ask_held(self._child)
 
     def close(self) -> None:
         """Shut the link down. Processes still in its namespaces continue without a network."""
@@ -127,9 +119,7 @@ class EmulatedLink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

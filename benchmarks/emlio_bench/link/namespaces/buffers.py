@@ -1,7 +1,7 @@
 """The sizes of TCP's buffers for a connection, in one network namespace.
 
 Covers: raising the limits as is usual for long fast networks, reading them. Does not cover: making
-namespaces (emlio_bench.link.devices).
+namespaces (emlio_bench.link.namespaces.devices).
 """
 
 from pathlib import Path

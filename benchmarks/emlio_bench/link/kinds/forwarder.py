@@ -1,4 +1,4 @@
-"""The process of an emulated link: python -m emlio_bench.link.forwarder ORDER.
+"""The process of an emulated link: python -m emlio_bench.link.kinds.forwarder ORDER.
 
 It makes both ends, measures the time that it adds to a round trip itself, reports the ends, and
 then moves packets. It ends on SIGTERM, or when its standard output has no reader any more; in the
@@ -6,11 +6,10 @@ latter case it kills all processes left in its namespaces. SIGUSR1 requests the 
 bytes held since the previous SIGUSR2.
 
 Covers: reading, delaying, writing; one thread for both directions. Does not cover: starting the
-process (emlio_bench.link.emulated).
+process (emlio_bench.link.kinds.emulated).
 """
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -20,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from emlio_bench.link.channel import LineCounts, LinkCounts, LinkOrder, Started
-from emlio_bench.link.devices import (
+from emlio_bench.link.kinds.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
+from emlio_bench.link.namespaces.devices import (
     STORAGE_DEVICE,
     End,
     count_unread,
@@ -30,14 +29,15 @@ from emlio_bench.link.devices import (
     training_address,
     training_device,
 )
-from emlio_bench.link.held import Held, HeldGauge, Stretch
-from emlio_bench.link.jitter import JitterDraw
-from emlio_bench.link.line import Line
-from emlio_bench.link.loss import LossDraw
-from emlio_bench.link.namespace_processes import end_inhabitants
-from emlio_bench.link.own_time import OwnTimeProbe, own_time_ns, trial_rtt_ns
-from emlio_bench.link.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
-from emlio_bench.link.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.namespaces.inhabitants import end_inhabitants
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
+from emlio_bench.link.process.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.process.questions import answer
+from emlio_bench.link.shaping.held import Held, HeldGauge, Stretch
+from emlio_bench.link.shaping.jitter import JitterDraw
+from emlio_bench.link.shaping.line import Line
+from emlio_bench.link.shaping.loss import LossDraw
+from emlio_bench.link.shaping.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 
@@ -193,11 +193,8 @@ def _serve(way: _Way, signals: int) -> bool:
     """
     # For select, the write end of a pipe becomes readable when the pipe has no reader any more.
     while SAID_FD not in way.forward((signals, SAID_FD)):
-        told = os.read(signals, 64)
-        if signal.SIGTERM in told:
+        if not answer(signals, way.counts, way.held):
             return True
-        for number in told:
-            say(way.counts() if number == signal.SIGUSR1 else way.held())
     return False
 
 

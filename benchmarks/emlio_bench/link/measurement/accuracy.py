@@ -1,8 +1,8 @@
 """The accuracy of a link.
 
 Covers: comparing the measured round trip and throughput with the specification, as one value for
-results. Pure. Does not cover: measuring (emlio_bench.link.ping,
-emlio_bench.link.throughput).
+results. Pure. Does not cover: measuring (emlio_bench.link.measurement.ping,
+emlio_bench.link.measurement.throughput).
 """
 
 import statistics
@@ -13,8 +13,8 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio.units import format_duration
 from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.link.throughput import Load
 
 __all__ = [
     "LEAST_BITS_PER_S",

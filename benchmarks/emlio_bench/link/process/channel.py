@@ -1,7 +1,6 @@
 """Messages between a link's process and the process that started it.
 
-Covers: the values, sums of them. Does not cover: counting (emlio_bench.link.forwarder,
-.netem_holder, .relaying).
+Covers: the values, sums of them. Does not cover: counting (emlio_bench.link.kinds).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The process that holds a netem link: python -m emlio_bench.link.netem_holder ORDER.
+"""The process that holds a netem link: python -m emlio_bench.link.kinds.netem_holder ORDER.
 
 It makes two namespaces with a pair of devices between them, lets each device delay its outgoing
 packets, and reports the namespaces. It ends on SIGTERM, or when its standard output has no reader
@@ -7,20 +7,19 @@ kernel's counts. SIGUSR2 requests the held bytes, which are empty because the ke
 them.
 
 Covers: making, keeping, counting. Does not cover: the arguments for the kernel
-(emlio_bench.link.netem).
+(emlio_bench.link.kinds.netem).
 """
 
 import os
 import select
-import signal
 import subprocess
 import sys
 from typing import Final
 
 import msgspec
 
-from emlio_bench.link.channel import LineCounts, LinkCounts, LinkOrder, Started
-from emlio_bench.link.devices import (
+from emlio_bench.link.kinds.netem import netem_words, read_line_counts
+from emlio_bench.link.namespaces.devices import (
     PREFIX_BITS,
     STORAGE_DEVICE,
     enter_namespace,
@@ -29,10 +28,11 @@ from emlio_bench.link.devices import (
     training_address,
     training_device,
 )
-from emlio_bench.link.held import Held
-from emlio_bench.link.namespace_processes import end_inhabitants
-from emlio_bench.link.netem import netem_words, read_line_counts
-from emlio_bench.link.promptness import SAID_FD, hear_signals
+from emlio_bench.link.namespaces.inhabitants import end_inhabitants
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
+from emlio_bench.link.process.promptness import SAID_FD, hear_signals
+from emlio_bench.link.process.questions import answer
+from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 
@@ -96,15 +96,10 @@ def _wait(order: LinkOrder, signals: int, storage: int, training: int) -> bool:
     Returns:
         True after SIGTERM, False if standard output has no reader any more.
     """
-    while True:
-        ready = select.select([signals, SAID_FD], [], [])[0]
-        if signals not in ready:
-            return False
-        told = os.read(signals, 64)
-        if signal.SIGTERM in told:
+    while signals in select.select([signals, SAID_FD], [], [])[0]:
+        if not answer(signals, lambda: _link_counts(order, storage, training), Held):
             return True
-        for number in told:
-            say(Held() if number == signal.SIGUSR2 else _link_counts(order, storage, training))
+    return False
 
 
 def _link_counts(order: LinkOrder, storage: int, training: int) -> LinkCounts:

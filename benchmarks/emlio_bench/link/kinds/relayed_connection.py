@@ -1,7 +1,7 @@
 """One connection through the relay: two sockets, with a delay both ways.
 
 Covers: opening, moving bytes, passing on the end of a stream as it came (FIN as FIN, RST as RST),
-the limit of bytes in transit. Does not cover: listening, waiting (emlio_bench.link.relaying).
+the limit of bytes in transit. Does not cover: listening, waiting (emlio_bench.link.kinds.relaying).
 """
 
 import errno
@@ -13,7 +13,7 @@ from enum import Enum
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector
 from typing import Final
 
-from emlio_bench.link.line import Line
+from emlio_bench.link.shaping.line import Line
 
 __all__ = ["Connection", "Parcel", "Step", "Wires"]
 

@@ -1,7 +1,7 @@
 """The bytes that a link holds, which are in transit between the two hosts.
 
 Covers: the mean and the maximum of each short stretch of time, once recording is on; sums over
-several processes. Pure. Does not cover: holding packets (emlio_bench.link.line).
+several processes. Pure. Does not cover: holding packets (emlio_bench.link.shaping.line).
 """
 
 from collections.abc import Iterable

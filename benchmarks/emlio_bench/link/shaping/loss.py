@@ -1,7 +1,7 @@
 """Random loss of segments.
 
 Covers: independent draws with one probability, the same in every run. Does not cover: removing
-segments from a packet (emlio_bench.link.packets).
+segments from a packet (emlio_bench.link.shaping.packets).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The process of a relay: python -m emlio_bench.link.relaying ORDERS.
+"""The process of a relay: python -m emlio_bench.link.kinds.relaying ORDERS.
 
 It listens for clients, connects each to the server at the same port, and delays the bytes between
 them. It ends on SIGTERM, or when its standard output has no reader any more. SIGUSR1 requests the
@@ -9,11 +9,9 @@ client's first bytes for as long as the handshake would take. One connection may
 bytes in transit that TCP's buffers would allow in a round trip.
 
 Covers: listening, waiting, both lines. Does not cover: one connection
-(emlio_bench.link.relayed_connection), starting the process (emlio_bench.link.relay).
+(emlio_bench.link.kinds.relayed_connection), starting the process (emlio_bench.link.kinds.relay).
 """
 
-import os
-import signal
 import socket
 import sys
 import time
@@ -22,13 +20,14 @@ from typing import Final
 
 import msgspec
 
-from emlio_bench.link.buffers import TUNED_BYTES, most_to_send
-from emlio_bench.link.channel import LineCounts, LinkCounts, Started
-from emlio_bench.link.held import Held, HeldGauge
-from emlio_bench.link.jitter import JitterDraw
-from emlio_bench.link.line import Line
-from emlio_bench.link.promptness import SAID_FD, be_prompt, hear_signals, ready_until
-from emlio_bench.link.relayed_connection import Connection, Parcel, Wires
+from emlio_bench.link.kinds.relayed_connection import Connection, Parcel, Wires
+from emlio_bench.link.namespaces.buffers import TUNED_BYTES, most_to_send
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, Started
+from emlio_bench.link.process.promptness import SAID_FD, be_prompt, hear_signals, ready_until
+from emlio_bench.link.process.questions import answer
+from emlio_bench.link.shaping.held import Held, HeldGauge
+from emlio_bench.link.shaping.jitter import JitterDraw
+from emlio_bench.link.shaping.line import Line
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 
@@ -91,12 +90,8 @@ class _Relay:
             ready = ready_until(watched, due_ns)
             if SAID_FD in ready:
                 return
-            if signals in ready:
-                told = os.read(signals, 64)
-                if signal.SIGTERM in told:
-                    return
-                for number in told:
-                    say(self._counts() if number == signal.SIGUSR1 else self._held())
+            if signals in ready and not answer(signals, self._counts, self._held):
+                return
             if self._selector.fileno() in ready:
                 self._serve()
             self._note()

@@ -1,7 +1,7 @@
 """The kernel's own packet delay, netem.
 
 Covers: the arguments of `tc`, whether netem works here, the counts that `tc` reports. Does not
-cover: the devices (emlio_bench.link.netem_holder).
+cover: the devices (emlio_bench.link.kinds.netem_holder).
 """
 
 import shutil
@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from emlio.errors import TransportError
-from emlio_bench.link.channel import LineCounts
 from emlio_bench.link.contract import ENTER
+from emlio_bench.link.process.channel import LineCounts
 from emlio_bench.link.spec import LinkSpec
 
 __all__ = ["netem_words", "read_line_counts", "why_no_netem"]

@@ -1,7 +1,7 @@
 """Real-time behaviour and signals of a link's process.
 
 Covers: priority, timers, waiting until a time, keeping memory; signals as a descriptor. Does not
-cover: the packets (emlio_bench.link.forwarder, .netem_holder, .relaying).
+cover: the packets (emlio_bench.link.kinds).
 """
 
 import contextlib

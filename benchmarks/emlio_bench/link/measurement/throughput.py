@@ -1,8 +1,8 @@
 """The throughput of several TCP streams over a link, from storage to training.
 
 Covers: one sample by iperf3, or by plain sockets if iperf3 is not installed. Does not cover: the
-expected throughput (emlio_bench.link.accuracy), the processes with plain sockets
-(emlio_bench.link.streams).
+expected throughput (emlio_bench.link.measurement.accuracy), the processes with plain sockets
+(emlio_bench.link.measurement.streams).
 """
 
 import sys
@@ -11,15 +11,16 @@ from typing import Final
 
 import msgspec
 
-from emlio.errors import ConfigError, TransportError
+from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link, LinkEnd
-from emlio_bench.link.streams import Arrived, ReceiveOrder, Sending, SendOrder, Sent
+from emlio_bench.link.measurement.iperf import read_end, run_iperf
+from emlio_bench.link.measurement.streams import Arrived, ReceiveOrder, Sending, SendOrder, Sent
 from emlio_bench.processes.child import Child
 
 __all__ = ["Load", "measure_load", "read_iperf"]
 
 _ANSWER_S: Final = 30.0
-_STREAMS: Final = "emlio_bench.link.streams"
+_STREAMS: Final = "emlio_bench.link.measurement.streams"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +55,9 @@ class Load:
         return self.payload_bytes * 8e9 / self.elapsed_ns
 
 
-class _Sum(msgspec.Struct, frozen=True):
-    seconds: float = 0.0
-    bytes: int = 0
-    retransmits: int | None = None
-
-
-class _End(msgspec.Struct, frozen=True):
-    sum_sent: _Sum
-    sum_received: _Sum
-
-
-class _Report(msgspec.Struct, frozen=True):
-    end: _End
-
-
 def read_iperf(said: bytes, streams: int) -> Load:
     """Read the output of `iperf3 -J`. The packets that the link dropped are not included."""
-    try:
-        end = msgspec.json.decode(said, type=_Report).end
-    except msgspec.MsgspecError as error:
-        raise TransportError(f"iperf3 must report a whole test as JSON: {error}") from error
+    end = read_end(said)
     return Load(
         streams=streams,
         payload_bytes=end.sum_received.bytes,
@@ -109,18 +92,18 @@ def _dropped(link: Link) -> int:
 
 
 def _by_iperf(link: Link, streams: int, warm_up_s: int, span_s: int, iperf: str) -> Load:
-    port = _free_port(link.storage)
-    server = [iperf, "-s", "-1", "-B", link.storage.listen, "-p", str(port), "--forceflush"]
-    with Child("iperf3 -s", link.storage.command(server)) as listener:
-        while b"listening" not in (listener.line(_ANSWER_S) or b"listening"):
-            continue
-        link.offer([port])
-        client = [iperf, "-c", link.storage.address, "-p", str(port), "-P", str(streams)]
-        # With -R the server sends, as a daemon does. Its count of retransmits comes with the
-        # results it hands over at the end.
-        client += ["-R", "-t", str(span_s), "-O", str(warm_up_s), "-J"]
-        with Child("iperf3 -c", link.training.command(client)) as receiver:
-            return read_iperf(receiver.rest(warm_up_s + span_s + _ANSWER_S), streams)
+    # With -R the server sends, as a daemon does. Its count of retransmits comes with the results it
+    # hands over at the end.
+    said = run_iperf(
+        iperf,
+        ["-P", str(streams), "-R"],
+        server=link.storage,
+        client=link.training,
+        warm_up_s=warm_up_s,
+        span_s=span_s,
+        offer=link.offer,
+    )
+    return read_iperf(said, streams)
 
 
 def _by_sockets(link: Link, streams: int, warm_up_s: int, span_s: int) -> Load:
@@ -152,9 +135,3 @@ def _by_sockets(link: Link, streams: int, warm_up_s: int, span_s: int) -> Load:
 
 def _child(end: LinkEnd, role: str, order: msgspec.Struct) -> list[str]:
     return end.command([sys.executable, "-m", _STREAMS, role, msgspec.json.encode(order).decode()])
-
-
-def _free_port(end: LinkEnd) -> int:
-    with end.make_socket() as probe:
-        probe.bind((end.listen, 0))
-        return int(probe.getsockname()[1])

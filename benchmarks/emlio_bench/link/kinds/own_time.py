@@ -4,8 +4,8 @@ It is measured with pings on the link when the link is made, and counts as a par
 round trip.
 
 Covers: the pings and their evaluation. Does not cover: subtracting the time
-(emlio_bench.link.forwarder); checking the resulting round trip
-(emlio_bench.link.accuracy).
+(emlio_bench.link.kinds.forwarder); checking the resulting round trip
+(emlio_bench.link.measurement.accuracy).
 """
 
 import os

@@ -1,7 +1,7 @@
-"""TCP streams without iperf3: python -m emlio_bench.link.streams send|receive ORDERS.
+"""TCP streams without iperf3: python -m emlio_bench.link.measurement.streams send|receive ORDERS.
 
 Covers: a process that sends the same mebibyte over all streams, and a process that receives into
-one buffer. Does not cover: starting them (emlio_bench.link.throughput).
+one buffer. Does not cover: starting them (emlio_bench.link.measurement.throughput).
 """
 
 import contextlib

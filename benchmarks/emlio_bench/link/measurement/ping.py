@@ -1,7 +1,7 @@
 """The round trip of a link, measured over TCP.
 
 Covers: sending one byte there and back over an open connection, from one thread. Does not cover:
-the bounds (emlio_bench.link.accuracy).
+the bounds (emlio_bench.link.measurement.accuracy).
 """
 
 import socket

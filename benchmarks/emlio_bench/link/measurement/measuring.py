@@ -6,10 +6,10 @@ Covers: pings, then streams. Does not cover: the command `emlio-bench link`
 
 from collections.abc import Sequence
 
-from emlio_bench.link.accuracy import LinkReport, judge
 from emlio_bench.link.contract import Link
-from emlio_bench.link.ping import ping_ns
-from emlio_bench.link.throughput import measure_load
+from emlio_bench.link.measurement.accuracy import LinkReport, judge
+from emlio_bench.link.measurement.ping import ping_ns
+from emlio_bench.link.measurement.throughput import measure_load
 
 __all__ = ["measure_link"]
 

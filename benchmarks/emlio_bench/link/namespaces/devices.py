@@ -6,7 +6,7 @@ make it or to clean up.
 
 Covers: namespace, device, addresses of links that share an end, the count of packets that the
 kernel dropped before they were read. Does not cover: moving packets
-(emlio_bench.link.forwarder); other devices (emlio_bench.link.netem_holder).
+(emlio_bench.link.kinds.forwarder); other devices (emlio_bench.link.kinds.netem_holder).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio_bench.link.buffers import tune_buffers
+from emlio_bench.link.namespaces.buffers import tune_buffers
 
 __all__ = [
     "MOST_PLACES",

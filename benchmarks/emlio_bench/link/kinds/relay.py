@@ -4,31 +4,29 @@ TCP ends at the relay on both sides, so it does not see the round trip: it start
 nothing. Results measured over a relay are marked.
 
 Covers: starting and ending it, its two ends, the ports that are reached through it. Does not cover:
-delaying bytes (emlio_bench.link.relaying).
+delaying bytes (emlio_bench.link.kinds.relaying).
 """
 
 import itertools
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
 from emlio.errors import ConfigError, TransportError
-from emlio_bench.link.channel import LineCounts, LinkCounts, Started, add_counts
 from emlio_bench.link.contract import LinkEnd, LinkKind
-from emlio_bench.link.held import Held, add_held
-from emlio_bench.link.relaying import RelayOrder
+from emlio_bench.link.kinds.relaying import RelayOrder
+from emlio_bench.link.process.channel import LineCounts, LinkCounts, Started, add_counts
+from emlio_bench.link.process.questions import ANSWER_S, ask_counts, ask_held
+from emlio_bench.link.shaping.held import Held, add_held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 
 __all__ = ["RelayedLink", "relay_addresses"]
 
-_ANSWER_S: Final = 30.0
 _FIRST_NETWORK: Final = 64
 _NETWORKS: Final = 64
 _LINKS: Final = 80
@@ -95,13 +93,13 @@ class RelayedLink:
         if not new:
             return
         order = RelayOrder(spec=self.spec, listen=self.storage.address, target=self.storage.listen, ports=new)
-        command = [sys.executable, "-m", "emlio_bench.link.relaying", msgspec.json.encode(order).decode()]
+        command = [sys.executable, "-m", "emlio_bench.link.kinds.relaying", msgspec.json.encode(order).decode()]
         relay = self._ending.enter_context(Child("the relay", command))
-        started = relay.hear(Started, _ANSWER_S)
+        started = relay.hear(Started, ANSWER_S)
         if started.problem is not None:
             raise TransportError(f"a relay must be able to listen: {started.problem}")
         if self._gauged:
-            _held_by(relay)
+            ask_held(relay)
         self._relays.append(relay)
         self._offered.update(new)
 
@@ -110,8 +108,7 @@ class RelayedLink:
         self._check_open()
         to_training, to_storage = LineCounts(), LineCounts()
         for relay in self._relays:
-            os.kill(relay.pid, signal.SIGUSR1)
-            said = relay.hear(LinkCounts, _ANSWER_S)
+            said = ask_counts(relay)
             to_training, to_storage = (
                 add_counts(to_training, said.to_training),
                 add_counts(to_storage, said.to_storage),
@@ -122,7 +119,7 @@ class RelayedLink:
         """See `Link`."""
         self._check_open()
         self._gauged = True
-        return add_held(map(_held_by, self._relays))
+        return add_held(map(ask_held, self._relays))
 
     def close(self) -> None:
         """Shut the link down, with every connection through it."""
@@ -136,13 +133,5 @@ class RelayedLink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _held_by(relay: Child) -> Held:
-    """Return the bytes held since the previous call. The first call starts the recording."""
-    os.kill(relay.pid, signal.SIGUSR2)
-    return relay.hear(Held, _ANSWER_S)

@@ -1,7 +1,7 @@
 """One direction of a link: packets that wait for the line, are in transit, or have arrived.
 
 Covers: rate, delay, jitter, the limit of held bytes, and the count of packets dropped beyond it.
-Does not cover: random loss (emlio_bench.link.loss); devices.
+Does not cover: random loss (emlio_bench.link.shaping.loss); devices.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """The jitter of packets.
 
 Covers: independent draws, the same in every run. Does not cover: keeping packets in order
-(emlio_bench.link.line).
+(emlio_bench.link.shaping.line).
 """
 
 import random

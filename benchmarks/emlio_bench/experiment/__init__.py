@@ -1,0 +1,1 @@
+"""Code that the experiments of all commands share: the command, options, data, figures, drawing."""

@@ -1,0 +1,1 @@
+"""The kinds of links, each with its process: emulated, netem, relay."""

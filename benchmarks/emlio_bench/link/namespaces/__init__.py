@@ -1,0 +1,1 @@
+"""Network namespaces, the devices and TCP buffers in them, and their processes."""

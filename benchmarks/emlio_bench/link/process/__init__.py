@@ -1,0 +1,1 @@
+"""The process of a link: its messages, its signals, its real-time behaviour."""
