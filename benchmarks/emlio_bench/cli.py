@@ -25,10 +25,11 @@ from emlio_bench.convergence.run import run_convergence
 from emlio_bench.decode.figures import render_decode
 from emlio_bench.decode.plot import plot_decode
 from emlio_bench.decode.run import run_decode
+from emlio_bench.delivery.plot import plot_delivery
 from emlio_bench.delivery.run import run_delivery
 from emlio_bench.energy.run import run_energy
 from emlio_bench.harness.document import check_page, put_into
-from emlio_bench.harness.plot import check_plotting, plot_delivery
+from emlio_bench.harness.plot import check_plotting
 from emlio_bench.harness.report import missed_bounds, render
 from emlio_bench.harness.results import Results, merge, read_results, write_results
 from emlio_bench.harness.settings import (
@@ -53,9 +54,9 @@ from emlio_bench.memory.run import run_memory
 from emlio_bench.memory.settings import MemorySettings
 from emlio_bench.pace.plot import plot_pace
 from emlio_bench.pace.run import run_pace
-from emlio_bench.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
-from emlio_bench.race.run import run_race
-from emlio_bench.race.settings import RaceSettings
+from emlio_bench.race.report.commands import CompareSettings, ReportSettings, run_compare, run_report
+from emlio_bench.race.run.race import run_race
+from emlio_bench.race.run.settings import RaceSettings
 from emlio_bench.ranks.run import run_ranks
 from emlio_bench.ranks.settings import RanksSettings
 from emlio_bench.recovery.plot import plot_recovery
@@ -87,7 +88,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderCommand:
-    """A command about folders of races.
+    """A command about races, or about results of earlier runs.
 
     `paths` are the names of its positional arguments in the help.
     """
@@ -124,7 +125,7 @@ FOLDER_COMMANDS: Final = {
         paths=("DIR",),
         settings=ReportSettings,
         run=run_report,
-        text="a race as Markdown, as one page that needs nothing besides itself, and as pictures",
+        text="a race, or a --json file, as Markdown, as one page that needs nothing besides itself, and as pictures",
     ),
 }
 
