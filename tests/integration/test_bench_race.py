@@ -19,7 +19,7 @@ from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
 from emlio_bench.race.systems.bare_sockets import BareSockets
-from emlio_bench.race.systems.dali_files import DaliFiles
+from emlio_bench.race.systems.dali import DaliFiles
 from emlio_bench.race.systems.grain import Grain
 from emlio_bench.race.systems.hf_datasets import HfDatasets
 from emlio_bench.race.systems.iperf import Iperf3

@@ -8,7 +8,7 @@ import pytest
 from emlio_bench.race.outcome import Contest
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.halves import in_halves
-from emlio_bench.race.systems.dali_files import DaliFiles
+from emlio_bench.race.systems.dali import DaliFiles
 from emlio_bench.race.systems.ours import Local, Remote
 from tests.integration.race_job import run_over_relay
 

@@ -51,7 +51,7 @@ print(json.dumps({"cpu_ns": 1, "peak_rss_bytes": 1, "peak_pss_bytes": 1, "cache_
 """
 
 
-NO_CLAIM = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="nothing")
+NO_CLAIM = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing")
 
 
 @dataclass(frozen=True, kw_only=True)

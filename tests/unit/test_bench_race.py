@@ -24,8 +24,7 @@ from emlio_bench.race.needs.environments import (
 from emlio_bench.race.records.corpus import CORPORA, Corpus, corpus_of, made_once
 from emlio_bench.race.records.order import Epoch, ids_crc
 from emlio_bench.race.report.quoted import PAPERS_TABLES
-from emlio_bench.race.systems.dali_files import DaliFiles
-from emlio_bench.race.systems.dali_local import DaliLocal
+from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
 from emlio_bench.race.systems.grain import Grain
 from emlio_bench.race.systems.hf_datasets import HfDatasets
 from emlio_bench.race.systems.iperf import Iperf3

@@ -34,7 +34,6 @@ class Contest:
         words: description for the report.
         corpus: the records.
         rtt_ns: round trip of the link.
-        rate_bytes_per_s: rate of the link; None for no limit.
         batch: records in a batch.
         epochs: number of epochs, one after the other, with one loader.
         step_ns: length of the consumer's step after each batch; 0 for a consumer that only reads.
@@ -47,7 +46,6 @@ class Contest:
     words: str
     corpus: Corpus
     rtt_ns: int
-    rate_bytes_per_s: int | None = None
     batch: int = 64
     epochs: int = 2
     step_ns: int = 0

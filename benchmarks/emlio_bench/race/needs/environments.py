@@ -15,24 +15,19 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from emlio.errors import ConfigError, TransportError
-from emlio_bench.processes.child import Child
+from emlio.errors import ConfigError
 
 __all__ = [
     "ENVIRONMENTS",
     "GO_PROGRAMS",
-    "INSTALL_S",
     "LENDER",
     "CarryOut",
-    "Environment",
     "cache_folder",
-    "carry_out",
     "environment_python",
     "find_program",
     "installed_versions",
@@ -43,46 +38,30 @@ __all__ = [
 ]
 
 _REQUIREMENTS: Final = Path(__file__).resolve().parents[4] / "requirements" / "systems"
-INSTALL_S: Final = 3600.0
-"""The time limit of one command."""
-
 CarryOut = Callable[[str, Sequence[str]], None]
+"""Runs a command, with its name in errors, to its end, or raises a ConfigError."""
+
 _MADE: Final = "made"
 _BORROWED: Final = "borrowed.pth"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """A virtual environment.
-
-    Attributes:
-        name: name of its folder and of its file in requirements/systems.
-        borrowed: large packages that this process's environment may lend; otherwise they are
-            installed with their dependencies.
-    """
-
-    name: str
-    borrowed: tuple[str, ...] = ()
 
 
 LENDER: Final = "torch"
 """The environment that lends packages if this process's environment does not have them."""
 
-ENVIRONMENTS: Final = {
-    one.name: one
-    for one in (
-        Environment(name=LENDER, borrowed=("torch", "torchvision")),
-        Environment(name="mosaic", borrowed=("torch", "torchvision")),
-        Environment(name="hf", borrowed=("torch", "torchvision")),
-        Environment(name="loaders"),
-        Environment(name="tf"),
-    )
+_TORCH: Final = ("torch", "torchvision")
+ENVIRONMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    LENDER: _TORCH,
+    "mosaic": _TORCH,
+    "hf": _TORCH,
+    "loaders": (),
+    "tf": (),
 }
-"""The environments by name.
+"""The environments by name, with the large packages that another environment may lend them.
 
-MosaicML Streaming needs an older NumPy and transformers than the others work with. Hugging Face
-datasets needs a newer huggingface-hub than MosaicML Streaming does. Grain, SPDL and TensorFlow need
-no PyTorch.
+An environment has the name of its folder and of its file in requirements/systems. What is not lent
+is installed with its dependencies. MosaicML Streaming needs an older NumPy and transformers than the
+others work with. Hugging Face datasets needs a newer huggingface-hub than MosaicML Streaming does.
+Grain, SPDL and TensorFlow need no PyTorch.
 """
 
 GO_PROGRAMS: Final = {"versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0"}
@@ -125,24 +104,7 @@ def environment_python(name: str, cache: Path) -> Path | None:
     return None
 
 
-def carry_out(name: str, command: Sequence[str]) -> None:
-    """Run a command to its end.
-
-    Args:
-        name: name of the command in errors.
-        command: program and arguments.
-
-    Raises:
-        ConfigError: the command failed.
-    """
-    try:
-        with Child(name, command) as child:
-            child.rest(INSTALL_S)
-    except TransportError as error:
-        raise ConfigError(str(error)) from error
-
-
-def make_environment(name: str, cache: Path, carry_out: CarryOut = carry_out) -> Path:
+def make_environment(name: str, cache: Path, carry_out: CarryOut) -> Path:
     """Make an environment, or find it made, and return its interpreter.
 
     Args:
@@ -168,8 +130,8 @@ def make_environment(name: str, cache: Path, carry_out: CarryOut = carry_out) ->
     steps: list[Sequence[str]] = [[sys.executable, "-m", "venv", str(folder)]]
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pip.append("--no-compile")  # most modules are never imported
-    if ENVIRONMENTS[name].borrowed and borrowed is None:
-        steps.append([*pip, *ENVIRONMENTS[name].borrowed])
+    if ENVIRONMENTS[name] and borrowed is None:
+        steps.append([*pip, *ENVIRONMENTS[name]])
     steps.append([*pip, "--no-deps", "--requirement", str(_REQUIREMENTS / f"{name}.txt")])
     for number, step in enumerate(steps):
         carry_out(f"making the environment {name}", step)
@@ -208,7 +170,7 @@ def find_program(name: str, cache: Path) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
 
 
-def make_program(name: str, cache: Path, carry_out: CarryOut = carry_out) -> str:
+def make_program(name: str, cache: Path, carry_out: CarryOut) -> str:
     """Find a program of `GO_PROGRAMS`, or build it with `go install`.
 
     Args:
@@ -237,7 +199,7 @@ def _folder(name: str, cache: Path) -> Path:
 
 def _borrowed(name: str) -> Path | None:
     """Return this process's package folder, if it has all packages that may be borrowed."""
-    specs = [find_spec(package) for package in ENVIRONMENTS[name].borrowed]
+    specs = [find_spec(package) for package in ENVIRONMENTS[name]]
     if not specs or not all(spec is not None and spec.origin is not None for spec in specs):
         return None
     folders = {Path(str(spec.origin)).parents[1] for spec in specs if spec is not None}
@@ -246,7 +208,7 @@ def _borrowed(name: str) -> Path | None:
 
 def needs_lender(name: str) -> bool:
     """Return whether the lending environment must exist before this one."""
-    return name != LENDER and bool(ENVIRONMENTS[name].borrowed) and _borrowed(name) is None
+    return name != LENDER and bool(ENVIRONMENTS[name]) and _borrowed(name) is None
 
 
 def _site_packages(folder: Path) -> Path:

@@ -5,7 +5,7 @@ cover: making one of them (emlio_bench.race.needs.environments).
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from emlio.errors import ConfigError, TransportError
 from emlio.units import format_duration
 from emlio_bench.processes.child import Child
 from emlio_bench.race.needs.environments import (
-    INSTALL_S,
     LENDER,
     environment_python,
     find_program,
@@ -24,9 +23,11 @@ from emlio_bench.race.needs.environments import (
     make_program,
     needs_lender,
 )
-from emlio_bench.race.systems.system import System
 
 __all__ = ["make_missing"]
+
+_INSTALL_S: Final = 3600.0
+"""The time limit of one command."""
 
 _AT_ONCE: Final = 3
 """The number of parallel jobs.
@@ -36,23 +37,23 @@ cores.
 """
 
 
-def make_missing(systems: Iterable[System], cache: Path, tell: Callable[[str], None]) -> Mapping[str, str]:
+def make_missing(
+    environments: Collection[str], programs: Collection[str], cache: Path, tell: Callable[[str], None]
+) -> Mapping[str, str]:
     """Make what is missing, and return the failures with their reasons, by name.
 
     Args:
-        systems: systems whose environments and programs are needed.
+        environments: names of the environments that are needed.
+        programs: names of the programs that are needed.
         cache: folder of environments and programs.
         tell: called with progress messages.
     """
-    systems = tuple(systems)
     hands = _Hands()
-    environments = {one.environment for one in systems if one.environment is not None}
-    programs = {program for one in systems for program in one.programs}
-    absent = sorted(name for name in environments if environment_python(name, cache) is None)
+    absent = sorted(name for name in set(environments) if environment_python(name, cache) is None)
     first = [LENDER] if any(needs_lender(name) for name in absent) else []
     wanted: dict[str, Callable[[], object]] = {
         name: partial(make_program, name, cache, hands.carry_out)
-        for name in sorted(programs)
+        for name in sorted(set(programs))
         if find_program(name, cache) is None
     }
     failed: dict[str, str] = {}
@@ -74,7 +75,7 @@ class _Hands:
         self._lock = Lock()
 
     def carry_out(self, name: str, command: Sequence[str]) -> None:
-        """See emlio_bench.race.needs.environments.carry_out."""
+        """See emlio_bench.race.needs.environments.CarryOut."""
         try:
             with Child(name, command) as child:
                 with self._lock:
@@ -82,7 +83,7 @@ class _Hands:
                         raise ConfigError(f"{name} must not begin, the race was interrupted")
                     self._children.add(child)
                 try:
-                    child.rest(INSTALL_S)
+                    child.rest(_INSTALL_S)
                 finally:
                     with self._lock:
                         self._children.discard(child)

@@ -24,16 +24,12 @@ __all__ = [
     "CORPORA",
     "PICTURES",
     "PICTURE_SIZE",
-    "SIZES",
     "Corpus",
     "corpus_of",
     "made_once",
     "make_records",
     "read_records",
 ]
-
-SIZES: Final = {"quick": 60_000_000, "600MB": 600_000_000, "3GB": 3_000_000_000}
-"""Payload of a corpus, by name."""
 
 CORPORA: Final = {
     "imagenet-like": 100_000,

@@ -5,6 +5,7 @@ few rounds, estimates. Pure. Does not cover: whether bounds are kept
 (emlio_bench.race.report.verdict).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -73,13 +74,14 @@ def _of_runs(race: Race, rows: Sequence[Standing]) -> list[str]:
         failed = sum(run.failure is not None for run in row.runs)
         if failed:
             found.append(f"{_named(row)}: {failed} of {len(row.runs)} runs failed: {'; '.join(row.failures)}")
-    dropped: dict[str, int] = {}
-    # A line with a rate limit has a queue, and may drop packets that do not fit.
-    unlimited = {contest.name for contest in race.contests if contest.rate_bytes_per_s is None}
+    dropped = Counter({contest.name: 0 for contest in race.contests})
     for run in race.runs:
-        if run.dropped_packets and run.contest in unlimited:
-            dropped[run.contest] = dropped.get(run.contest, 0) + run.dropped_packets
-    found += [f"{name}: the link dropped {count:,} packets that it should not have" for name, count in dropped.items()]
+        dropped[run.contest] += run.dropped_packets
+    found += [
+        f"{name}: the link dropped {count:,} packets that it should not have"
+        for name, count in dropped.items()
+        if count
+    ]
     return found
 
 

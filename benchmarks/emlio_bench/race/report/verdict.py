@@ -47,11 +47,8 @@ def verdict(race: Race) -> tuple[Check, ...]:
 
 
 def is_plain(contest: Contest) -> bool:
-    """Return whether a contest measures only reading.
-
-    Its records have about the size of a photograph, and its link has no rate limit.
-    """
-    only_reads = not (contest.decode or contest.step_ns or contest.halves) and contest.rate_bytes_per_s is None
+    """Return whether a contest measures only reading, of records of about the size of a photograph."""
+    only_reads = not (contest.decode or contest.step_ns or contest.halves)
     return only_reads and contest.corpus.record_bytes == _RECORD_BYTES
 
 

@@ -78,7 +78,6 @@ def contests_of(
     epochs: int,
     limit_ns: int,
     step_ns: int = 0,
-    rate_bytes_per_s: int | None = None,
 ) -> tuple[Contest, ...]:
     """Return the contests of every scenario at every round trip.
 
@@ -89,7 +88,6 @@ def contests_of(
         epochs: epochs of each run.
         limit_ns: time limit of an epoch.
         step_ns: length of the step in scenarios without a step of their own; 0 for no step.
-        rate_bytes_per_s: rate of the links; None for no limit.
     """
     unknown = sorted(set(names) - set(SCENARIOS))
     if unknown:
@@ -108,7 +106,6 @@ def contests_of(
             + (f", and a step of {format_duration(step_ns)} after each batch" if step_ns else ""),
             corpus=corpus_of(SCENARIOS[name].corpus, payload_bytes),
             rtt_ns=rtt_ns,
-            rate_bytes_per_s=rate_bytes_per_s,
             batch=SCENARIOS[name].batch,
             epochs=epochs,
             step_ns=step_ns or SCENARIOS[name].step_ns,

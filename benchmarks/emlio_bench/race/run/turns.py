@@ -85,7 +85,7 @@ class Turns:
         grounds = [
             _Ground(
                 contest=contest,
-                spec=LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned),
+                spec=LinkSpec(rtt_ns=contest.rtt_ns, tuned=self._tuned),
                 able=tuple(entry for entry in self._entries if _can(entry.system.claim, contest)),
             )
             for contest in contests

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link
-from emlio_bench.race.needs.environments import find_program, make_program
+from emlio_bench.race.needs.environments import find_program
 from emlio_bench.race.servers.served import free_port, served
 
 __all__ = ["BUCKET", "STORE", "serving_bucket", "why_no_store"]
@@ -33,7 +34,7 @@ Consumers use the same credentials.
 
 
 def why_no_store(cache: Path) -> str | None:
-    """Return what is missing, or None. `make_program` builds the server if Go is installed."""
+    """Return what is missing, or None. The race builds the server if Go is installed."""
     if find_program(STORE, cache) is not None:
         return None
     if find_program("go", cache) is not None:
@@ -50,8 +51,11 @@ def serving_bucket(folder: Path, link: Link, cache: Path) -> Generator[str, None
         link: link at whose storage end the server runs.
         cache: folder of the server program.
     """
+    program = find_program(STORE, cache)
+    if program is None:
+        raise ConfigError(f"an object store {why_no_store(cache)}")
     port = free_port(link.storage)
-    command = [make_program(STORE, cache), "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]
+    command = [program, "--port", f"{link.storage.listen}:{port}", "--access", _ACCESS]
     command += ["--secret", _SECRET, "--keep-alive", "--quiet", "posix", "--nometa", str(folder)]
     with served(STORE, command, link, port):
         yield f"http://{link.storage.address}:{port}"

@@ -18,7 +18,7 @@ from emlio_bench.link.contract import Link
 from emlio_bench.race.needs.environments import find_program
 from emlio_bench.race.servers.served import free_port, served
 
-__all__ = ["server_lists", "serving_folder", "web_server_name"]
+__all__ = ["server_lists", "serving_folder"]
 
 _WORKERS: Final = 2
 _CONNECTIONS: Final = 1024
@@ -46,11 +46,6 @@ http {{
     server {{ listen {address}:{port} backlog=1024; root {folder}; autoindex on; }}
 }}
 """
-
-
-def web_server_name(cache: Path) -> str:
-    """Return the name of the server that will be used, for the report."""
-    return "nginx" if find_program("nginx", cache) is not None else "a server of our own in Python"
 
 
 def server_lists(cache: Path) -> bool:

@@ -20,10 +20,8 @@ from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.units import format_size
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command
-from emlio_bench.race.records.corpus import Corpus, make_records
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, offer_data_ports, served
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
 __all__ = ["BareSockets"]
@@ -32,18 +30,17 @@ _SECONDS: Final = 3
 _LEFT_OUT_S: Final = 1
 _MESSAGE_BYTES: Final = 2 << 20
 _AS_MANY: Final = "as many streams as ours"
-_CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="pyzmq", packages=("pyzmq",))
+_CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", packages=("pyzmq",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BareSockets:
+class BareSockets(Peer):
     """See `System`."""
 
     name: str = "zeromq"
     family: Family = "limit"
     claim: Claim = _CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = "read_push"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -58,14 +55,6 @@ class BareSockets:
             ),
         )
 
-    def why_not(self) -> str | None:
-        """See `System`."""
-        return None
-
-    def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
-        return make_records(corpus, folder)
-
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `System`."""
@@ -76,7 +65,3 @@ class BareSockets:
         with served("the sender of bare sockets", sender, link, port):
             offer_data_ports(link)
             yield f"tcp://{link.storage.address}:{port}"
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(None, "read_push", order)

@@ -12,8 +12,7 @@ from emlio_bench.race.needs.environments import installed_versions
 from emlio_bench.race.needs.making import make_missing
 from emlio_bench.race.outcome import Entrant
 from emlio_bench.race.systems.bare_sockets import BareSockets
-from emlio_bench.race.systems.dali_files import DaliFiles
-from emlio_bench.race.systems.dali_local import DaliLocal
+from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
 from emlio_bench.race.systems.grain import Grain
 from emlio_bench.race.systems.hf_datasets import HfDatasets
 from emlio_bench.race.systems.iperf import Iperf3
@@ -100,7 +99,9 @@ def entered(
     able: list[Entry] = []
     unable: list[Entrant] = []
     systems = tuple(systems)
-    failed: Mapping[str, str] = make_missing(systems, cache, tell) if make else {}
+    environments = {system.environment for system in systems if system.environment is not None}
+    programs = {program for system in systems for program in system.programs}
+    failed: Mapping[str, str] = make_missing(environments, programs, cache, tell) if make else {}
     for system in systems:
         needed = [*system.programs, *([system.environment] if system.environment is not None else [])]
         reason = next((failed[name] for name in needed if name in failed), None) or system.why_not()

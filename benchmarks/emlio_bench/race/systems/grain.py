@@ -14,22 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio_bench.race.needs.environments import environment_python
-from emlio_bench.race.records.consumer import consumer_command, converted
+from emlio_bench.race.records.consumer import converted
 from emlio_bench.race.records.corpus import Corpus
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.systems.over_mount import OverMount
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
 __all__ = ["Grain"]
 
-_ENVIRONMENT: Final = "loaders"
-_READER: Final = "read_grain"
 _CLAIM: Final = Claim(
     shuffles="every record anywhere in the epoch",
     exact=True,
     leaves_on_disk="nothing; its kernel keeps in memory what was read, since files stay open",
-    needs="grain and array-record; sshfs and an SSH server",
     packages=("grain", "array-record"),
 )
 
@@ -40,7 +35,8 @@ class Grain(OverMount):
 
     name: str = "grain"
     claim: Claim = _CLAIM
-    environment: str | None = _ENVIRONMENT
+    environment: str | None = "loaders"
+    reader: str = "read_grain"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -61,11 +57,11 @@ class Grain(OverMount):
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
-        python = environment_python(_ENVIRONMENT, self.cache)
         return converted(
-            python, _READER, corpus, self.place(folder), form="array-record", options={"records": corpus.records}
+            self.python,
+            self.reader,
+            corpus,
+            self.place(folder),
+            form="array-record",
+            options={"records": corpus.records},
         )
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)

@@ -20,18 +20,16 @@ from typing import Final
 import msgspec
 
 from emlio_bench.link.contract import Link
-from emlio_bench.race.needs.environments import environment_python
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command, converted
+from emlio_bench.race.records.consumer import converted
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.web_server import server_lists, serving_folder
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import WORKERS, Claim, Setting, setting, workers_setting
 
 __all__ = ["HfDatasets"]
 
-_ENVIRONMENT: Final = "hf"
-_READER: Final = "read_hf_datasets"
 _PER_FILE: Final = 100
 _MOST_FILES: Final = 64
 _DEFAULT_WORKERS: Final = 4
@@ -40,25 +38,19 @@ _CLAIM: Final = Claim(
     shuffles="files, and samples inside a buffer of 1,000 in each worker that is filled from up to 10 files at a time",
     exact=None,
     leaves_on_disk="nothing of the data",
-    needs="datasets, torch; nginx for the server",
     packages=("datasets", "pyarrow", "torch"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HfDatasets:
-    """See `System`.
+class HfDatasets(Peer):
+    """See `System`."""
 
-    Attributes:
-        cache: folder of environments and programs.
-    """
-
-    cache: Path
     name: str = "hf-datasets"
     family: Family = "http"
     claim: Claim = _CLAIM
-    environment: str | None = _ENVIRONMENT
-    programs: tuple[str, ...] = ()
+    reader: str = "read_hf_datasets"
+    environment: str | None = "hf"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -122,17 +114,10 @@ class HfDatasets:
             ),
         )
 
-    def why_not(self) -> str | None:
-        """See `System`."""
-        if environment_python(_ENVIRONMENT, self.cache) is None:
-            return f"needs its environment, {_ENVIRONMENT}, which is not made"
-        return None
-
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
         options = {"files": _files(corpus), "records": corpus.records, "record_bytes": corpus.record_bytes}
-        python = environment_python(_ENVIRONMENT, self.cache)
-        return converted(python, _READER, corpus, folder, form="hf-datasets", options=options)
+        return converted(self.python, self.reader, corpus, folder, form="hf-datasets", options=options)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
@@ -144,7 +129,7 @@ class HfDatasets:
         """See `System`."""
         files = "listed" if server_lists(self.cache) else str(_files(order.corpus))
         order = msgspec.structs.replace(order, options={**order.options, "files": files})
-        return consumer_command(environment_python(_ENVIRONMENT, self.cache), _READER, order)
+        return Peer.command(self, order)
 
 
 def _files(corpus: Corpus) -> int:

@@ -16,10 +16,9 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import Corpus
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, served
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import Claim, Setting, setting
 from emlio_bench.subjects.iperf import find_iperf
 
@@ -31,19 +30,18 @@ _FAR_NS: Final = 50_000_000
 
 _SECONDS: Final = 3
 _LEFT_OUT_S: Final = 1
-_CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="iperf3")
+_CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing")
 _MISSING: Final = "needs iperf3: apt-get install iperf3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iperf3:
+class Iperf3(Peer):
     """See `System`."""
 
     name: str = "iperf3"
     family: Family = "limit"
     claim: Claim = _CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = "read_iperf"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -80,7 +78,3 @@ class Iperf3:
         command = [program, "-s", "-B", link.storage.listen, "-p", str(port), "--forceflush"]
         with served("iperf3 -s", command, link, port):
             yield f"{link.storage.address}:{port}"
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(None, "read_iperf", order)

@@ -21,7 +21,6 @@ _CLAIM: Final = Claim(
     shuffles="chunks, and records in blocks inside a chunk",
     exact=None,
     leaves_on_disk="all chunks, up to a bound",
-    needs="litdata, torch; an S3 server",
     packages=("litdata", "torch"),
 )
 _TRIED: Final = (2, 4, 8, 16)
@@ -32,7 +31,8 @@ class LitData(OverStore):
     """See `System`."""
 
     name: str = "litdata"
-    environment: str = "torch"
+    environment: str | None = "torch"
+    reader: str = "read_litdata"
     claim: Claim = _CLAIM
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:

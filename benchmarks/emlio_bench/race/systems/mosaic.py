@@ -20,7 +20,6 @@ _CLAIM: Final = Claim(
     shuffles="records inside blocks of about 262,144, which here is all of them",
     exact=None,
     leaves_on_disk="all shards",
-    needs="mosaicml-streaming, torch; an S3 server",
     packages=("mosaicml-streaming", "torch"),
 )
 _DEFAULT_WORKERS: Final = 4
@@ -31,7 +30,8 @@ class Mosaic(OverStore):
     """See `System`."""
 
     name: str = "mosaic"
-    environment: str = "mosaic"
+    environment: str | None = "mosaic"
+    reader: str = "read_mosaic"
     claim: Claim = _CLAIM
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:

@@ -23,10 +23,8 @@ from emlio.errors import TransportError
 from emlio_bench.link.contract import Link
 from emlio_bench.processes.child import Child
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command
-from emlio_bench.race.records.corpus import Corpus, make_records
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, until_orphaned
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
 __all__ = ["Local", "Remote"]
@@ -35,7 +33,6 @@ _CLAIM: Final = Claim(
     shuffles="every record anywhere in the epoch",
     exact=True,
     leaves_on_disk="nothing",
-    needs="nothing besides EMLIO",
     packages=("emlio",),
     decodes=True,
     halves=True,
@@ -52,7 +49,7 @@ class _Ready(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
+class Remote(Peer):
     """See `System`. A daemon runs at the storage end, and a rank at the training end.
 
     Attributes:
@@ -64,8 +61,7 @@ class Remote:
     lanes: int = 0
     family: Family = "ours"
     claim: Claim = _CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = _READER
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -75,14 +71,6 @@ class Remote:
             setting("default", "everything automatic, global shuffle"),
             setting("shards", "everything automatic, whole shards shuffled", shuffle="shard"),
         )
-
-    def why_not(self) -> str | None:
-        """See `System`."""
-        return None
-
-    def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
-        return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
@@ -105,38 +93,21 @@ class Remote:
                 link.offer([port, data_port])
                 yield f"emlio://{link.storage.address}:{port}/{_DATASET}"
 
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(None, _READER, order)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Local:
+class Local(Peer):
     """See `System`. The same loader reads a local directory, without daemon and link."""
 
     name: str = "emlio-local"
     family: Family = "ours"
     claim: Claim = _LOCAL_CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = _READER
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
         return (setting("default", "everything automatic, global shuffle, data on this host"),)
 
-    def why_not(self) -> str | None:
-        """See `System`."""
-        return None
-
-    def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
-        return make_records(corpus, folder)
-
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `System`. Nothing is served."""
         yield str(prepared)
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(None, _READER, order)

@@ -17,10 +17,8 @@ from typing import Final
 
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command
-from emlio_bench.race.records.corpus import Corpus, make_records
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, offer_data_ports, served
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import Claim, Setting, setting
 from emlio_bench.subjects.paper import msgpack_is_installed
 
@@ -30,20 +28,18 @@ _CLAIM: Final = Claim(
     shuffles="whole shards; records stay in their order",
     exact=None,
     leaves_on_disk="nothing",
-    needs="msgpack and pyzmq",
     packages=("pyzmq", "msgpack"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperWay:
+class PaperWay(Peer):
     """See `System`."""
 
     name: str = "paper"
     family: Family = "ours"
     claim: Claim = _CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = "read_paper"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -52,10 +48,6 @@ class PaperWay:
     def why_not(self) -> str | None:
         """See `System`."""
         return None if msgpack_is_installed() else "needs msgpack: pip install emlio-bench"
-
-    def prepare(self, corpus: Corpus, folder: Path) -> Path:
-        """See `System`."""
-        return make_records(corpus, folder)
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
@@ -66,7 +58,3 @@ class PaperWay:
         with served("the paper's sender", sender, link, port):
             offer_data_ports(link)
             yield f"tcp://{link.storage.address}:{port}"
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(None, "read_paper", order)

@@ -14,22 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio_bench.race.needs.environments import environment_python
-from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.file_forms import as_files
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.systems.over_mount import OverMount
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
 __all__ = ["PyTorchFiles"]
 
-_ENVIRONMENT: Final = "torch"
 _CLAIM: Final = Claim(
     shuffles="every record anywhere in the epoch",
     exact=True,
     leaves_on_disk="nothing",
-    needs="torch; sshfs and an SSH server",
     packages=("torch",),
 )
 
@@ -40,7 +35,8 @@ class PyTorchFiles(OverMount):
 
     name: str = "pytorch-files"
     claim: Claim = _CLAIM
-    environment: str | None = _ENVIRONMENT
+    environment: str | None = "torch"
+    reader: str = "read_files"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -67,7 +63,3 @@ class PyTorchFiles(OverMount):
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
         return as_files(corpus, self.place(folder))
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_files", order)

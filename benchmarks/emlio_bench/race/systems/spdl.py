@@ -13,23 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio_bench.race.needs.environments import environment_python
-from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.file_forms import as_files
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.systems.over_mount import OverMount
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
 __all__ = ["Spdl"]
 
-_ENVIRONMENT: Final = "loaders"
 _TASKS: Final = (4, 16, 64)
 _CLAIM: Final = Claim(
     shuffles="what its source draws: here every record anywhere in the epoch",
     exact=None,
     leaves_on_disk="nothing",
-    needs="spdl-core; sshfs and an SSH server",
     packages=("spdl-core",),
 )
 
@@ -40,7 +35,8 @@ class Spdl(OverMount):
 
     name: str = "spdl"
     claim: Claim = _CLAIM
-    environment: str | None = _ENVIRONMENT
+    environment: str | None = "loaders"
+    reader: str = "read_spdl"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -72,7 +68,3 @@ class Spdl(OverMount):
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
         return as_files(corpus, self.place(folder))
-
-    def command(self, order: RaceOrder) -> list[str]:
-        """See `System`."""
-        return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_spdl", order)

@@ -55,7 +55,6 @@ class Claim:
         shuffles: description of its shuffling.
         exact: whether it delivers each record once in an epoch; None if it makes no claim.
         leaves_on_disk: description of the files that it leaves.
-        needs: required software, in words.
         packages: Python packages whose versions are recorded.
         decodes: whether its consumer decodes pictures, so that it can run contests with pictures.
         halves: whether it reads local shards beside those of the storage, so that it can run
@@ -65,7 +64,6 @@ class Claim:
     shuffles: str
     exact: bool | None
     leaves_on_disk: str
-    needs: str
     packages: tuple[str, ...] = ()
     decodes: bool = False
     halves: bool = False

@@ -20,17 +20,15 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.link.contract import Link, LinkEnd
-from emlio_bench.race.needs.environments import environment_python
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import Corpus, make_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, served
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
 __all__ = ["TfDataService"]
 
-_ENVIRONMENT: Final = "tf"
 _SERVER: Final = Path(__file__).resolve().parents[1] / "consumers" / "serve_tfdata.py"
 _WORKERS: Final = (1, 4, 8)
 """The numbers of workers of the services, which run side by side; a setting selects one."""
@@ -41,25 +39,19 @@ _CLAIM: Final = Claim(
     shuffles="files, and records inside a buffer of 1,000 in each worker",
     exact=None,
     leaves_on_disk="nothing",
-    needs="tensorflow on both hosts",
     packages=("tensorflow-cpu",),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TfDataService:
-    """See `System`.
+class TfDataService(Peer):
+    """See `System`."""
 
-    Attributes:
-        cache: folder of environments and programs.
-    """
-
-    cache: Path
     name: str = "tfdata-service"
     family: Family = "service"
     claim: Claim = _CLAIM
-    environment: str | None = _ENVIRONMENT
-    programs: tuple[str, ...] = ()
+    reader: str = "read_tfdata"
+    environment: str | None = "tf"
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -95,12 +87,6 @@ class TfDataService:
             ),
         )
 
-    def why_not(self) -> str | None:
-        """See `System`."""
-        if environment_python(_ENVIRONMENT, self.cache) is None:
-            return f"needs its environment, {_ENVIRONMENT}, which is not made"
-        return None
-
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`. EMLIO's own format is TFRecord files too."""
         return make_records(corpus, folder)
@@ -108,7 +94,7 @@ class TfDataService:
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `System`."""
-        python = environment_python(_ENVIRONMENT, self.cache)
+        python = self.python
         if python is None:
             raise ConfigError(f"tf.data service {self.why_not()}")
         listen, reached = link.storage.listen, link.storage.address
@@ -127,7 +113,7 @@ class TfDataService:
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `System`."""
-        return consumer_command(environment_python(_ENVIRONMENT, self.cache), "read_tfdata", order)
+        return Peer.command(self, order)
 
 
 def _free_ports(end: LinkEnd, count: int) -> list[int]:

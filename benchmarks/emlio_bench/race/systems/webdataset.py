@@ -21,12 +21,12 @@ from typing import Final
 import msgspec
 
 from emlio_bench.link.contract import Link
-from emlio_bench.race.needs.environments import environment_python, find_program
+from emlio_bench.race.needs.environments import find_program
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.consumer import consumer_command
 from emlio_bench.race.records.corpus import Corpus, made_once, read_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.web_server import serving_folder
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import WORKERS, Claim, Setting, setting, workers_setting
 
 __all__ = ["WebDataset"]
@@ -35,7 +35,6 @@ _CLAIM: Final = Claim(
     shuffles="shards, and samples inside a buffer of 1,000 in each worker",
     exact=None,
     leaves_on_disk="nothing",
-    needs="webdataset, torch, curl; nginx for the server",
     packages=("webdataset", "torch"),
 )
 _SHARDS: Final = (100, 500)
@@ -43,19 +42,14 @@ _DEFAULT_WORKERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebDataset:
-    """See `System`.
+class WebDataset(Peer):
+    """See `System`."""
 
-    Attributes:
-        cache: folder of environments and programs.
-    """
-
-    cache: Path
     name: str = "webdataset"
     family: Family = "http"
     claim: Claim = _CLAIM
+    reader: str = "read_webdataset"
     environment: str | None = "torch"
-    programs: tuple[str, ...] = ()
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -88,11 +82,8 @@ class WebDataset:
 
     def why_not(self) -> str | None:
         """See `System`."""
-        if environment_python("torch", self.cache) is None:
-            return "needs its environment, torch, which is not made"
-        if find_program("curl", self.cache) is None:
-            return "needs curl: apt-get install curl"
-        return None
+        no_curl = find_program("curl", self.cache) is None
+        return Peer.why_not(self) or ("needs curl: apt-get install curl" if no_curl else None)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
@@ -113,7 +104,7 @@ class WebDataset:
         size = int(order.options["shard"])
         shards = -(-order.corpus.records // _per_shard(order.corpus, size))
         order = msgspec.structs.replace(order, options={**order.options, "shards": str(shards)})
-        return consumer_command(environment_python("torch", self.cache), "read_webdataset", order)
+        return Peer.command(self, order)
 
 
 def _per_shard(corpus: Corpus, wanted: int) -> int:

@@ -1,12 +1,13 @@
-"""DALI's own readers over a remote file system: a file for each record, or indexed TFRecord files.
+"""DALI's own readers: a file for each record, or indexed TFRecord files.
 
 Settings: DALI's documentation, pages nvidia.dali.fn.readers.file and
 nvidia.dali.fn.readers.tfrecord: `random_shuffle` with its buffer (`initial_fill`), `dont_use_mmap`,
 since mapped files are slow on most network file systems, `read_ahead` and a deeper
 `prefetch_queue_depth`. Each reader has one reading thread. The mounts are those of
-emlio_bench.race.systems.pytorch_files.
+emlio_bench.race.systems.pytorch_files. EMLIO's local mode is compared with the reader of TFRecord
+files on the training host's disks; they are in the page cache, as EMLIO's are.
 
-Covers: both formats of the data, the mount's options by name. Does not cover: reading
+Covers: both formats of the data, over a mount and on the training host. Does not cover: reading
 (emlio_bench.race.consumers.read_dali).
 """
 
@@ -15,20 +16,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
-from emlio_bench.race.records.consumer import consumer_command
+from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.file_forms import as_examples, as_files
-from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.systems.over_mount import OverMount
+from emlio_bench.race.systems.peer import Peer
 from emlio_bench.race.systems.system import Claim, Setting, setting
 
-__all__ = ["DaliFiles"]
+__all__ = ["DaliFiles", "DaliLocal"]
 
 _CLAIM: Final = Claim(
     shuffles="records inside a buffer of 1,024",
     exact=True,
     leaves_on_disk="nothing",
-    needs="nvidia-dali; sshfs and an SSH server",
     packages=("nvidia-dali-cuda120",),
     decodes=True,
 )
@@ -43,16 +43,14 @@ class DaliFiles(OverMount):
     """
 
     form: Literal["file", "tfrecord"]
+    name: str = ""
+    claim: Claim = _CLAIM
+    reader: str = "read_dali"
 
-    @property
-    def claim(self) -> Claim:
-        """See `System`. Only TFRecord files are shards, which can be divided between two hosts."""
-        return replace(_CLAIM, halves=self.form == "tfrecord")
-
-    @property
-    def name(self) -> str:
-        """See `System`."""
-        return f"dali-{self.form}"
+    def __post_init__(self) -> None:
+        # Only TFRecord files are shards, which can be divided between two hosts.
+        object.__setattr__(self, "name", f"dali-{self.form}")
+        object.__setattr__(self, "claim", replace(_CLAIM, halves=self.form == "tfrecord"))
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
@@ -76,15 +74,39 @@ class DaliFiles(OverMount):
 
     def why_not(self) -> str | None:
         """See `System`."""
-        if find_spec("nvidia.dali") is None:
-            return 'needs DALI: pip install "emlio[dali]"'
-        return OverMount.why_not(self)
+        return _no_dali() or OverMount.why_not(self)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
         make = as_files if self.form == "file" else as_examples
         return make(corpus, self.place(folder))
 
-    def command(self, order: RaceOrder) -> list[str]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaliLocal(Peer):
+    """See `System`. It uses neither the link nor a mount."""
+
+    name: str = "dali-local"
+    family: Family = "local"
+    claim: Claim = _CLAIM
+    reader: str = "read_dali"
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
-        return consumer_command(None, "read_dali", order)
+        words = "no mmap, read ahead, 8 batches queued, data on this host"
+        return (
+            setting("default", "default reader, data on this host", mount="none", form="tfrecord"),
+            setting("tuned", words, usual=True, mount="none", form="tfrecord", ahead=8),
+        )
+
+    def why_not(self) -> str | None:
+        """See `System`."""
+        return _no_dali()
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `System`."""
+        return as_examples(corpus, folder)
+
+
+def _no_dali() -> str | None:
+    return None if find_spec("nvidia.dali") is not None else 'needs DALI: pip install "emlio[dali]"'
