@@ -29,7 +29,7 @@ from emlio_bench.race.run.measure import Job, run_once
 from emlio_bench.race.run.turns import Turns
 from emlio_bench.race.systems.entries import Entry
 from emlio_bench.race.systems.ours import Remote
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 from tests.unit.test_bench_race_kept import WORLD
 
 CORPUS = Corpus(records=200, record_bytes=2000)
@@ -55,23 +55,19 @@ NO_CLAIM = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Actor:
+class Actor(System):
     """A system that reads nothing and says what it is told to."""
 
     script: str
     name: str = "actor"
     family: Family = "files"
     claim: Claim = NO_CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = ""
     ran: list[int] = field(default_factory=list)
     broken: bool = False
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         return (setting("default", "as it is"),)
-
-    def why_not(self) -> str | None:
-        return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         if self.broken:
@@ -96,7 +92,7 @@ class Sleepy(Remote):
         return consumer_command(None, "read_emlio", msgspec.structs.replace(order, step_ns=200_000_000))
 
 
-def job(system: Actor | Remote, tmp_path: Path, contest: Contest = CONTEST) -> Job:
+def job(system: System, tmp_path: Path, contest: Contest = CONTEST) -> Job:
     return Job(
         contest=contest,
         system=system,

@@ -12,10 +12,9 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio_bench.attacks.rank import Tick
-from emlio_bench.harness.report import missed_bounds, render
+from emlio_bench.harness.report import align, missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.spread import spread
-from emlio_bench.harness.table import align
+from emlio_bench.harness.summary import spread
 
 __all__ = ["LEAST_KEPT", "Span", "attack_figures", "kept", "kept_figures", "records_until", "render_attacks"]
 

@@ -12,8 +12,7 @@ from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, FLOOR, PILLOW
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import render
 from emlio_bench.harness.results import Figure, Results, Sample
-from emlio_bench.harness.spread import spread
-from emlio_bench.harness.summary import doubts, summarise
+from emlio_bench.harness.summary import doubts, spread, summarise
 
 __all__ = ["cpu_s_per_1000", "decode_figures", "measured_by", "ratios", "render_decode"]
 

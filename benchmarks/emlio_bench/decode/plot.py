@@ -14,7 +14,7 @@ from emlio_bench.decode.subjects import CARRY, DALI, DECODERS, PILLOW
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.spread import spread
+from emlio_bench.harness.summary import spread
 
 __all__ = ["plot_decode"]
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from emlio.units import format_duration
-from emlio_bench.harness.report import missed_bounds, render
+from emlio_bench.harness.report import align, missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.spread import spread
-from emlio_bench.harness.table import align
+from emlio_bench.harness.summary import spread
 from emlio_bench.link.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.link.throughput import Load

@@ -11,7 +11,7 @@ from typing import Any, Final
 from emlio.units import format_duration
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.spread import spread
+from emlio_bench.harness.summary import spread
 from emlio_bench.link.accuracy import LEAST_BITS_PER_S, LEAST_STREAMS, rtt_bounds_ns, summarise_pings
 from emlio_bench.link_accuracy.figures import link_streams, ping_name, stream_name
 

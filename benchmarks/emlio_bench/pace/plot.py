@@ -10,7 +10,7 @@ from typing import Any, Final
 from emlio.wire.control import ENERGY, PACES
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.spread import spread
+from emlio_bench.harness.summary import spread
 from emlio_bench.pace.run import FIGURES
 
 __all__ = ["plot_pace"]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from emlio.units import format_duration
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.spread import spread
+from emlio_bench.harness.summary import spread
 from emlio_bench.scaling.figures import aggregate_name, ratio_name
 
 __all__ = ["plot_scaling"]

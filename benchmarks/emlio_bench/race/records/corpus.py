@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size
 from emlio_bench.decode.run import make_pictures
 from emlio_bench.harness.data import make_data, shard_paths
 from emlio_bench.harness.scenario import DataSpec
+from emlio_bench.race.consumers.consume import records_of
 
 __all__ = [
     "CORPORA",
@@ -113,17 +113,11 @@ def read_records(corpus: Corpus, folder: Path) -> Iterator[bytes]:
     """Yield all opaque records in the order of their ids."""
     if corpus.kind != "opaque":
         raise ConfigError(f"only opaque records can be taken out of their shards, not {corpus.text}")
-    count = 0
-    for path in shard_paths(make_records(corpus, folder)):
-        with path.open("rb") as file:
-            while head := file.read(HEADER_BYTES):
-                length = int.from_bytes(head[:8], "little")
-                record = file.read(length)
-                file.seek(FOOTER_BYTES, 1)
-                if int.from_bytes(record[:_ID_BYTES], "little") != count:
-                    raise DatasetError(f"records must lie in the order of their ids, number {count} of {path} does not")
-                count += 1
-                yield record
+    paths = map(str, shard_paths(make_records(corpus, folder)))
+    for number, record in enumerate(records_of(list(paths))):
+        if int.from_bytes(record[:_ID_BYTES], "little") != number:
+            raise DatasetError(f"records must lie in the order of their ids, number {number} of {folder} does not")
+        yield record
 
 
 def made_once(target: Path, make: Callable[[Path], None]) -> Path:

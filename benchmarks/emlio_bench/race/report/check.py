@@ -5,16 +5,15 @@ cover: the requirements (emlio_bench.race.report.verdict), their words
 (emlio_bench.race.report.verdict_words).
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
 
-from emlio_bench.harness.spread import Seen, Spread, spread
+from emlio_bench.harness.spread import Seen, Spread, spread, text
 from emlio_bench.race.report.quantity import Quantity, seen_of
 from emlio_bench.race.report.standing import Standing
 
-__all__ = ["Check", "Outcome", "Requirement", "better_in", "same_round_ratio"]
+__all__ = ["Check", "Outcome", "Requirement", "same_round_ratio"]
 
 
 class Outcome(StrEnum):
@@ -26,55 +25,34 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A figure and its bound.
-
-    Attributes:
-        name: short stable name.
-        words: requirement, as a clause.
-        contest: name of the contest; empty for more than one contest.
-        figure: measured value; None if nothing was measured.
-        unit: unit of the figure: "times", "%", "ms".
-        bound: bound as text, such as ">= 0.90".
-        outcome: result of the check.
-        why: reason, if the bound was missed or not measured.
-        note: further remarks.
-    """
-
-    name: str
-    words: str
-    contest: str
-    figure: Spread | None
-    unit: str
-    bound: str
-    outcome: Outcome
-    why: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
     """A bound that a figure must keep.
 
     Attributes:
-        name: see `Check`.
-        words: see `Check`.
-        bound: the bound.
-        unit: see `Check`.
-        sign: ">=" if the figure must be at least the bound, "<=" if at most.
+        name: short stable name.
+        words: requirement, as a clause.
+        least: least good value; None if the figure must be at most `most`.
+        most: greatest good value.
+        unit: unit of the figure: "times", "%", "ms".
     """
 
     name: str
     words: str
-    bound: float
+    least: float | None = None
+    most: float = math.inf
     unit: str = "times"
-    sign: Literal[">=", "<="] = ">="
 
-    def check(self, figure: Spread | None, contest: str, *, why: str = "", note: str = "") -> Check:
+    @property
+    def bound(self) -> str:
+        """The bound as text, such as ">= 0.90"."""
+        sign, bound = ("<=", self.most) if self.least is None else (">=", self.least)
+        return f"{sign} {bound:g} {self.unit if self.unit in ('%', 'ms') else ''}".rstrip()
+
+    def check(self, figure: Spread | None, contest: str, *, why: str = "", note: str = "") -> "Check":
         """Check a figure by its median.
 
-        A median that is only a bound can keep the requirement or miss it, but not both: a lower
-        bound above the requirement keeps `>=`, and one below it decides nothing.
+        A median that is a bound itself decides only if the true value is on the same side of the
+        requirement: that of a cut run is a lower bound, so it can keep `least` and cannot miss it.
 
         Args:
             figure: the figure; None if the two subjects share no round.
@@ -83,44 +61,53 @@ class Requirement:
             note: see `Check`.
         """
         outcome, reason = self._decide(figure, why)
-        return Check(
-            name=self.name,
-            words=self.words,
-            contest=contest,
-            figure=figure,
-            unit=self.unit,
-            bound=self._bound(),
-            outcome=outcome,
-            why=reason,
-            note=note,
-        )
+        return Check(required=self, contest=contest, figure=figure, outcome=outcome, why=reason, note=note)
 
-    def unknown(self, why: str) -> Check:
+    def unknown(self, why: str) -> "Check":
         """Return a check that this race cannot make."""
-        return Check(
-            name=self.name,
-            words=self.words,
-            contest="",
-            figure=None,
-            unit="",
-            bound=self._bound(),
-            outcome=Outcome.NOT_MEASURED,
-            why=why,
-        )
-
-    def _bound(self) -> str:
-        return f"{self.sign} {self.bound:g} {self.unit if self.unit in ('%', 'ms') else ''}".rstrip()
+        return Check(required=self, outcome=Outcome.NOT_MEASURED, why=why)
 
     def _decide(self, figure: Spread | None, why: str) -> tuple[Outcome, str]:
         if figure is None:
             return Outcome.NOT_MEASURED, "no round in which both came to an end"
-        kept_by = self.sign[0]
-        good = figure.median >= self.bound if kept_by == ">" else figure.median <= self.bound
+        kept_by = "<" if self.least is None else ">"
+        good = (self.least is None or figure.median >= self.least) and figure.median <= self.most
         if good and figure.sign in ("", kept_by):
             return Outcome.KEPT, ""
         if not good and figure.sign != kept_by:
             return Outcome.MISSED, why
         return Outcome.NOT_MEASURED, "runs were cut before it could be told"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A requirement and what a race found.
+
+    Attributes:
+        required: the requirement.
+        outcome: result of the check.
+        contest: name of the contest; empty for more than one contest.
+        figure: measured value; None if nothing was measured.
+        why: reason, if the bound was missed or not measured.
+        note: further remarks.
+    """
+
+    required: Requirement
+    outcome: Outcome
+    contest: str = ""
+    figure: Spread | None = None
+    why: str = ""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the requirement."""
+        return self.required.name
+
+    @property
+    def found(self) -> str:
+        """The figure with its unit, for a table."""
+        return f"{text(self.figure)} {self.required.unit}".rstrip() if self.figure is not None else "-"
 
 
 def same_round_ratio(
@@ -158,22 +145,3 @@ def _by_round(row: Standing, quantity: Quantity) -> dict[int, Spread]:
         if seen is not None:
             rounds.setdefault(run.round, []).append(seen)
     return {number: spread(seen) for number, seen in rounds.items()}
-
-
-def better_in(rows: Sequence[Standing], ours: Standing, quantity: Quantity) -> tuple[tuple[Standing, Spread], ...]:
-    """Return the subjects with less of a quantity than ours, and their ratios, least first.
-
-    The ratios divide their value by ours, within rounds.
-
-    Args:
-        rows: subjects of the same contest.
-        ours: the subject that they are compared with.
-        quantity: a quantity of which less is better.
-    """
-    found = [
-        (row, share)
-        for row in rows
-        if row is not ours and (share := same_round_ratio(row, ours, quantity)) is not None
-        if share.median < 1 and not share.bound
-    ]
-    return tuple(sorted(found, key=lambda pair: pair[1].median))

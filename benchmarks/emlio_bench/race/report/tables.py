@@ -17,7 +17,6 @@ from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.quoted import PAPERS_TABLES, QUOTES
 from emlio_bench.race.report.round_trips import Law
 from emlio_bench.race.report.standing import Standing, streams_of
-from emlio_bench.race.report.verdict_words import figure_of
 
 __all__ = [
     "checks_table",
@@ -44,10 +43,10 @@ def checks_table(checks: Sequence[Check]) -> Table:
         header=("what must hold", "outcome", "found", "bound", "contest", "why, and what belongs to it"),
         rows=tuple(
             (
-                check.words,
+                check.required.words,
                 check.outcome.value.upper() if check.outcome is Outcome.MISSED else check.outcome.value,
-                figure_of(check),
-                check.bound,
+                check.found,
+                check.required.bound,
                 check.contest or "-",
                 ". ".join(filter(None, (check.why, check.note))) or "-",
             )

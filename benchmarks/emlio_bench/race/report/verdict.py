@@ -12,7 +12,7 @@ from typing import Final
 from emlio.units import format_duration, format_size
 from emlio_bench.harness.spread import Spread, number, spread, text
 from emlio_bench.race.outcome import Contest, Race
-from emlio_bench.race.report.check import Check, Requirement, better_in, same_round_ratio
+from emlio_bench.race.report.check import Check, Requirement, same_round_ratio
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import BARE, DEFAULT, OURS, Standing, best_of, by_distance, limits, standings
 
@@ -79,7 +79,7 @@ def _link_shares(race: Race, rows: Sequence[Standing]) -> list[Check]:
         required = Requirement(
             name=f"share of the link at {format_duration(rtt_ns)}",
             words=f"{100 * least:g} % of what iperf3 carries with {streams} streams over the same link",
-            bound=100 * least,
+            least=100 * least,
             unit="%",
         )
         contests = _large_at(race, rtt_ns)
@@ -124,9 +124,8 @@ def _flat(race: Race, rows: Sequence[Standing]) -> list[Check]:
     required = Requirement(
         name="the same at any distance, with decoding",
         words=f"epochs with decoding vary by {_VARIES:g} % at most over round trips",
-        bound=_VARIES,
+        most=_VARIES,
         unit="%",
-        sign="<=",
     )
     checks: list[Check] = []
     for group in by_distance(contest for contest in race.contests if contest.decode):
@@ -167,7 +166,7 @@ def _faster(race: Race, rows: Sequence[Standing]) -> list[Check]:
 
 
 def _times_faster(name: str, than: str, bound: float) -> Requirement:
-    return Requirement(name=name, words=f"a first epoch {bound:g} times faster {than}", bound=bound)
+    return Requirement(name=name, words=f"a first epoch {bound:g} times faster {than}", least=bound)
 
 
 def _faster_in(rows: Sequence[Standing], contest: Contest) -> list[Check]:
@@ -221,7 +220,7 @@ def _local(race: Race, rows: Sequence[Standing]) -> list[Check]:
     required = Requirement(
         name="beside DALI's reader on one host",
         words=f"{_LOCAL_SHARE:g} of the speed of DALI's own reader on one host",
-        bound=_LOCAL_SHARE,
+        least=_LOCAL_SHARE,
     )
     checks: list[Check] = []
     for contest in race.contests:
@@ -261,14 +260,13 @@ def _batch_within(rtt_ns: int) -> Requirement:
     return Requirement(
         name="first batch",
         words=f"a first batch within {_FIRST_BATCH_TRIPS} round trips and {_FIRST_BATCH_NS // _MS} ms",
-        bound=(_FIRST_BATCH_TRIPS * rtt_ns + _FIRST_BATCH_NS) / _MS,
+        most=(_FIRST_BATCH_TRIPS * rtt_ns + _FIRST_BATCH_NS) / _MS,
         unit="ms",
-        sign="<=",
     )
 
 
 def _less_than_others(name: str, words: str) -> Requirement:
-    return Requirement(name=name, words=words, bound=1.0, unit="times ours")
+    return Requirement(name=name, words=words, least=1.0, unit="times ours")
 
 
 def _frugal(race: Race, rows: Sequence[Standing]) -> list[Check]:
@@ -312,8 +310,9 @@ def _lowest(
         return required.unknown(f"in {contest.name} no round has two of them")
     nearest, share = min(shares, key=lambda pair: (pair[1].bound, pair[1].median))
     best: dict[str, Standing] = {}
-    for row, _ in better_in(others, ours, quantity):
-        best.setdefault(row.entrant.subject, row)
+    for row, less in sorted(shares, key=lambda pair: pair[1].median):
+        if less.median < 1 and not less.bound:
+            best.setdefault(row.entrant.subject, row)
     told = [
         f"{row.entrant.subject} ({row.entrant.setting}) {text(row.of(quantity), form, spread=False)}"
         for row in best.values()

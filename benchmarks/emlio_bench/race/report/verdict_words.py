@@ -14,7 +14,7 @@ from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import DEFAULT, Standing, best_of, standings
 from emlio_bench.race.report.verdict import is_plain, our_row
 
-__all__ = ["figure_of", "first_paragraph", "main_contest"]
+__all__ = ["first_paragraph", "main_contest"]
 
 _MAIN_RTT_NS = 30_000_000
 
@@ -51,11 +51,6 @@ def main_contest(race: Race) -> Contest | None:
         key=lambda contest: (abs(contest.rtt_ns - _MAIN_RTT_NS), -contest.corpus.payload_bytes),
         default=None,
     )
-
-
-def figure_of(check: Check) -> str:
-    """Return the figure of a check with its unit, for a table."""
-    return f"{text(check.figure)} {check.unit}".rstrip() if check.figure is not None else "-"
 
 
 def _headline(rows: Sequence[Standing], contest: Contest) -> str:
@@ -96,6 +91,6 @@ def _shortfalls(missed: Sequence[Check]) -> str:
         reasons = [reason for reason in check.why.split("; ") if reason and reason not in told]
         told.update(reasons)
         why = f" ({'; '.join(reasons)})" if reasons else ""
-        figure = f"{text(check.figure, spread=False)} {check.unit}"
-        shortfalls.append(f"{check.name}{where}: {figure} where {check.bound} must hold{why}")
+        figure = f"{text(check.figure, spread=False)} {check.required.unit}"
+        shortfalls.append(f"{check.name}{where}: {figure} where {check.required.bound} must hold{why}")
     return "; ".join(shortfalls)

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from emlio.errors import TransportError
+from emlio_bench.harness.data import read_through
 from emlio_bench.link.choice import open_link
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.held import Held
@@ -37,7 +38,6 @@ _LOG: Final = logging.getLogger("emlio_bench.race")
 _START_S: Final = 120.0
 """Time for imports and other work before the first epoch, in addition to the contest's limit."""
 _END_S: Final = 45.0
-_READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +142,7 @@ def run_once(job: Job, joules: Joules | None) -> Run:
 
 def warm(prepared: Path) -> None:
     """Read all files below into the page cache: the link is measured, not the storage's disks."""
-    files = [prepared] if prepared.is_file() else [path for path in prepared.rglob("*") if path.is_file()]
-    into = bytearray(_READ_BYTES)
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(into):
-                pass
+    read_through([prepared] if prepared.is_file() else [path for path in prepared.rglob("*") if path.is_file()])
 
 
 def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:

@@ -11,10 +11,7 @@ Covers: this protocol, and the data that is sent. Does not cover: the receiving 
 
 import random
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,9 +19,9 @@ import msgspec
 import zmq
 
 from emlio.shards.dataset import open_dataset
-from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_bench.race.servers.served import DATA_PORTS
 from emlio_bench.subjects.bare import map_files
+from emlio_bench.subjects.paper import batches
 
 __all__ = ["EpochsWanted", "main"]
 
@@ -40,24 +37,11 @@ class EpochsWanted(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shard:
-    view: memoryview
-    bounds: list[int]
-
-    def batches(self, records: int) -> Iterator[list[bytes]]:
-        for first in range(0, len(self.bounds) - 1, records):
-            places = self.bounds[first : first + records + 1]
-            yield [bytes(self.view[begin + HEADER_BYTES : end - FOOTER_BYTES]) for begin, end in pairwise(places)]
-
-
 def main(directory: str, listen: str, address: str, port: str) -> None:
     """Serve readers until this process is ended."""
     with open_dataset("race", Path(directory)) as dataset:
         views = map_files([str(shard.path) for shard in dataset.shards])
-        shards = [
-            _Shard(view=view, bounds=shard.offsets.tolist()) for view, shard in zip(views, dataset.shards, strict=True)
-        ]
+        shards = [(view, shard.offsets.tolist()) for view, shard in zip(views, dataset.shards, strict=True)]
     first, last = DATA_PORTS
     with zmq.Context() as context, context.socket(zmq.REP) as asked:
         asked.bind(f"tcp://{listen}:{port}")
@@ -71,14 +55,14 @@ def main(directory: str, listen: str, address: str, port: str) -> None:
                 _send(pushed, shards, wanted)
 
 
-def _send(pushed: "zmq.Socket[bytes]", shards: list[_Shard], wanted: EpochsWanted) -> None:
+def _send(pushed: "zmq.Socket[bytes]", shards: list[tuple[memoryview, list[int]]], wanted: EpochsWanted) -> None:
     msgpack: Any = import_module("msgpack")
     draws = random.Random(wanted.seed)
     for _ in range(wanted.epochs):
         shuffled = list(shards)
         draws.shuffle(shuffled)
-        for shard in shuffled:
-            for records in shard.batches(wanted.batch):
+        for view, bounds in shuffled:
+            for _, records in batches(view, bounds, wanted.batch):
                 pushed.send(msgpack.packb({"records": records, "labels": list(range(len(records)))}))
 
 

@@ -21,8 +21,7 @@ from emlio.units import format_size
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.served import free_port, offer_data_ports, served
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["BareSockets"]
 
@@ -34,7 +33,7 @@ _CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BareSockets(Peer):
+class BareSockets(System):
     """See `System`."""
 
     name: str = "zeromq"

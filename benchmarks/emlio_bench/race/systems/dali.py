@@ -20,8 +20,7 @@ from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.file_forms import as_examples, as_files
 from emlio_bench.race.systems.over_mount import OverMount
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["DaliFiles", "DaliLocal"]
 
@@ -83,7 +82,7 @@ class DaliFiles(OverMount):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaliLocal(Peer):
+class DaliLocal(System):
     """See `System`. It uses neither the link nor a mount."""
 
     name: str = "dali-local"

@@ -25,8 +25,7 @@ from emlio_bench.race.records.consumer import converted
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.web_server import server_lists, serving_folder
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import WORKERS, Claim, Setting, setting, workers_setting
+from emlio_bench.race.systems.system import WORKERS, Claim, Setting, System, setting, workers_setting
 
 __all__ = ["HfDatasets"]
 
@@ -43,7 +42,7 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HfDatasets(Peer):
+class HfDatasets(System):
     """See `System`."""
 
     name: str = "hf-datasets"
@@ -129,7 +128,7 @@ class HfDatasets(Peer):
         """See `System`."""
         files = "listed" if server_lists(self.cache) else str(_files(order.corpus))
         order = msgspec.structs.replace(order, options={**order.options, "files": files})
-        return Peer.command(self, order)
+        return System.command(self, order)
 
 
 def _files(corpus: Corpus) -> int:

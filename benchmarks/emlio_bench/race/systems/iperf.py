@@ -18,8 +18,7 @@ from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.servers.served import free_port, served
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 from emlio_bench.subjects.iperf import find_iperf
 
 __all__ = ["Iperf3"]
@@ -35,7 +34,7 @@ _MISSING: Final = "needs iperf3: apt-get install iperf3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iperf3(Peer):
+class Iperf3(System):
     """See `System`."""
 
     name: str = "iperf3"

@@ -8,24 +8,17 @@ Covers: over the link, and without it. Does not cover: the paper's method
 (emlio_bench.race.systems.paper).
 """
 
-import sys
-import tempfile
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from emlio.errors import TransportError
 from emlio_bench.link.contract import Link
-from emlio_bench.processes.child import Child
+from emlio_bench.processes.daemon import running_daemon
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.served import free_port, until_orphaned
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["Local", "Remote"]
 
@@ -39,17 +32,10 @@ _CLAIM: Final = Claim(
 )
 _LOCAL_CLAIM: Final = replace(_CLAIM, halves=False)
 _READER: Final = "read_emlio"
-_DATASET: Final = "race"
-_START_S: Final = 60.0
-_LOOK_S: Final = 0.02
-
-
-class _Ready(msgspec.Struct, frozen=True):
-    endpoint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote(Peer):
+class Remote(System):
     """See `System`. A daemon runs at the storage end, and a rank at the training end.
 
     Attributes:
@@ -75,27 +61,19 @@ class Remote(Peer):
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `System`."""
-        with tempfile.TemporaryDirectory(prefix="emlio-race-") as folder:
-            ready = Path(folder) / "ready.json"
-            daemon = [sys.executable, "-m", "emlio.daemon.cli", "--data", f"{_DATASET}={prepared}", "--insecure"]
-            daemon += ["--bind", f"tcp://{link.storage.listen}:0", "--ready-file", str(ready)]
-            data_port = free_port(link.storage)
-            daemon += ["--data-port", str(data_port)]
-            daemon += ["--lanes", str(self.lanes)] if self.lanes else []
-            with Child("emlio-daemon", link.storage.command(until_orphaned(daemon))) as child:
-                deadline = time.monotonic() + _START_S
-                while not ready.exists():  # it appears by a rename, for which there is no event
-                    child.line(_LOOK_S)
-                    if time.monotonic() > deadline:
-                        raise TransportError(f"emlio-daemon must be ready within {_START_S:g} s, it was not")
-                endpoint = msgspec.json.decode(ready.read_bytes(), type=_Ready).endpoint
-                port = int(endpoint.rpartition(":")[2])
-                link.offer([port, data_port])
-                yield f"emlio://{link.storage.address}:{port}/{_DATASET}"
+        data_port = free_port(link.storage)
+        flags = ["--insecure", "--bind", f"tcp://{link.storage.listen}:0", "--data-port", str(data_port)]
+        flags += ["--lanes", str(self.lanes)] if self.lanes else []
+        with running_daemon(
+            prepared, flags, within=lambda command: link.storage.command(until_orphaned(command))
+        ) as daemon:
+            port, _, dataset = daemon.address.rpartition(":")[2].partition("/")
+            link.offer([int(port), data_port])
+            yield f"emlio://{link.storage.address}:{port}/{dataset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Local(Peer):
+class Local(System):
     """See `System`. The same loader reads a local directory, without daemon and link."""
 
     name: str = "emlio-local"

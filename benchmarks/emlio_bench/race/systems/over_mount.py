@@ -11,13 +11,13 @@ from pathlib import Path
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.remote_folder import serving_files, why_no_mount
-from emlio_bench.race.systems.peer import Peer
+from emlio_bench.race.systems.system import System
 
 __all__ = ["OverMount"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverMount(Peer):
+class OverMount(System):
     """A part of a `System`.
 
     Attributes:
@@ -29,7 +29,7 @@ class OverMount(Peer):
 
     def why_not(self) -> str | None:
         """See `System`."""
-        return Peer.why_not(self) or (None if self.mount is not None else why_no_mount(self.cache))
+        return System.why_not(self) or (None if self.mount is not None else why_no_mount(self.cache))
 
     def place(self, folder: Path) -> Path:
         """Return the folder for the system's data: the user's mount, or else `folder`."""

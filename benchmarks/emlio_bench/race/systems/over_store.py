@@ -14,13 +14,13 @@ from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.consumer import converted
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.servers.object_store import BUCKET, STORE, serving_bucket, why_no_store
-from emlio_bench.race.systems.peer import Peer
+from emlio_bench.race.systems.system import System
 
 __all__ = ["OverStore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverStore(Peer):
+class OverStore(System):
     """A part of a `System`. Its name is also that of its data format."""
 
     family: Family = "objects"
@@ -28,7 +28,7 @@ class OverStore(Peer):
 
     def why_not(self) -> str | None:
         """See `System`."""
-        return Peer.why_not(self) or why_no_store(self.cache)
+        return System.why_not(self) or why_no_store(self.cache)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""

@@ -18,8 +18,7 @@ from typing import Final
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.served import free_port, offer_data_ports, served
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 from emlio_bench.subjects.paper import msgpack_is_installed
 
 __all__ = ["PaperWay"]
@@ -33,7 +32,7 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperWay(Peer):
+class PaperWay(System):
     """See `System`."""
 
     name: str = "paper"

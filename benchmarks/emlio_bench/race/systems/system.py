@@ -1,18 +1,22 @@
-"""The interface between the race and its systems.
+"""The interface between the race and its systems, and what most of them have in common.
 
 Covers: the description of each system, and how its data are made, served and read. Does not cover:
 the systems (emlio_bench.race.systems), the race.
 """
 
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link
+from emlio_bench.race.needs.environments import environment_python
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.consumer import consumer_command
+from emlio_bench.race.records.corpus import Corpus, make_records
 from emlio_bench.race.records.order import RaceOrder
 
 __all__ = ["DEFAULT", "WORKERS", "Claim", "Setting", "System", "setting", "workers_setting"]
@@ -69,51 +73,46 @@ class Claim:
     halves: bool = False
 
 
-class System(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System(ABC):
     """One system of the race.
 
     The object can be kept for a whole race. `prepare`, `serve` and a consumer are used in this
-    order, with one consumer at a time.
+    order, with one consumer at a time. By default it has EMLIO's own format, read where it lies.
+
+    Attributes:
+        name: short stable name for results.
+        family: group of systems that it is shown with.
+        claim: claims of the system about itself.
+        reader: module of its consumer in emlio_bench.race.consumers.
+        environment: name of the environment that its programs run in
+            (emlio_bench.race.needs.environments); None for this process's own.
+        programs: programs of `environments.GO_PROGRAMS` that it needs.
+        cache: folder of environments and programs.
     """
 
-    @property
-    def name(self) -> str:
-        """A short stable name for results."""
-        ...
+    name: str
+    family: Family
+    claim: Claim
+    reader: str
+    environment: str | None = None
+    programs: tuple[str, ...] = ()
+    cache: Path = Path()
 
     @property
-    def family(self) -> Family:
-        """The group of systems that it is shown with."""
-        ...
+    def python(self) -> Path | None:
+        """The interpreter of its environment; None for this process's own, or if it is not made."""
+        return None if self.environment is None else environment_python(self.environment, self.cache)
 
-    @property
-    def claim(self) -> Claim:
-        """The claims of the system about itself."""
-        ...
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The programs of `environments.GO_PROGRAMS` that it needs."""
-        ...
-
-    @property
-    def environment(self) -> str | None:
-        """The name of the environment that its programs run in; None for this process's own.
-
-        The environments are in emlio_bench.race.needs.environments.
-        """
-        ...
-
+    @abstractmethod
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """Return its settings for a link with this round trip; its defaults come first."""
-        ...
 
     def why_not(self) -> str | None:
-        """Return what is missing here and how to get it, or None.
-
-        The race itself checks and makes the environment.
-        """
-        ...
+        """Return what is missing here and how to get it, or None."""
+        if self.environment is not None and self.python is None:
+            return f"needs its environment, {self.environment}, which is not made"
+        return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """Convert the records to its own format below `folder`, once.
@@ -122,9 +121,10 @@ class System(Protocol):
             corpus: the records.
             folder: folder of all formats.
         """
-        ...
+        return make_records(corpus, folder)
 
-    def serve(self, prepared: Path, link: Link) -> AbstractContextManager[str]:
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """Start its servers at the storage end of the link.
 
         Yields the URL or path of the data for the consumer.
@@ -134,14 +134,14 @@ class System(Protocol):
             link: the link. Servers listen at `storage.listen`, are reached at `storage.address`,
                 and their ports are offered.
         """
-        ...
+        yield f"file://{prepared.resolve()}"
 
     def command(self, order: RaceOrder) -> list[str]:
         """Return the consumer's command line.
 
         It runs at the training end, and reports each Epoch and then Finished.
         """
-        ...
+        return consumer_command(self.python, self.reader, order)
 
 
 def setting(name: str, words: str, *, usual: bool = False, **options: str | int) -> Setting:

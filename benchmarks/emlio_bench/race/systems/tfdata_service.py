@@ -24,8 +24,7 @@ from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.corpus import Corpus, make_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.served import free_port, served
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import Claim, Setting, setting
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
 __all__ = ["TfDataService"]
 
@@ -44,7 +43,7 @@ _CLAIM: Final = Claim(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TfDataService(Peer):
+class TfDataService(System):
     """See `System`."""
 
     name: str = "tfdata-service"
@@ -113,7 +112,7 @@ class TfDataService(Peer):
 
     def command(self, order: RaceOrder) -> list[str]:
         """See `System`."""
-        return Peer.command(self, order)
+        return System.command(self, order)
 
 
 def _free_ports(end: LinkEnd, count: int) -> list[int]:

@@ -26,8 +26,7 @@ from emlio_bench.race.outcome import Family
 from emlio_bench.race.records.corpus import Corpus, made_once, read_records
 from emlio_bench.race.records.order import RaceOrder
 from emlio_bench.race.servers.web_server import serving_folder
-from emlio_bench.race.systems.peer import Peer
-from emlio_bench.race.systems.system import WORKERS, Claim, Setting, setting, workers_setting
+from emlio_bench.race.systems.system import WORKERS, Claim, Setting, System, setting, workers_setting
 
 __all__ = ["WebDataset"]
 
@@ -42,7 +41,7 @@ _DEFAULT_WORKERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebDataset(Peer):
+class WebDataset(System):
     """See `System`."""
 
     name: str = "webdataset"
@@ -83,7 +82,7 @@ class WebDataset(Peer):
     def why_not(self) -> str | None:
         """See `System`."""
         no_curl = find_program("curl", self.cache) is None
-        return Peer.why_not(self) or ("needs curl: apt-get install curl" if no_curl else None)
+        return System.why_not(self) or ("needs curl: apt-get install curl" if no_curl else None)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
@@ -104,7 +103,7 @@ class WebDataset(Peer):
         size = int(order.options["shard"])
         shards = -(-order.corpus.records // _per_shard(order.corpus, size))
         order = msgspec.structs.replace(order, options={**order.options, "shards": str(shards)})
-        return Peer.command(self, order)
+        return System.command(self, order)
 
 
 def _per_shard(corpus: Corpus, wanted: int) -> int:
