@@ -16,7 +16,7 @@ from emlio.errors import TransportError
 from emlio_bench.link.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
-from emlio_bench.race import web_server
+from emlio_bench.race.servers import web_server
 from emlio_bench.race.servers.served import free_port, served
 
 DRIVER = """

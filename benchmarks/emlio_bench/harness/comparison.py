@@ -93,7 +93,7 @@ def compare(first: _Results, second: _Results, of: Callable[[_Results], Iterable
         for name in own
         if name not in others
     ]
-    table = Table(header=("", "figure", "A", "B", "B / A", "B is"), rows=rows)
+    table = Table(header=("", "figure", "A", "B", "B / A", "B is"), rows=rows, names=2)
     parts = (
         Part(text=f"A -> B: {_changed(first.environment, second.environment)}"),
         Part(tables=(table,) if rows else ()),

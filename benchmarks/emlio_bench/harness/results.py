@@ -153,12 +153,10 @@ def unlike(first: Results, second: Results, *, but: Collection[str] = ()) -> lis
 
 def _words(one: Any, other: Any) -> str:
     """Return two values; of two sequences the names of what only one of them has."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        mine: tuple[Any, ...] = one
-        others: tuple[Any, ...] = other
-        alone = [item for item in (*mine, *others) if item not in mine or item not in others]
-        return ", ".join(dict.fromkeys(str(getattr(item, "name", item)) for item in alone))
-    return f"{one!r} and {other!r}"
+    if not all(isinstance(value, tuple) for value in (one, other)):
+        return f"{one!r} and {other!r}"
+    alone = [item for item in (*one, *other) if item not in one or item not in other]
+    return ", ".join(dict.fromkeys(str(getattr(item, "name", item)) for item in alone))
 
 
 def merge(first: _Results, second: _Results) -> _Results:
