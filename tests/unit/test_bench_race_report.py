@@ -131,6 +131,10 @@ def test_each_table_moves_sideways_in_a_box_of_its_own(page: str) -> None:
     assert ".box { overflow-x: auto;" in page
 
 
+def test_our_rows_are_marked_in_both_tables_of_a_contest_and_among_who_took_part(race: Race, page: str) -> None:
+    assert page.count('<tr class="ours">') == 2 * len(race.contests) + 1
+
+
 def test_pictures_are_there_for_desk_and_phone_with_ids_of_their_own(page: str, pictures: tuple[Picture, ...]) -> None:
     seen = Page(page)
     assert seen.tags.count("svg") == 2 * len(pictures)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from emlio_bench.race.outcome import Contest
 from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.quoted import PAPERS_TABLES, PublishedEpochs
+from emlio_bench.race.report.quoted import PAPERS_TABLES
 from emlio_bench.race.report.standing import Standing
 
 __all__ = ["Law", "fitted_laws", "published_laws"]
@@ -77,10 +77,10 @@ def _fit(subject: str, setting: str, points: Sequence[tuple[float, float]]) -> L
     )
 
 
-def published_laws(tables: Sequence[PublishedEpochs] = PAPERS_TABLES) -> tuple[Law, ...]:
+def published_laws() -> tuple[Law, ...]:
     """Return the laws of the paper's baseline, measured with the paper's data and machines."""
     laws: list[Law] = []
-    for table in tables:
+    for table in PAPERS_TABLES:
         nearest_ns, least_s = min(table.seconds)
         laws.append(
             Law(

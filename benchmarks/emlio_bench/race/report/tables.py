@@ -16,7 +16,7 @@ from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.quoted import PAPERS_TABLES, QUOTES
 from emlio_bench.race.report.round_trips import Law
-from emlio_bench.race.report.standing import Standing, streams_of
+from emlio_bench.race.report.standing import DEFAULT, OURS, Standing, streams_of
 
 __all__ = [
     "checks_table",
@@ -170,6 +170,7 @@ def limits_table(rows: Sequence[Standing]) -> Table:
 
 def entrants_table(entrants: Sequence[Entrant]) -> Table:
     """Return the table of the systems' claims and the meaning of their settings."""
+    able = [one for one in entrants if one.missing is None]
     return Table(
         title="Who took part, by what each says of itself",
         header=(
@@ -193,10 +194,10 @@ def entrants_table(entrants: Sequence[Entrant]) -> Table:
                 one.leaves_on_disk,
                 one.versions or "-",
             )
-            for one in entrants
-            if one.missing is None
+            for one in able
         ),
         names=8,
+        ours=frozenset(number for number, one in enumerate(able) if (one.subject, one.setting) == (OURS, DEFAULT)),
     )
 
 
