@@ -31,9 +31,9 @@ from emlio_bench.harness.settings import CommonSettings, PlottedSettings
 from emlio_bench.link_accuracy import run as link_accuracy
 from emlio_bench.memory import run as memory
 from emlio_bench.pace import run as pace
-from emlio_bench.race.reading_commands import CompareSettings, ReportSettings, run_compare, run_report
-from emlio_bench.race.run import run_race
-from emlio_bench.race.settings import RaceSettings
+from emlio_bench.race.report.commands import CompareSettings, ReportSettings, run_compare, run_report
+from emlio_bench.race.run.race import run_race
+from emlio_bench.race.run.settings import RaceSettings
 from emlio_bench.ranks import run as ranks
 from emlio_bench.recovery import run as recovery
 from emlio_bench.scaling import run as scaling
@@ -47,7 +47,7 @@ _Settings = TypeVar("_Settings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderCommand:
-    """A command about folders of races.
+    """A command about races, or about results of earlier runs.
 
     `paths` are the names of its positional arguments in the help.
     """
@@ -84,7 +84,7 @@ FOLDER_COMMANDS: Final = {
         paths=("DIR",),
         settings=ReportSettings,
         run=run_report,
-        text="a race as Markdown, as one page that needs nothing besides itself, and as pictures",
+        text="a race, or a --json file, as Markdown, as one page that needs nothing besides itself, and as pictures",
     ),
 }
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.measure import Job, run_once
 from emlio_bench.race.outcome import Contest, Run
-from emlio_bench.race.system import System
+from emlio_bench.race.run.measure import Job, run_once
+from emlio_bench.race.systems.system import System
 
 __all__ = ["run_over_relay"]
 

@@ -15,23 +15,23 @@ import pytest
 from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
-from emlio_bench.race.corpus import Corpus
-from emlio_bench.race.environments import cache_folder
-from emlio_bench.race.order import Epoch, Finished, RaceOrder
-from emlio_bench.race.subjects.bare_sockets import BareSockets
-from emlio_bench.race.subjects.dali_files import DaliFiles
-from emlio_bench.race.subjects.grain import Grain
-from emlio_bench.race.subjects.hf_datasets import HfDatasets
-from emlio_bench.race.subjects.iperf import Iperf3
-from emlio_bench.race.subjects.litdata import LitData
-from emlio_bench.race.subjects.mosaic import Mosaic
-from emlio_bench.race.subjects.ours import Local, Remote
-from emlio_bench.race.subjects.paper import PaperWay
-from emlio_bench.race.subjects.pytorch_files import PyTorchFiles
-from emlio_bench.race.subjects.spdl import Spdl
-from emlio_bench.race.subjects.tfdata_service import TfDataService
-from emlio_bench.race.subjects.webdataset import WebDataset
-from emlio_bench.race.system import Setting, System
+from emlio_bench.race.needs.environments import cache_folder
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
+from emlio_bench.race.systems.bare_sockets import BareSockets
+from emlio_bench.race.systems.dali import DaliFiles
+from emlio_bench.race.systems.grain import Grain
+from emlio_bench.race.systems.hf_datasets import HfDatasets
+from emlio_bench.race.systems.iperf import Iperf3
+from emlio_bench.race.systems.litdata import LitData
+from emlio_bench.race.systems.mosaic import Mosaic
+from emlio_bench.race.systems.ours import Local, Remote
+from emlio_bench.race.systems.paper import PaperWay
+from emlio_bench.race.systems.pytorch_files import PyTorchFiles
+from emlio_bench.race.systems.spdl import Spdl
+from emlio_bench.race.systems.system import Setting, System
+from emlio_bench.race.systems.tfdata_service import TfDataService
+from emlio_bench.race.systems.webdataset import WebDataset
 
 SLOW_S = 120.0
 LIMIT_NS = 120_000_000_000

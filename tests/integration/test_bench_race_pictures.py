@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio_bench.race.corpus import PICTURES, Corpus
-from emlio_bench.race.file_forms import as_files
 from emlio_bench.race.outcome import Contest
-from emlio_bench.race.subjects.dali_local import DaliLocal
-from emlio_bench.race.subjects.ours import Local, Remote
-from emlio_bench.race.system import System
+from emlio_bench.race.records.corpus import PICTURES, Corpus
+from emlio_bench.race.records.file_forms import as_files
+from emlio_bench.race.systems.dali import DaliLocal
+from emlio_bench.race.systems.ours import Local, Remote
+from emlio_bench.race.systems.system import System
 from tests.integration.race_job import run_over_relay
 
 CORPUS = Corpus(records=40, record_bytes=94_000, kind=PICTURES)

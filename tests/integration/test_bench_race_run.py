@@ -18,19 +18,19 @@ from emlio.errors import DatasetError
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.consumer import consumer_command
-from emlio_bench.race.corpus import Corpus
-from emlio_bench.race.entries import Entry
-from emlio_bench.race.folder import RaceFolder
-from emlio_bench.race.host_time import children
-from emlio_bench.race.joules import Joules
-from emlio_bench.race.measure import Job, run_once
-from emlio_bench.race.order import RaceOrder
-from emlio_bench.race.outcome import Contest, Entrant, Race, Run
-from emlio_bench.race.subjects.ours import Remote
-from emlio_bench.race.system import Claim, Family, Setting, setting
-from emlio_bench.race.turns import Turns
-from tests.unit.test_bench_race_folder import WORLD
+from emlio_bench.race.outcome import Contest, Entrant, Family, Race, Run, read_run
+from emlio_bench.race.records.consumer import consumer_command
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.order import RaceOrder
+from emlio_bench.race.run.host_time import children
+from emlio_bench.race.run.joules import Joules
+from emlio_bench.race.run.kept import KeptRace
+from emlio_bench.race.run.measure import Job, run_once
+from emlio_bench.race.run.turns import Turns
+from emlio_bench.race.systems.entries import Entry
+from emlio_bench.race.systems.ours import Remote
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
+from tests.unit.test_bench_race_kept import WORLD
 
 CORPUS = Corpus(records=200, record_bytes=2000)
 CONTEST = Contest(
@@ -51,27 +51,23 @@ print(json.dumps({"cpu_ns": 1, "peak_rss_bytes": 1, "peak_pss_bytes": 1, "cache_
 """
 
 
-NO_CLAIM = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="nothing")
+NO_CLAIM = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Actor:
+class Actor(System):
     """A system that reads nothing and says what it is told to."""
 
     script: str
     name: str = "actor"
     family: Family = "files"
     claim: Claim = NO_CLAIM
-    environment: str | None = None
-    programs: tuple[str, ...] = ()
+    reader: str = ""
     ran: list[int] = field(default_factory=list)
     broken: bool = False
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         return (setting("default", "as it is"),)
-
-    def why_not(self) -> str | None:
-        return None
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         if self.broken:
@@ -96,7 +92,7 @@ class Sleepy(Remote):
         return consumer_command(None, "read_emlio", msgspec.structs.replace(order, step_ns=200_000_000))
 
 
-def job(system: Actor | Remote, tmp_path: Path, contest: Contest = CONTEST) -> Job:
+def job(system: System, tmp_path: Path, contest: Contest = CONTEST) -> Job:
     return Job(
         contest=contest,
         system=system,
@@ -213,19 +209,18 @@ def hold(
         )
         for system in systems
     ]
-    race_folder = RaceFolder(folder / "race")
-    race = race_folder.begin(
+    kept = KeptRace(
         Race(
             environment=WORLD,
             settings=(),
             begun="2026-01-01T00:00:00+00:00",
             contests=tuple(contests),
             entrants=tuple(entry.entrant for entry in entries),
-        )
+        ),
+        folder / "race",
     )
     turns = Turns(
-        race_folder,
-        race,
+        kept,
         entries,
         kind=LinkKind.RELAY,
         tuned=False,
@@ -234,8 +229,9 @@ def hold(
         look_at=partial(measure_link, pings=3, streams=(), iperf=None),
     )
     turns.hold(contests, folder / "forms", rounds, within_ns)
-    done = race_folder.read()
-    assert done is not None
+    done = read_run(folder / "race")
+    assert done == kept.race
+    assert isinstance(done, Race)
     assert [name for name, _ in done.links] == [contest.name for contest in contests]
     return done.runs
 

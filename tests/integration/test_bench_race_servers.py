@@ -16,19 +16,19 @@ from emlio.errors import TransportError
 from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
-from emlio_bench.race import web_server
-from emlio_bench.race.served import free_port, served
+from emlio_bench.race.servers import web_server
+from emlio_bench.race.servers.served import free_port, served
 
 DRIVER = """
 import signal, sys
 from emlio_bench.link.kinds.relay import RelayedLink
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
-from emlio_bench.race.served import free_port, served
+from emlio_bench.race.servers.served import free_port, served
 
 with RelayedLink(LinkSpec(rtt_ns=0)) as link:
     address, port = link.storage.listen, free_port(link.storage)
-    command = [sys.executable, "-m", "emlio_bench.race.file_server", sys.argv[1], address, str(port)]
+    command = [sys.executable, "-m", "emlio_bench.race.servers.file_server", sys.argv[1], address, str(port)]
     with served("the server", command, link, port) as server:
         say(server.pid)
         signal.pause()
@@ -50,7 +50,7 @@ def url(
     cache = tmp_path / "cache"
     if request.param == "our own":
         monkeypatch.setattr(web_server, "find_program", lambda name, cache: None)
-    elif web_server.web_server_name(cache) != "nginx":
+    elif not web_server.server_lists(cache):
         pytest.skip("nginx is not installed")
     folder = tmp_path / "served"
     (folder / "inner").mkdir(parents=True)

@@ -4,20 +4,19 @@ Covers: contests, entrants, links and runs with figures like those of this kind 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from emlio_bench.harness.environment import Environment
+from emlio_bench.harness.page import RESULTS
+from emlio_bench.harness.results import write_results
 from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.measurement.accuracy import LinkReport, judge
 from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec
-from emlio_bench.race.corpus import Corpus
-from emlio_bench.race.folder import RaceFolder
-from emlio_bench.race.order import Epoch, Finished, ids_crc
-from emlio_bench.race.outcome import Contest, Energy, Entrant, InFlight, Race, Run
-from emlio_bench.race.system import Family
+from emlio_bench.race.outcome import Contest, Energy, Entrant, Family, InFlight, Race, Run
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.order import Epoch, Finished, ids_crc
 
 __all__ = [
     "CONTEST",
@@ -319,9 +318,4 @@ def _filled(bytes_per_s: float, rtt_ns: int) -> InFlight:
 
 def keep_race(race: Race, folder: Path) -> None:
     """As a race leaves it."""
-    kept = RaceFolder(folder)
-    kept.begin(replace(race, links=(), runs=()))
-    for name, report in race.links:
-        kept.add_link(name, report)
-    for run in race.runs:
-        kept.add_run(run)
+    write_results(race, folder / RESULTS)

@@ -14,30 +14,29 @@ import pytest
 from emlio.errors import ConfigError, DatasetError
 from emlio.tfrecord import frame
 from emlio_bench.race.consumers.consume import Reading, Tree, consume, records_of
-from emlio_bench.race.corpus import CORPORA, Corpus, corpus_of, made_once
-from emlio_bench.race.environments import (
+from emlio_bench.race.needs.environments import (
     ENVIRONMENTS,
     cache_folder,
     environment_python,
     find_program,
     why_no_environment,
 )
-from emlio_bench.race.order import Epoch, ids_crc
-from emlio_bench.race.subjects.dali_files import DaliFiles
-from emlio_bench.race.subjects.dali_local import DaliLocal
-from emlio_bench.race.subjects.grain import Grain
-from emlio_bench.race.subjects.hf_datasets import HfDatasets
-from emlio_bench.race.subjects.iperf import Iperf3
-from emlio_bench.race.subjects.litdata import LitData
-from emlio_bench.race.subjects.mosaic import Mosaic
-from emlio_bench.race.subjects.ours import Local, Remote
-from emlio_bench.race.subjects.paper import PaperWay
-from emlio_bench.race.subjects.pytorch_files import PyTorchFiles
-from emlio_bench.race.subjects.quoted import PAPERS_TABLES
-from emlio_bench.race.subjects.spdl import Spdl
-from emlio_bench.race.subjects.tfdata_service import TfDataService
-from emlio_bench.race.subjects.webdataset import WebDataset
-from emlio_bench.race.system import Setting, System, setting
+from emlio_bench.race.records.corpus import CORPORA, Corpus, corpus_of, made_once
+from emlio_bench.race.records.order import Epoch, ids_crc
+from emlio_bench.race.report.quoted import PAPERS_TABLES
+from emlio_bench.race.systems.dali import DaliFiles, DaliLocal
+from emlio_bench.race.systems.grain import Grain
+from emlio_bench.race.systems.hf_datasets import HfDatasets
+from emlio_bench.race.systems.iperf import Iperf3
+from emlio_bench.race.systems.litdata import LitData
+from emlio_bench.race.systems.mosaic import Mosaic
+from emlio_bench.race.systems.ours import Local, Remote
+from emlio_bench.race.systems.paper import PaperWay
+from emlio_bench.race.systems.pytorch_files import PyTorchFiles
+from emlio_bench.race.systems.spdl import Spdl
+from emlio_bench.race.systems.system import Setting, System, setting
+from emlio_bench.race.systems.tfdata_service import TfDataService
+from emlio_bench.race.systems.webdataset import WebDataset
 
 NOWHERE = Path("/nonexistent-cache")
 RIVALS: list[System] = [

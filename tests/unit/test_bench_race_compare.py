@@ -1,19 +1,23 @@
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
-from sample_race import CONTEST, ENVIRONMENT, keep_race, make_contest, make_entrant, make_link, make_race, make_run
+from sample_race import CONTEST, ENVIRONMENT, keep_race, make_contest, make_entrant, make_race, make_run
 
 from emlio.errors import ConfigError
 from emlio_bench.cli import main
+from emlio_bench.harness.comparison import NO_DIFFERENCE, compare, compared
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.results import Figure, Results, Sample, write_results
-from emlio_bench.race.comparison import NO_DIFFERENCE, compare_races, compare_results
 from emlio_bench.race.outcome import Race
+from emlio_bench.race.report.standing import race_figures
 
 NEWER = replace(ENVIRONMENT, commit="ba9876543210")
 ENTRANTS = (make_entrant("emlio", family="ours"), make_entrant("litdata"))
+
+
+def compare_races(first: Race, second: Race) -> str:
+    return compare(first, second, race_figures)
 
 
 def race_of(*seconds: float, subject: str = "emlio", cpu_s: float = 1.0) -> Race:
@@ -67,14 +71,12 @@ def test_other_machines_are_refused(field: str) -> None:
         compare_races(race_of(1.0), other)
 
 
-def test_other_contests_settings_and_links_are_refused() -> None:
+def test_other_contests_and_settings_are_refused() -> None:
     race = race_of(1.0)
     with pytest.raises(ConfigError, match="contests 600MB-30ms"):
         compare_races(race, replace(race, contests=(make_contest(records=60),)))
     with pytest.raises(ConfigError, match="setting rtt '30ms' and '1ms'"):
         compare_races(race, replace(race, settings=(("rounds", "3"), ("rtt", "1ms"))))
-    with pytest.raises(ConfigError, match="link of 600MB-30ms"):
-        compare_races(race, replace(race, links=((CONTEST.name, replace(make_link(CONTEST), tuned=True)),)))
 
 
 def test_more_rounds_may_be_compared_and_who_is_alone_is_told() -> None:
@@ -111,15 +113,15 @@ def results_of(values: tuple[float, ...], *, name: str = "wait", sizes: str = "1
 
 
 def test_figures_of_other_benchmarks_are_compared() -> None:
-    said = compare_results(results_of((1.0, 2.0)), results_of((3.0, 4.0), bytes_per=2000))
+    said = compare(results_of((1.0, 2.0)), results_of((3.0, 4.0), bytes_per=2000), compared)
     assert line_of(said, "wait").endswith("more")
     assert line_of(said, "bytes/s").endswith("better")
-    assert "only A has wait" in compare_results(results_of((1.0,)), results_of((1.0,), name="other"))
+    assert "only A has wait" in compare(results_of((1.0,)), results_of((1.0,), name="other"), compared)
 
 
 def test_other_results_that_were_told_other_things_are_refused() -> None:
     with pytest.raises(ConfigError, match="setting sizes '1kB' and '2kB'"):
-        compare_results(results_of((1.0,)), results_of((1.0,), sizes="2kB"))
+        compare(results_of((1.0,)), results_of((1.0,), sizes="2kB"), compared)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def test_the_command_takes_races_and_results_but_not_one_of_each(
     for name in "ab":
         write_results(results_of((1.0, 2.0)), tmp_path / f"{name}.json")
         keep_race(race_of(1.0, 2.0), tmp_path / name)
-        (tmp_path / f"race-{name}.json").write_bytes(msgspec.json.encode(race_of(1.0, 2.0)))
+        write_results(race_of(1.0, 2.0), tmp_path / f"race-{name}.json")
     assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
     assert line_of(capsys.readouterr().out, "wait").endswith(NO_DIFFERENCE)
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "race-b.json")]) == 0

@@ -3,10 +3,10 @@ from sample_race import CONTEST, make_contest, make_epoch, make_run
 
 from emlio.errors import ConfigError
 from emlio_bench.link.shaping.held import STRETCH_NS, Stretch
-from emlio_bench.race.in_flight import in_flight
-from emlio_bench.race.order import Epoch
 from emlio_bench.race.outcome import InFlight
-from emlio_bench.race.quantity import Quantity, seen_of
+from emlio_bench.race.records.order import Epoch
+from emlio_bench.race.report.quantity import Quantity, seen_of
+from emlio_bench.race.run.in_flight import in_flight
 
 STRETCH_S = STRETCH_NS / 1e9
 

@@ -2,8 +2,8 @@ import pytest
 
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.series import Series
-from emlio_bench.race.joules import energy_of
 from emlio_bench.race.outcome import Energy
+from emlio_bench.race.run.joules import energy_of
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading, make_series
 
 HALF = SECOND_NS // 2

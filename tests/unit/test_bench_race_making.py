@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio_bench.race.making import make_missing
-from emlio_bench.race.subjects.litdata import LitData
-from emlio_bench.race.subjects.ours import Local, Remote
+from emlio_bench.race.needs.making import make_missing
 
 
 def test_where_nothing_is_missing_nothing_is_made_and_nothing_said(tmp_path: Path) -> None:
     told: list[str] = []
-    assert make_missing([Remote(), Local()], tmp_path, told.append) == {}
+    assert make_missing((), (), tmp_path, told.append) == {}
     assert told == []
     assert list(tmp_path.iterdir()) == []
 
@@ -23,7 +21,7 @@ def test_each_thing_that_cannot_be_made_has_its_reason(tmp_path: Path, monkeypat
     (tmp_path / "cache" / "environments").mkdir(parents=True)
     (tmp_path / "cache" / "environments" / "torch").write_text("in the way", encoding="utf-8")
     told: list[str] = []
-    failed = make_missing([LitData(cache=tmp_path / "cache")], tmp_path / "cache", told.append)
+    failed = make_missing(["torch"], ["versitygw"], tmp_path / "cache", told.append)
     assert sorted(failed) == ["torch", "versitygw"]
     assert "Go (1.22 or newer)" in failed["versitygw"]
     assert "torch" in failed["torch"]
@@ -45,5 +43,5 @@ def test_who_interrupts_waits_for_nothing_that_is_being_made(tmp_path: Path, mon
 
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        make_missing([LitData(cache=tmp_path / "cache")], tmp_path / "cache", interrupt)
+        make_missing(["torch"], ["versitygw"], tmp_path / "cache", interrupt)
     assert time.monotonic() - begun < 30

@@ -3,11 +3,12 @@ from random import Random
 import pytest
 from sample_race import CONTEST, S, make_contest, make_entrant, make_epoch, make_limit, make_race, make_run
 
-from emlio_bench.race.corpus import Corpus
 from emlio_bench.race.outcome import Contest, Entrant, Run
-from emlio_bench.race.quantity import Quantity
-from emlio_bench.race.round_trips import fitted_laws, published_laws
-from emlio_bench.race.standing import (
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.report.quantity import Quantity
+from emlio_bench.race.report.quoted import PAPERS_TABLES
+from emlio_bench.race.report.round_trips import fitted_laws, published_laws
+from emlio_bench.race.report.standing import (
     Standing,
     best_of,
     by_distance,
@@ -16,7 +17,6 @@ from emlio_bench.race.standing import (
     shown,
     standings,
 )
-from emlio_bench.race.subjects.quoted import PAPERS_TABLES
 
 OURS = make_entrant("emlio", family="ours")
 RIVAL = make_entrant("litdata")

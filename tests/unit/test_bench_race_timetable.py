@@ -1,11 +1,11 @@
 import pytest
 
 from emlio.errors import ConfigError
-from emlio_bench.race.corpus import Corpus
-from emlio_bench.race.order import Epoch
 from emlio_bench.race.outcome import Contest, Run
-from emlio_bench.race.scenarios import SCENARIOS, contests_of
-from emlio_bench.race.timetable import Timetable
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.order import Epoch
+from emlio_bench.race.run.scenarios import SCENARIOS, contests_of
+from emlio_bench.race.run.timetable import Timetable
 
 SECOND = 1_000_000_000
 CONTEST = Contest(name="read-30ms", words="read", corpus=Corpus(records=100, record_bytes=1000), rtt_ns=30_000_000)

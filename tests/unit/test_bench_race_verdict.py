@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 from sample_race import CONTEST, MS, make_contest, make_entrant, make_limit, make_race, make_run, sample_race
 
-from emlio_bench.race.check import Check, Outcome, same_round_ratio
 from emlio_bench.race.outcome import Contest, Entrant, Run
-from emlio_bench.race.quantity import Quantity
-from emlio_bench.race.standing import standings
-from emlio_bench.race.verdict import verdict
-from emlio_bench.race.verdict_words import first_paragraph, main_contest
+from emlio_bench.race.report.check import Check, Outcome, same_round_ratio
+from emlio_bench.race.report.quantity import Quantity
+from emlio_bench.race.report.standing import standings
+from emlio_bench.race.report.verdict import verdict
+from emlio_bench.race.report.verdict_words import first_paragraph, main_contest
 
 ENTRANTS = (
     make_entrant("emlio", family="ours"),
@@ -191,7 +191,7 @@ def test_reading_on_one_host_is_compared_with_dalis_own_reader(dali_s: float, ou
 def test_the_first_batch_has_its_round_trips(first_s: float, outcome: Outcome) -> None:
     check = check_of("first batch", [make_run(CONTEST, "emlio", first_batch_s=first_s)])
     assert check.outcome is outcome
-    assert check.bound == "<= 500 ms"
+    assert check.required.bound == "<= 500 ms"
 
 
 def test_who_is_first_or_needs_less_is_named_at_his_best() -> None:
@@ -226,7 +226,7 @@ def test_the_first_paragraph_says_what_falls_short_by_how_much_and_why() -> None
     assert f"It falls short in {len(missed)}: " in said
     for check in missed:
         assert f"{check.name} in {check.contest}: " in said
-        assert f"where {check.bound} must hold" in said
+        assert f"where {check.required.bound} must hold" in said
     for check in checks:
         if check.outcome is Outcome.NOT_MEASURED:
             assert check.name in said.partition("Not measured: ")[2]

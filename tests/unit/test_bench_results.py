@@ -9,7 +9,8 @@ from emlio_bench.harness.environment import Environment, read_environment
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import missed_bounds, render
 from emlio_bench.harness.results import Figure, Results, Sample, merge, read_results, write_results
-from emlio_bench.harness.summary import doubts, spread, summarise
+from emlio_bench.harness.spread import spread
+from emlio_bench.harness.summary import doubts, summarise
 from emlio_bench.processes.child import Child
 
 WORLD = Environment(
@@ -97,7 +98,7 @@ def test_a_table_says_what_data_were_protected_by() -> None:
     clear = sample("emlio-global", 0, 1.0)
     assert "protected by" not in render(run(clear))
     sealed = replace(clear, measured=replace(clear.measured, protection="aes-256-gcm"))
-    line = next(line for line in render(run(sealed)).splitlines() if line.startswith("EMLIO"))
+    line = next(line for line in render(run(sealed)).splitlines() if line.startswith("EMLIO,"))
     assert line.endswith("  aes-256-gcm")
 
 
@@ -170,8 +171,8 @@ def test_results_survive_json(tmp_path: Path) -> None:
 def test_results_of_another_schema_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     write_results(run(sample("bare", 0, 1.0)), path)
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 99'))
-    with pytest.raises(ConfigError, match="schema 1, got 99"):
+    path.write_text(path.read_text().replace('"schema": 3', '"schema": 99'))
+    with pytest.raises(ConfigError, match="schema 3, got 99"):
         read_results(path)
     path.write_text("[]")
     with pytest.raises(ConfigError, match="must be JSON"):
@@ -195,7 +196,7 @@ def test_like_runs_merge_and_later_rounds_stay_apart() -> None:
         (replace(run(), environment=replace(WORLD, kernel="6.2")), "kernel '6.1' and '6.2'"),
         (replace(run(), environment=replace(WORLD, commit="def+")), "commit 'abc' and 'def"),
         (replace(run(), benchmark="start"), "benchmark 'delivery' and 'start'"),
-        (replace(run(), settings=(("sizes", "1"),)), "settings"),
+        (replace(run(), settings=(("sizes", "1"),)), "setting sizes '100000' and '1'"),
         (replace(run(), figures=(Figure(name="f", unit="ms", values=(1.0,)),)), "figures"),
     ],
 )
@@ -219,7 +220,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     write_results(interleaved([(4, 2, 1), (3, 2, 1)]), results)
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     program = (
-        "import sys; from pathlib import Path; from emlio_bench.harness import plot, results; "
+        "import sys; from pathlib import Path; from emlio_bench.delivery import plot; from emlio_bench.harness import results; "
         "plot.plot_delivery(results.read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     with Child("a picture", [sys.executable, "-c", program, str(results), str(picture)]) as child:

@@ -11,12 +11,12 @@ from typing import Final
 
 from emlio.errors import ConfigError
 from emlio.progress import Progress
+from emlio_bench.delivery.plot import plot_delivery
 from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
 from emlio_bench.experiment.command import Command
 from emlio_bench.experiment.data import prepared
 from emlio_bench.experiment.figures import results_of
 from emlio_bench.harness.data import data_root
-from emlio_bench.harness.plot import plot_delivery
 from emlio_bench.harness.results import Results, Sample
 from emlio_bench.harness.runner import run_rounds
 from emlio_bench.harness.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario

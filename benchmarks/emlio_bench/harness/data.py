@@ -5,7 +5,7 @@ shards by hard links. Does not cover: the contents of records (emlio.prepare.syn
 """
 
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,16 @@ from emlio.shards.dataset import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.harness.scenario import DataSpec
 
-__all__ = ["data_root", "link_copies", "make_data", "shard_paths", "split_evenly", "split_shards", "warm_cache"]
+__all__ = [
+    "data_root",
+    "link_copies",
+    "make_data",
+    "read_through",
+    "shard_paths",
+    "split_evenly",
+    "split_shards",
+    "warm_cache",
+]
 
 _LEAST_SHARD_BYTES: Final = 1 << 20
 """The smallest shard that is made. A small dataset gets fewer shards instead."""
@@ -72,9 +81,14 @@ def warm_cache(directory: Path) -> int:
     Returns:
         The size of all shards in bytes.
     """
+    return read_through(shard_paths(directory))
+
+
+def read_through(files: Iterable[Path]) -> int:
+    """Read files into the page cache, and return their size in bytes."""
     buffer = bytearray(_READ_BYTES)
     size_bytes = 0
-    for path in shard_paths(directory):
+    for path in files:
         with path.open("rb", buffering=0) as file:
             while got := file.readinto(buffer):
                 size_bytes += got

@@ -1,13 +1,16 @@
-"""Plots, and the plot of a delivery run.
+"""Drawing: figures, one style, and their forms for a file and for a page.
 
-Covers: a figure and its file, or its text for a page; one bar for each subject, in groups by record
-size, with the machine's limits as lines. matplotlib is imported in this module only, and only when
-a plot is requested (extra "bench"). Does not cover: statistics (emlio_bench.harness.summary),
-plots of decoding (emlio_bench.decode.plot).
+Covers: a figure and its file; a picture for a desktop and for a phone, as svg elements of a page and
+as PNG; axes, labels and titles as all plots have them. matplotlib is imported in this module only,
+and only when a plot is requested. Does not cover: the contents of a plot, colours
+(emlio_bench.harness.palette).
 """
 
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO, StringIO
@@ -16,30 +19,105 @@ from pathlib import Path
 from typing import Any, Final
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.report import label
-from emlio_bench.harness.results import Results
-from emlio_bench.harness.subject import BARE, LIMITS
-from emlio_bench.harness.summary import Row, summarise
+from emlio_bench.harness.page import Picture
+from emlio_bench.harness.palette import GRID, INK
 
-__all__ = ["blank_figure", "check_plotting", "plain_logarithms", "plot_delivery", "png_bytes", "sheet", "svg_text"]
+__all__ = [
+    "NARROW",
+    "WIDE",
+    "Drawing",
+    "Sheet",
+    "blank_figure",
+    "check_plotting",
+    "dress",
+    "plain_logarithms",
+    "png_bytes",
+    "sheet",
+    "svg_text",
+]
 
-_COLOURS: Final = {
-    "paper": "#b9bec7",
-    "emlio-shard": "#7cb3d9",
-    "emlio-global": "#1f6fa8",
-    "emlio-shard-sealed": "#8cc79a",
-    "emlio-global-sealed": "#2e8b57",
-}
-_OTHER_COLOUR: Final = "#8f79b8"
-_LIMIT_COLOUR: Final = "#c0392b"
-_BARE_COLOUR: Final = "#333333"
-_ORDER: Final = tuple(_COLOURS)
-_BAR: Final = 0.26
-_GROUP: Final = 0.84
-"""The largest share of its slot on the axis that a group may take, for any number of bars."""
-
-_INK: Final = "#333333"
 _FEW_DECADES: Final = 2.6
+_LINE: Final = 0.17
+"""The height of a line of the title, in inches."""
+_ID: Final = re.compile(r'\b(id="|xlink:href="#|url\(#)')
+_SIZE: Final = re.compile(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', re.DOTALL)
+_FONT: Final = re.compile(r"font: ([^;\"]*?)'DejaVu Sans'[^;\"]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """The size of a plot for one kind of reader.
+
+    Attributes:
+        width: width in inches. A phone shows a narrow plot without scaling.
+        font: size of its words in points.
+    """
+
+    width: float
+    font: float
+
+
+WIDE: Final = Sheet(width=8.6, font=9.0)
+NARROW: Final = Sheet(width=3.6, font=8.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A plot that is not drawn yet.
+
+    Attributes:
+        name: name of its files.
+        title: title; the part before ": " and the rest are lines of their own for a phone.
+        where: circumstances, appended to the title.
+        caption: caption, after title and circumstances.
+        draw: returns a matplotlib figure; its arguments are the sheet and the title.
+    """
+
+    name: str
+    title: str
+    where: str
+    caption: str
+    draw: Callable[[Sheet, str], Any]
+
+    def on(self, chosen: Sheet) -> Any:
+        """Draw the plot, and return the matplotlib figure."""
+        if chosen is WIDE:
+            return self.draw(chosen, f"{self.title}: {self.where}")
+        head, _, rest = self.title.partition(": ")
+        return self.draw(chosen, "\n".join(filter(None, (head, rest, self.where))))
+
+    def picture(self) -> Picture:
+        """Draw the plot for a desktop and for a phone.
+
+        Raises:
+            ConfigError: matplotlib is missing.
+        """
+        wide = self.on(WIDE)
+        caption = f"{self.title}: {self.where}; {self.caption}"
+        return Picture(
+            name=self.name,
+            caption=caption,
+            wide=_element(wide, self.name, caption),
+            narrow=_element(self.on(NARROW), f"{self.name}-narrow", caption),
+            png=png_bytes(wide),
+        )
+
+
+def _element(figure: Any, name: str, caption: str) -> str:
+    """Return an svg element that can be placed in a page beside other plots.
+
+    It has unique ids, a size set by the page, and the reader's fonts.
+    """
+    said = _ID.sub(lambda match: f"{match[1]}{name}-", svg_text(figure, name))
+    head = _SIZE.search(said)
+    if head is None:
+        return said
+    _, _, width, height = head[1].split()
+    fresh = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{head[1]}" '
+        f'width="{float(width):g}pt" height="{float(height):g}pt" role="img" aria-label="{escape(caption)}">'
+    )
+    return _FONT.sub(r"font: \1sans-serif", said[: head.start()] + fresh + said[head.end() :])
 
 
 def check_plotting() -> None:
@@ -73,16 +151,40 @@ def sheet(path: Path, *, width: float, height: float, panels: int = 1) -> Genera
         pyplot.close(figure)
 
 
-def blank_figure(width: float, height: float) -> tuple[Any, Any]:
+def blank_figure(width: float, height: float, *, title: str = "", font: float = WIDE.font) -> tuple[Any, Any]:
     """Return a matplotlib figure and its axes. The caller need not close the figure.
 
     Args:
         width: width in inches.
-        height: height in inches.
+        height: height in inches, to which each further line of the title adds.
+        title: title at the top.
+        font: size of words; that of the title is larger.
     """
     check_plotting()
+    height += _LINE * title.count("\n")
     figure = import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=150)
+    style = {"fontsize": font + 1.5, "color": INK, "fontweight": "bold"}
+    figure.text(0.02, 1 - 0.06 / height, title, va="top", linespacing=1.25, **style)
     return figure, figure.subplots()
+
+
+def dress(axes: Any, font: float = WIDE.font, *, grid: str = "both") -> None:
+    """Style the axes: light lines, plain numbers, and colours that a page can change.
+
+    Args:
+        axes: matplotlib axes.
+        font: size of the labels of ticks.
+        grid: axes with lines: "x", "y" or "both".
+    """
+    axes.tick_params(axis="both", which="both", length=0, labelsize=font, colors=INK)
+    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
+        axis.label.set(fontsize=font, color=INK)
+        if scale == "log":
+            plain_logarithms(axis)
+    axes.grid(axis=grid, color=GRID, linewidth=0.8, zorder=0)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GRID)
 
 
 def plain_logarithms(axis: Any) -> None:
@@ -117,96 +219,3 @@ def png_bytes(figure: Any) -> bytes:
     written = BytesIO()
     figure.savefig(written, format="png")
     return written.getvalue()
-
-
-def plot_delivery(results: Results, path: Path) -> None:
-    """Draw the throughput of the run."""
-    rows = summarise(results)
-    scenarios = list(dict.fromkeys(row.scenario for row in rows))
-    names = sorted(
-        {row.subject for row in rows} - {BARE, *LIMITS},
-        key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name),
-    )
-    bar = min(_BAR, _GROUP / max(len(names), 1))
-    with sheet(path, width=max(2.4 + max(2.0, 0.4 * len(names)) * len(scenarios), 8.0), height=5.6) as (figure, axes):
-        for place, name in enumerate(names):
-            _bars(axes, rows, scenarios, name, bar, place - (len(names) - 1) / 2)
-        half = max(len(names), 1) * bar / 2 + 0.06
-        for name in (*LIMITS, BARE):
-            _lines(axes, rows, scenarios, name, half)
-        _dress(axes, rows, scenarios)
-        _caption(figure, results)
-        figure.tight_layout(rect=(0.01, 0.03, 0.99, 0.89))
-
-
-def _bars(axes: Any, rows: Sequence[Row], scenarios: Sequence[str], name: str, bar: float, shift: float) -> None:
-    chosen = [row for row in rows if row.subject == name]
-    places = [scenarios.index(row.scenario) + shift * bar for row in chosen]
-    heights = [row.bytes_per_s.median / 1e9 for row in chosen]
-    axes.bar(places, heights, bar * 0.92, color=_COLOURS.get(name, _OTHER_COLOUR), label=label(name), zorder=2)
-    for row, place, height in zip(chosen, places, heights, strict=True):
-        low, high = row.bytes_per_s.least / 1e9, row.bytes_per_s.most / 1e9
-        axes.vlines(place, low, high, color=_INK, linewidth=0.9, alpha=0.7, zorder=3)
-        if row.of_bare is not None:
-            axes.annotate(
-                f"{row.of_bare.median:.0%}",
-                (place, max(high, height)),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color=_INK,
-                zorder=5,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
-            )
-
-
-def _lines(axes: Any, rows: Sequence[Row], scenarios: Sequence[str], name: str, half: float) -> None:
-    """Draw a limit as one line over each group: it was measured in the same rounds as the bars."""
-    chosen = [row for row in rows if row.subject == name]
-    if not chosen:
-        return
-    colour, style = (_BARE_COLOUR, "-") if name == BARE else (_LIMIT_COLOUR, "--")
-    places = [scenarios.index(row.scenario) for row in chosen]
-    heights = [row.bytes_per_s.median / 1e9 for row in chosen]
-    begins, ends = [place - half for place in places], [place + half for place in places]
-    axes.hlines(heights, begins, ends, colors=colour, linestyles=style, linewidth=1.6, label=label(name), zorder=4)
-    for row, begin, end in zip(chosen, begins, ends, strict=True):
-        low, high = row.bytes_per_s.least / 1e9, row.bytes_per_s.most / 1e9
-        axes.fill_between([begin, end], low, high, color=colour, alpha=0.08, linewidth=0, zorder=1)
-
-
-def _dress(axes: Any, rows: Sequence[Row], scenarios: Sequence[str]) -> None:
-    axes.set_xticks(range(len(scenarios)), [f"{name} records" for name in scenarios])
-    axes.tick_params(axis="both", length=0)
-    axes.set_ylabel("payload, GB/s")
-    axes.set_ylim(0, 1.08 * max((row.bytes_per_s.most / 1e9 for row in rows), default=1.0))
-    axes.set_xlim(-0.55, len(scenarios) - 0.45)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.07), ncols=3, frameon=False, fontsize=8.5)
-
-
-def _caption(figure: Any, results: Results) -> None:
-    world = results.environment
-    rounds = min((row.rounds for row in summarise(results)), default=0)
-    figure.text(0.02, 0.945, "Records delivered to a training process over loopback", fontsize=13)
-    figure.text(
-        0.02,
-        0.89,
-        f"Median of {rounds} interleaved rounds; whiskers and bands from least to most.\n"
-        "Percentages: part of the bare pair's throughput in the same round.",
-        fontsize=8.5,
-        color="#666666",
-    )
-    figure.text(
-        0.98,
-        0.015,
-        f"{world.cpu or 'unknown processor'}, {world.cores} cores, Linux {world.kernel}, {world.python}, "
-        f"libzmq {world.libzmq}, emlio {world.commit or world.emlio}",
-        ha="right",
-        fontsize=6.5,
-        color="#888888",
-    )

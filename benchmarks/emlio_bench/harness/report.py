@@ -1,19 +1,22 @@
-"""Results as text for people.
+"""The report of a benchmark's results.
 
-Covers: the tables of deliveries and of figures, with warnings about doubtful values. Pure: returns
-text. Does not cover: statistics (emlio_bench.harness.summary), printing.
+Covers: the tables of deliveries and of figures, the environment, warnings about doubtful values.
+Pure. Does not cover: statistics (emlio_bench.harness.summary), the forms of a report
+(emlio_bench.harness.page).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from emlio.units import format_size
-from emlio_bench.harness.environment import Environment
+from emlio_bench.harness.page import Part, text_page
 from emlio_bench.harness.results import Figure, Results
+from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import LIMITS
-from emlio_bench.harness.summary import Row, Spread, doubts, spread, summarise
+from emlio_bench.harness.summary import Row, doubts, summarise
+from emlio_bench.harness.table import Table, align
 
-__all__ = ["align", "label", "missed_bounds", "render"]
+__all__ = ["align", "environment_table", "label", "missed_bounds", "render", "result_parts"]
 
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",
@@ -23,6 +26,10 @@ _LABELS: Final = {
 }
 _ORDERS: Final = {"block": "block order", "global": "global order", "none": "file order", "shard": "shard order"}
 _WAYS: Final = {"": "verified", "keyed": "keys only", "sealed": "sealed"}
+_READING: Final = (
+    "Median (least..most). Ratios are of neighbours in the same round; GB are 10^9 bytes of payload; CPU seconds "
+    "per GB are of\nthe sending plus the receiving process."
+)
 
 
 def label(subject: str) -> str:
@@ -38,21 +45,22 @@ def label(subject: str) -> str:
 
 
 def render(results: Results) -> str:
-    """Return the whole report of a run."""
-    parts = [_world(results.environment)]
+    """Return the whole report of a run as text."""
+    return text_page(result_parts(results))
+
+
+def result_parts(results: Results) -> tuple[Part, ...]:
+    """Return the whole report of a run. The environment comes first."""
     rows = summarise(results)
-    if rows:
-        parts += [_scenario_table(rows, scenario) for scenario in dict.fromkeys(row.scenario for row in rows)]
-        parts.append(
-            "Median (least..most). Ratios are of neighbours in the same round; GB are 10^9 bytes of payload; CPU seconds "
-            "per GB are of\nthe sending plus the receiving process."
-        )
-        doubtful = doubts(rows)
-        if doubtful:
-            parts.append("\n".join(["Do not believe blindly:", *(f"  {doubt}" for doubt in doubtful)]))
-    if results.figures:
-        parts.append(_figure_table(results.figures))
-    return "\n\n".join(parts)
+    scenarios = dict.fromkeys(row.scenario for row in rows)
+    return (
+        Part(tables=(environment_table(results),)),
+        *(Part(tables=(_scenario_table(rows, scenario),)) for scenario in scenarios),
+        Part(text=_READING if rows else ""),
+        Part(heading="Do not believe blindly", points=doubts(rows)),
+        Part(tables=(_figure_table(results.figures),) if results.figures else ()),
+        Part(text="\n".join(dict.fromkeys(figure.note for figure in results.figures if figure.note))),
+    )
 
 
 def missed_bounds(figures: Sequence[Figure]) -> tuple[str, ...]:
@@ -66,18 +74,29 @@ def _keeps(figure: Figure) -> bool:
     return (figure.at_most is None or high <= figure.at_most) and (figure.at_least is None or low >= figure.at_least)
 
 
-def _world(world: Environment) -> str:
-    first = f"{world.cpu or 'unknown processor'}, {world.cores} cores, {format_size(world.memory_bytes)}, Linux {world.kernel}"
-    second = f"{world.python}, pyzmq {world.pyzmq}, libzmq {world.libzmq}, emlio {world.emlio} at {world.commit or '?'}"
-    third = f"tcp_wmem {world.tcp_wmem}, congestion control {world.tcp_congestion_control}"
-    return "\n".join((first, second, f"{world.iperf3}, {third}" if world.iperf3 else third))
+def environment_table(results: Results) -> Table:
+    """Return the table of the environment and the settings."""
+    world = results.environment
+    pairs = (
+        ("begun", results.begun),
+        ("processor", f"{world.cpu or 'unknown'}, {world.cores} cores"),
+        ("memory", format_size(world.memory_bytes)),
+        ("kernel", f"Linux {world.kernel}"),
+        ("TCP", f"{world.tcp_congestion_control}, wmem {world.tcp_wmem}, rmem {world.tcp_rmem}"),
+        ("EMLIO", f"{world.emlio} at {world.commit or 'an unknown commit'}"),
+        ("software", f"{world.python}, pyzmq {world.pyzmq}, libzmq {world.libzmq}, numpy {world.numpy}"),
+        ("iperf3", world.iperf3 or "not installed"),
+        *results.settings,
+    )
+    rows = tuple((name, value) for name, value in pairs if value)
+    return Table(header=("", ""), rows=rows, names=2)
 
 
-def _scenario_table(rows: Sequence[Row], scenario: str) -> str:
+def _scenario_table(rows: Sequence[Row], scenario: str) -> Table:
     chosen = [row for row in rows if row.scenario == scenario]
     limit = next((row.subject for row in chosen if row.subject in LIMITS), None)
-    table = [
-        (
+    return Table(
+        header=(
             f"{scenario} records",
             "GB/s",
             "records/s",
@@ -86,45 +105,33 @@ def _scenario_table(rows: Sequence[Row], scenario: str) -> str:
             "CPU s/GB",
             "first batch",
             "protected by",
-        )
-    ]
-    table += [
-        (
-            label(row.subject),
-            _spread(row.bytes_per_s, "{:.2f}", 1e-9),
-            f"{row.records_per_s.median:,.0f}" if row.records_per_s else "",
-            _spread(row.of_limit, "{:.0f}", 100, " %") if row.of_limit else "",
-            _spread(row.of_bare, "{:.0f}", 100, " %") if row.of_bare else "",
-            f"{row.sender_s_per_gb.median:.2f} + {row.receiver_s_per_gb.median:.2f}",
-            f"{row.first_batch_ms.median:.0f} ms" if row.first_batch_ms else "",
-            row.protection,
-        )
-        for row in chosen
-    ]
-    return align(table)
+        ),
+        rows=tuple(
+            (
+                label(row.subject),
+                _spread(row.bytes_per_s, "{:.2f}", 1e-9),
+                f"{row.records_per_s.median:,.0f}" if row.records_per_s else "",
+                _spread(row.of_limit, "{:.0f}", 100, " %") if row.of_limit else "",
+                _spread(row.of_bare, "{:.0f}", 100, " %") if row.of_bare else "",
+                f"{row.sender_s_per_gb.median:.2f} + {row.receiver_s_per_gb.median:.2f}",
+                f"{row.first_batch_ms.median:.0f} ms" if row.first_batch_ms else "",
+                row.protection,
+            )
+            for row in chosen
+        ),
+    )
 
 
-def _figure_table(figures: Sequence[Figure]) -> str:
-    table = [("", "median", "least..most", "unit", "must be", "")]
+def _figure_table(figures: Sequence[Figure]) -> Table:
+    rows: list[tuple[str, ...]] = []
     for figure in figures:
         of = spread(figure.values)
-        bound = ""
-        if figure.at_most is not None:
-            bound = f"<= {_number(figure.at_most)}"
-        if figure.at_least is not None:
-            bound += f">= {_number(figure.at_least)}"
-        table.append(
-            (
-                figure.name,
-                _number(of.median),
-                f"{_number(of.least)}..{_number(of.most)}",
-                figure.unit,
-                bound,
-                "" if not bound else "ok" if _keeps(figure) else "MISSED",
-            )
-        )
-    notes = dict.fromkeys(figure.note for figure in figures if figure.note)
-    return "\n".join([align(table), *(["", *notes] if notes else [])])
+        bounds = (("<=", figure.at_most), (">=", figure.at_least))
+        bound = "".join(f"{sign} {_number(value)}" for sign, value in bounds if value is not None)
+        kept = "ok" if _keeps(figure) else "MISSED"
+        extremes = f"{_number(of.least)}..{_number(of.most)}"
+        rows.append((figure.name, _number(of.median), extremes, figure.unit, bound, kept if bound else ""))
+    return Table(header=("", "median", "least..most", "unit", "must be", ""), rows=tuple(rows))
 
 
 def _number(value: float) -> str:
@@ -134,17 +141,3 @@ def _number(value: float) -> str:
 def _spread(of: Spread, form: str, factor: float, unit: str = "") -> str:
     median, least, most = (form.format(value * factor) for value in (of.median, of.least, of.most))
     return f"{median}{unit} ({least}..{most})"
-
-
-def align(table: Sequence[tuple[str, ...]]) -> str:
-    """Format a table: the first column left-aligned, the others right-aligned, no empty columns."""
-    kept = [column for column in range(len(table[0])) if any(row[column] for row in table[1:])]
-    widths = [max(len(row[column]) for row in table) for column in kept]
-    lines = [
-        "  ".join(
-            row[column].ljust(width) if not place else row[column].rjust(width)
-            for place, (column, width) in enumerate(zip(kept, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]
-    return "\n".join((lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]))

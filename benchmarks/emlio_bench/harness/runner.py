@@ -27,7 +27,7 @@ def rotated(subjects: Sequence[_Turn], round_number: int) -> list[_Turn]:
 
     The order rotates, so that no subject always comes first.
     """
-    turn = round_number % len(subjects)
+    turn = round_number % max(len(subjects), 1)
     return [*subjects[turn:], *subjects[:turn]]
 
 

@@ -2,7 +2,7 @@
 
 Flags are made from these values. Covers: the settings of all commands; one frozen value for each
 command, with the texts and defaults of its options. Does not cover: commands about links
-(emlio_bench.link_accuracy.settings), the race (emlio_bench.race.settings), running.
+(emlio_bench.link_accuracy.settings), the race (emlio_bench.race.run.settings), running.
 """
 
 from dataclasses import dataclass

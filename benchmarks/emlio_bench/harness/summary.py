@@ -4,13 +4,12 @@ Covers: medians with their spread, ratios within rounds, reasons to doubt a figu
 cover: printing (emlio_bench.harness.report), plots (emlio_bench.harness.plot).
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emlio.errors import ConfigError
 from emlio_bench.harness.results import Results, Sample
+from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import BARE, LIMITS
 
 __all__ = ["Row", "Spread", "doubts", "spread", "summarise"]
@@ -21,20 +20,6 @@ _WIDE: Final = 0.3
 _FEW_ROUNDS: Final = 5
 _SHORT_NS: Final = 900_000_000
 _ABOVE_CEILING: Final = 1.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The median and extremes of several values of one quantity."""
-
-    median: float
-    least: float
-    most: float
-
-    @property
-    def width(self) -> float:
-        """Distance between the extremes, as a share of the median."""
-        return (self.most - self.least) / self.median if self.median else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +56,6 @@ class Row:
     first_batch_ms: Spread | None
     protection: str
     shortest_ns: int
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Return the median and extremes of at least one value."""
-    if not values:
-        raise ConfigError("a spread must be of at least one value")
-    return Spread(median=statistics.median(values), least=min(values), most=max(values))
 
 
 def summarise(results: Results) -> tuple[Row, ...]:

@@ -1,29 +1,28 @@
-"""The outcome of a race: raw runs with their environment, immutable.
+"""The outcome of a race: results with their runs and all that is needed to read them.
 
-Covers: the values. Does not cover: their files (emlio_bench.race.folder), evaluating them
-(emlio_bench.race.standing), running.
+Covers: the values, reading a race's file. Does not cover: evaluating them
+(emlio_bench.race.report.standing), running.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from emlio.errors import ConfigError
-from emlio_bench.harness.environment import Environment
+from emlio_bench.harness.page import RESULTS
+from emlio_bench.harness.results import MEASURED, TURNS, Results, Turn, read_results
 from emlio_bench.link.measurement.accuracy import LinkReport
-from emlio_bench.race.corpus import Corpus
-from emlio_bench.race.order import Epoch, Finished
-from emlio_bench.race.system import Family
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.order import Epoch, Finished
 
-__all__ = ["SCHEMA", "Contest", "Energy", "Entrant", "InFlight", "Race", "Run"]
+__all__ = ["Contest", "Energy", "Entrant", "Family", "InFlight", "Race", "Run", "read_run"]
 
-SCHEMA: Final = 2
-"""The version of the format. It is raised when a field is added or changes its meaning.
+Family = Literal["ours", "files", "objects", "http", "service", "local", "limit"]
+"""The groups of systems.
 
-Version 2 added the bytes in flight of runs, and the time that links themselves add.
+Five groups read over the link, each in its own way. The others read on the training host itself,
+or only send bytes.
 """
-
-_READABLE: Final = (1, SCHEMA)
-"""Readable versions. Values that schema 1 lacks are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,6 @@ class Contest:
         words: description for the report.
         corpus: the records.
         rtt_ns: round trip of the link.
-        rate_bytes_per_s: rate of the link; None for no limit.
         batch: records in a batch.
         epochs: number of epochs, one after the other, with one loader.
         step_ns: length of the consumer's step after each batch; 0 for a consumer that only reads.
@@ -48,7 +46,6 @@ class Contest:
     words: str
     corpus: Corpus
     rtt_ns: int
-    rate_bytes_per_s: int | None = None
     batch: int = 64
     epochs: int = 2
     step_ns: int = 0
@@ -127,16 +124,12 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Turn):
     """One run of one entrant in one contest.
 
     Attributes:
         contest: name of the contest.
-        subject: see `Entrant`.
         setting: see `Entrant`.
-        round: number of the round. Runs of one contest and round were made one after the other, so
-            they may be compared.
-        place: position in the round.
         epochs: epochs reported by the consumer; all but those marked as cut are complete.
         finished: final report of the consumer; None if there was none.
         storage_cpu_ns: processor time of all processes at the storage end while the consumer ran.
@@ -150,10 +143,7 @@ class Run:
     """
 
     contest: str
-    subject: str
     setting: str
-    round: int
-    place: int
     epochs: tuple[Epoch, ...] = ()
     finished: Finished | None = None
     storage_cpu_ns: int = 0
@@ -172,33 +162,30 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Race:
-    """A whole race.
+class Race(Results):
+    """The results of a race.
 
     Attributes:
-        environment: environment of the race.
-        settings: settings as text; a race can only be continued with the same settings.
-        begun: start, as an ISO date and time in UTC.
         contests: contests in the order of running.
         entrants: all entrants, also those that could not run.
         links: report of the link before each contest, with the contest's name.
         runs: runs in the order of their ends.
-        schema: version of this format.
     """
 
-    environment: Environment
-    settings: tuple[tuple[str, str], ...]
-    begun: str
+    benchmark: str = "race"
     contests: tuple[Contest, ...]
     entrants: tuple[Entrant, ...]
-    links: tuple[tuple[str, LinkReport], ...] = ()
-    runs: tuple[Run, ...] = ()
-    schema: int = SCHEMA
+    links: tuple[tuple[str, LinkReport], ...] = field(default=(), metadata=MEASURED)
+    runs: tuple[Run, ...] = field(default=(), metadata=TURNS)
 
     def __post_init__(self) -> None:
-        if self.schema not in _READABLE:
-            raise ConfigError(f"a race must have schema {' or '.join(map(str, _READABLE))}, got {self.schema}")
+        Results.__post_init__(self)
         names = [contest.name for contest in self.contests]
         entrants = [(entrant.subject, entrant.setting) for entrant in self.entrants]
         if len(set(names)) != len(names) or len(set(entrants)) != len(entrants):
             raise ConfigError(f"a race must have each contest and entrant once, got {names} and {entrants}")
+
+
+def read_run(place: Path) -> Results:
+    """Read the results of any benchmark from a file, or those in the folder of a race or a report."""
+    return read_results(place / RESULTS if place.is_dir() else place, {"race": Race})

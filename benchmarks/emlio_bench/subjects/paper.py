@@ -7,6 +7,7 @@ decoding.
 """
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ from emlio_bench.harness.scenario import Scenario, Window
 from emlio_bench.processes.child import say
 from emlio_bench.subjects.bare import map_files
 
-__all__ = ["Paper", "msgpack_is_installed", "receive", "send"]
+__all__ = ["Paper", "batches", "msgpack_is_installed", "receive", "send"]
 
 
 class _SendOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +63,22 @@ def send(orders: bytes) -> None:
         while True:
             draws.shuffle(shuffled)
             for number in shuffled:
-                view, offsets = views[number], bounds[number]
-                for first in range(0, len(offsets) - 1, order.batch_records):
-                    places = offsets[first : first + order.batch_records + 1]
-                    records = [
-                        bytes(view[begin + HEADER_BYTES : end - FOOTER_BYTES]) for begin, end in pairwise(places)
-                    ]
+                for first, records in batches(views[number], bounds[number], order.batch_records):
                     labels = list(range(first, first + len(records)))
                     socket.send(msgpack.packb({"records": records, "labels": labels}))
+
+
+def batches(view: memoryview, bounds: Sequence[int], records: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the batches of a shard, each with the number of its first record.
+
+    Args:
+        view: the mapped shard.
+        bounds: offsets of the records, and the end of the last one.
+        records: records in a batch.
+    """
+    for first in range(0, len(bounds) - 1, records):
+        places = bounds[first : first + records + 1]
+        yield first, [bytes(view[begin + HEADER_BYTES : end - FOOTER_BYTES]) for begin, end in pairwise(places)]
 
 
 def receive(orders: bytes) -> None:

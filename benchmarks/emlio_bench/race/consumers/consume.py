@@ -151,7 +151,7 @@ def _pss_bytes(pid: int) -> int:
 
 
 class Reading:
-    """One epoch so far, see Epoch in emlio_bench.race.order.
+    """One epoch so far, see Epoch in emlio_bench.race.records.order.
 
     One thread reads, another may look.
     """

@@ -51,7 +51,7 @@ def measure(order: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Non
 
 
 def _told(asking: "zmq.Socket[bytes]", word: bytes) -> list[str]:
-    """Send a word to emlio_bench.race.push_sender, and return its answer."""
+    """Send a word to emlio_bench.race.servers.push_sender, and return its answer."""
     asking.send(word)
     endpoints: list[str] = json.loads(asking.recv())
     return endpoints

@@ -1,0 +1,1 @@
+"""Environments and programs of other systems."""

@@ -1,0 +1,1 @@
+"""Evaluating a race, and its report."""

@@ -1,0 +1,1 @@
+"""Running a race: rounds, single runs, their meters."""

@@ -1,0 +1,1 @@
+"""Servers at the storage end of a link."""

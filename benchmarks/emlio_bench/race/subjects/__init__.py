@@ -1,1 +1,0 @@
-"""The systems of the race, one file each."""

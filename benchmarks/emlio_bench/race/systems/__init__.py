@@ -1,0 +1,1 @@
+"""The systems of the race: their description, and one file for each."""
