@@ -13,9 +13,10 @@ from typing import Final
 from emlio.errors import ConfigError
 from emlio_bench.attacks.rank import Tick
 from emlio_bench.experiment.figures import MIB, by_name, doubt_parts, figure
-from emlio_bench.harness.report import align, missed_bounds, render
+from emlio_bench.harness.report import missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
+from emlio_bench.harness.table import align
 
 __all__ = ["LEAST_KEPT", "Span", "attack_figures", "kept", "kept_figures", "records_until", "render_attacks"]
 

@@ -10,7 +10,7 @@ from emlio_bench.attacks.figures import LEAST_KEPT, kept_figures
 from emlio_bench.experiment.drawing import BOUND, INK, OURS, dress, stamp
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
 
 __all__ = ["plot_attacks"]
 

@@ -14,7 +14,8 @@ from emlio_bench.experiment.figures import doubt_parts, figure
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.report import render
 from emlio_bench.harness.results import Figure, Results, Sample, neighbours
-from emlio_bench.harness.summary import doubts, spread, summarise
+from emlio_bench.harness.spread import spread
+from emlio_bench.harness.summary import doubts, summarise
 
 __all__ = ["cpu_s_per_1000", "decode_figures", "measured_by", "ratios", "render_decode"]
 

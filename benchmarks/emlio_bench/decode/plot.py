@@ -15,7 +15,7 @@ from emlio_bench.experiment.drawing import INK, OURS, dress, stamp
 from emlio_bench.harness.meter import Measurement
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
 
 __all__ = ["plot_decode"]
 

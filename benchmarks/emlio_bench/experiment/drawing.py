@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
 
 __all__ = ["BOUND", "INK", "OURS", "draw_spreads", "dress", "stamp"]
 

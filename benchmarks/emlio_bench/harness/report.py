@@ -14,9 +14,9 @@ from emlio_bench.harness.results import Figure, Results
 from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import LIMITS
 from emlio_bench.harness.summary import Row, doubts, summarise
-from emlio_bench.harness.table import Table, align
+from emlio_bench.harness.table import Table
 
-__all__ = ["align", "environment_table", "label", "missed_bounds", "render", "result_parts"]
+__all__ = ["environment_table", "label", "missed_bounds", "render", "result_parts"]
 
 _LABELS: Final = {
     "bare": "bare PUSH/PULL pair",

@@ -12,7 +12,7 @@ from emlio_bench.harness.results import Results, Sample
 from emlio_bench.harness.spread import Spread, spread
 from emlio_bench.harness.subject import BARE, LIMITS
 
-__all__ = ["Row", "Spread", "doubts", "spread", "summarise"]
+__all__ = ["Row", "doubts", "summarise"]
 
 _WIDE: Final = 0.3
 """The width, as a share of its median, above which a ratio is doubtful."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from emlio_bench.experiment.figures import by_name, figure, rtt_text
-from emlio_bench.harness.report import align, missed_bounds, render
+from emlio_bench.harness.report import missed_bounds, render
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
+from emlio_bench.harness.table import align
 from emlio_bench.link.measurement.accuracy import least_bits_per_s, rtt_bounds_ns, summarise_pings
 from emlio_bench.link.measurement.throughput import Load
 from emlio_bench.link.spec import LinkSpec

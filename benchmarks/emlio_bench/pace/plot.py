@@ -12,7 +12,7 @@ from emlio_bench.experiment.drawing import INK, dress, stamp
 from emlio_bench.experiment.figures import by_name
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
 from emlio_bench.pace.figures import FIGURES
 
 __all__ = ["plot_pace"]

@@ -11,7 +11,7 @@ from emlio_bench.experiment.drawing import BOUND, INK, OURS, dress, stamp
 from emlio_bench.experiment.figures import by_name
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
 from emlio_bench.recovery.events import AWAY, BACK, GIVEN_BACK, GONE, MOVING, MOVING_SOON, NOTICED, REPLACED
 
 __all__ = ["plot_recovery"]

@@ -12,7 +12,7 @@ from emlio_bench.experiment.drawing import BOUND, INK, OURS, draw_spreads, dress
 from emlio_bench.experiment.figures import by_name, rtt_text
 from emlio_bench.harness.plot import sheet
 from emlio_bench.harness.results import Figure, Results
-from emlio_bench.harness.summary import spread
+from emlio_bench.harness.spread import spread
 from emlio_bench.scaling.figures import aggregate_name, ratio_name
 
 __all__ = ["plot_scaling"]
