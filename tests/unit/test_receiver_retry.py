@@ -72,8 +72,8 @@ def tried(times: int) -> Retry:
     [
         (DatasetError("other files"), 0),
         (RefusedError("no such dataset", code="unknown-dataset"), 0),
-        (RemoteProtocolError("changed on its way"), 3),
-        (RefusedError("changed on its way", code="protocol"), 3),
+        (RemoteProtocolError("corrupted in transit"), 3),
+        (RefusedError("corrupted in transit", code="protocol"), 3),
         (LOST, None),
         (RefusedError("not now", code="draining"), None),
     ],
