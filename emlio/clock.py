@@ -1,7 +1,7 @@
 """The clock interface: an object that waits or measures is given a clock.
 
 Covers: the interface and the system's clock. Does not cover: clocks of other nodes, the manual
-clock (emlio.testing).
+clock (emlio_testing).
 """
 
 import time

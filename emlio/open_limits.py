@@ -14,6 +14,7 @@ __all__ = ["descriptor_limit", "is_used_up", "mapping_limit", "open_descriptors"
 
 _USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
+_DESCRIPTORS = "/proc/self/fd"
 _MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 _USUAL_MAP_COUNT = 65_530
 _UNLIMITED = 1 << 20
@@ -28,7 +29,8 @@ def descriptor_limit() -> int:
 def open_descriptors() -> int | None:
     """Return the open descriptors of this process; None if none is left to count them, 0 if the system does not tell."""
     try:
-        return len(os.listdir("/proc/self/fd"))
+        # The folder's size is the count since Linux 6.2; listing thousands takes milliseconds.
+        return os.stat(_DESCRIPTORS).st_size or len(os.listdir(_DESCRIPTORS))
     except OSError as error:
         return None if is_used_up(error) else 0
 

@@ -75,7 +75,7 @@ emlio_environment() {
     local folder="$1" extras="$2" lock="${EMLIO_LOCK:-}"
     shift 2
     local wanted
-    wanted="$(cksum <pyproject.toml) $PWD [$extras] $* $lock"
+    wanted="$(cat pyproject.toml benchmarks/pyproject.toml | cksum) $PWD [$extras] $* $lock"
     if [ -n "$lock" ]; then
         emlio_pinned "$folder" "$lock" || return 1
     fi
@@ -85,7 +85,7 @@ emlio_environment() {
     emlio_make_venv "$folder" || return 1
     if [ -n "$lock" ]; then
         # setuptools' general warning about editable installations would be printed here, where pip does not keep it.
-        PYTHONWARNINGS=ignore emlio_pip "$folder" --no-deps --no-build-isolation --editable . || return 1
+        PYTHONWARNINGS=ignore emlio_pip "$folder" --no-deps --no-build-isolation --editable . "$@" || return 1
     else
         echo "Installing emlio${extras:+[$extras]}${*:+ and $*} into $folder" >&2
         rm -f "$folder/pinned"

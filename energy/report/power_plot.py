@@ -1,7 +1,7 @@
 """Plots of power over time.
 
 Covers: one panel per node, a line per domain, the stages as shades behind them; as a file or as
-text for a page. matplotlib (extra "bench") is imported only here, and only when a plot is
+text for a page. matplotlib (extra "plot") is imported only here, and only when a plot is
 requested. Does not cover: the figures (emlio.energy.report.power_trace).
 """
 
@@ -70,7 +70,7 @@ def power_figure(traces: Sequence[PowerTrace]) -> Any:
     if not traces:
         raise ConfigError("a plot must have at least one node, got none")
     if find_spec("matplotlib") is None:
-        raise ConfigError('a plot requires matplotlib: pip install "emlio[bench]"')
+        raise ConfigError('a plot requires matplotlib: pip install "emlio[plot]"')
     made: Any = import_module("matplotlib.figure")
     signs = _signs(traces)
     foot = 0.08 + 0.23 * -(-len(signs) // _SIGNS)

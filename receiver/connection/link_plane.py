@@ -7,12 +7,13 @@ Covers: connecting with the keys for each daemon, reporting events. Does not cov
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
+from emlio.errors import TransportError
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.connection.mechanism import MechanismQuestion
 from emlio.receiver.connection.transport import ControlLink, Network, Waited
-from emlio.receiver.machine.events import AddressRefused, Connected, ControlEvent, LinkEnded, Said
+from emlio.receiver.machine.events import AddressRefused, CallFailed, Connected, ControlEvent, LinkEnded, Said
 from emlio.receiver.machine.instructions import Call, ControlInstruction, HangUp, Say
 from emlio.wire.control import encode_control
 
@@ -36,14 +37,14 @@ class LinkPlane:
         self._trust = trust
         self._links: dict[int, ControlLink] = {}
         self._told: dict[int, set[str]] = {}  # what was reported of each connection
-        self._keyless: dict[int, Peer] = {}  # connections on which no keys are shown
+        self._ways: dict[int, Peer] = {}  # where connections lead
         self._questions: dict[int, tuple[Peer, MechanismQuestion]] = {}
 
     def things(self) -> Iterable[Waited]:
         """See `ControlPlane`."""
         return [*self._links.values(), *(question for _, question in self._questions.values() if question.is_open)]
 
-    def carry_out(self, instruction: ControlInstruction) -> None:
+    def carry_out(self, instruction: ControlInstruction) -> list[ControlEvent]:
         """See `ControlPlane`.
 
         Raises:
@@ -55,14 +56,18 @@ class LinkPlane:
             case Call(way=way):
                 self._hang_up(number, 0)
                 endpoint, shown = (None, None) if way is None else (way.endpoint(), self._trust.credentials(way))
-                self._links[number], self._told[number] = self._network.control(endpoint, shown), set()
-                if way is not None and shown is None:
-                    self._keyless[number] = way
+                try:
+                    self._links[number], self._told[number] = self._network.control(endpoint, shown), set()
+                except TransportError as error:
+                    return [CallFailed(number, error)]
+                if way is not None:
+                    self._ways[number] = way
             case Say(message=message):
                 if (link := self._links.get(number)) is not None:
                     link.send(encode_control(message))
             case HangUp(linger_ms=linger_ms):
                 self._hang_up(number, linger_ms)
+        return []
 
     def events(self, ready: Collection[Waited]) -> Iterator[ControlEvent]:
         """See `ControlPlane`."""
@@ -94,26 +99,30 @@ class LinkPlane:
     def _ask_why(self, number: int, event: LinkEvent) -> LinkEvent:
         """Return what ended a handshake, as far as that is known.
 
-        If it is not, ask the port for next time.
+        libzmq tells it seldom, and never which service is there instead. The port is asked each
+        time: what it answered counts for one handshake, since another daemon may be there soon.
+        BROKEN if the port did not say, which a passing fault may be, too.
         """
-        way = self._keyless.get(number)
-        if way is None or event not in (LinkEvent.DROPPED, LinkEvent.FOREIGN):
+        way = self._ways.get(number)
+        if way is None or event is LinkEvent.BROKEN:
             return event
+        if way.key is not None and event is not LinkEvent.DROPPED:
+            return event  # only a ZeroMQ port with another mechanism, or one that knows keys, causes it
         asked, question = self._questions.get(number, (None, None))
-        if question is not None and asked == way:
-            if question.asks_for_keys:
-                return LinkEvent.FOREIGN
-            if question.is_data_port:
-                return LinkEvent.DATA_PORT
-            if question.is_open:
-                return LinkEvent.DROPPED  # libzmq reconnects sooner than an answer may come
-            if event is LinkEvent.FOREIGN:
-                return event  # the port did not say more
+        if question is not None and asked == way and question.is_open:
+            return LinkEvent.BROKEN  # libzmq reconnects sooner than an answer may come
         self._drop_question(number)
         with suppress(OSError):  # try another time
             self._questions[number] = way, MechanismQuestion(way.host, way.port)
+        if question is None or asked != way:
+            return LinkEvent.BROKEN
+        if question.is_data_port:
+            return LinkEvent.DATA_PORT
+        if way.key is None:
+            return LinkEvent.FOREIGN if question.asks_for_keys else LinkEvent.BROKEN
+        if question.asks_for_keys:
             return LinkEvent.DROPPED
-        return event
+        return LinkEvent.FOREIGN if question.asks_for_nothing else LinkEvent.BROKEN
 
     def _drop_question(self, number: int) -> None:
         if number in self._questions:
@@ -126,7 +135,7 @@ class LinkPlane:
         return is_new
 
     def _hang_up(self, number: int, linger_ms: int) -> None:
-        self._keyless.pop(number, None)
+        self._ways.pop(number, None)
         link = self._links.pop(number, None)
         if link is not None:
             self._network.forget(link)

@@ -24,6 +24,7 @@ _LONGEST_S: Final = 10.0
 
 _KEYS: Final = "CURVE"
 _LANE_PASSES: Final = "PLAIN"
+_NOTHING: Final = "NULL"
 
 
 class MechanismQuestion:
@@ -47,10 +48,15 @@ class MechanismQuestion:
         self.mechanism = ""
         self._heard = b""
         self._until_s = time.monotonic() + _LONGEST_S
-        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family, *_, place = (
+            socket.getaddrinfo(  # of an address, so nothing is looked up; it keeps an IPv6 address's zone
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+            )[0]
+        )
+        self._socket = socket.socket(family)
         try:
             self._socket.setblocking(False)
-            self._socket.connect_ex((host, port))  # whether it worked shows when the question is sent
+            self._socket.connect_ex(place)  # whether it worked shows when the question is sent
         except BaseException:
             self._socket.close()
             raise
@@ -70,6 +76,11 @@ class MechanismQuestion:
         return self.mechanism == _KEYS
 
     @property
+    def asks_for_nothing(self) -> bool:
+        """Return whether the port admits everybody."""
+        return self.mechanism == _NOTHING
+
+    @property
     def is_data_port(self) -> bool:
         """Return whether the port asks for a lane's pass, as a data port does."""
         return self.mechanism == _LANE_PASSES
@@ -78,7 +89,7 @@ class MechanismQuestion:
         """Send the question, or read more of the answer."""
         try:
             if not self.asked:
-                self._socket.send(_QUESTION)  # into an empty buffer: all of it fits
+                self._socket.send(_QUESTION, socket.MSG_NOSIGNAL)  # into an empty buffer: all of it fits
                 self.asked = True
                 return
             more = self._socket.recv(_MECHANISM.stop - len(self._heard))

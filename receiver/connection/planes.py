@@ -25,8 +25,8 @@ class ControlPlane(Protocol):
         """Return the sockets to wait for."""
         ...
 
-    def carry_out(self, instruction: ControlInstruction) -> None:
-        """Carry out an instruction."""
+    def carry_out(self, instruction: ControlInstruction) -> Iterable[ControlEvent]:
+        """Carry out an instruction; return the events that follow at once."""
         ...
 
     def events(self, ready: Collection[Waited]) -> Iterable[ControlEvent]:

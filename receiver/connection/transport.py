@@ -4,6 +4,7 @@ Covers: sockets with the options they need. The only file of the receiver that i
 cover: threads, the meaning of the bytes.
 """
 
+import errno
 import socket as tcp
 import sys
 import time
@@ -39,6 +40,8 @@ spare."""
 
 _LANE_CONNECT_MS = 5_000
 """TCP alone would try for two minutes."""
+
+_LANE_SILENT_BEGINNING_NS = 2 * _LANE_CONNECT_MS * 1_000_000
 
 _LANE_HEARTBEAT_MS = 10_000
 _LANE_SILENT_MS = 60_000
@@ -144,6 +147,8 @@ class Lane:
     def __init__(self, socket: "zmq.Socket[bytes]", events: "zmq.Socket[bytes]") -> None:
         self.socket = socket
         self.events = events
+        self._begun_ns = time.monotonic_ns()
+        self._begins = True
 
     def news(self) -> list[LaneEvent]:
         """Return the events of the connection since the last call."""
@@ -151,6 +156,11 @@ class Lane:
         while self.events.poll(0):
             event: int = recv_monitor_message(self.events, zmq.DONTWAIT)["event"]
             found.append(_LANE_EVENTS[event])
+        self._begins = self._begins and not found
+        if self._begins and time.monotonic_ns() - self._begun_ns > _LANE_SILENT_BEGINNING_NS:
+            # libzmq says nothing of a connection for which it could not even open a socket.
+            self._begins = False
+            found.append(LaneEvent.UNREACHABLE)
         return found
 
     def receive(self) -> memoryview | None:
@@ -213,17 +223,17 @@ class Network:
             ConfigError: the endpoint cannot be connected to.
             TransportError: this process may open no more files.
         """
-        if not self._files.take(_LINK_FILES, from_kept=True):
+        takes = self._files.take(_LINK_FILES, from_kept=True)
+        made = self._new(zmq.DEALER, MAX_CONTROL_BYTES, sum(_LINK_EVENTS) | _STEPS) if takes else None
+        if made is None:
             raise TransportError(
                 f"no open files are left for a connection to {endpoint or 'a daemon'}, which takes {_LINK_FILES}: "
                 f"this process is close to its limit of {self._files.limit:,}. Raise the limit (ulimit -n), or use "
                 "fewer lanes with the daemons' --lanes"
             )
-        socket = self._new(zmq.DEALER, MAX_CONTROL_BYTES)
+        socket, events = made
         if credentials is not None:
             _show(socket, credentials)
-        self._links += 1
-        events = socket.get_monitor_socket(sum(_LINK_EVENTS) | _STEPS, f"inproc://link-{self._links}")
         link = ControlLink(socket, events)
         try:
             if endpoint is not None:
@@ -242,7 +252,10 @@ class Network:
         """
         if not self._files.take(_LANE_FILES):
             return None
-        socket = self._new(zmq.DEALER, MAX_DATA_FRAME_BYTES)
+        made = self._new(zmq.DEALER, MAX_DATA_FRAME_BYTES, sum(_LANE_EVENTS))
+        if made is None:
+            return None
+        socket, events = made
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.setsockopt(zmq.CONNECT_TIMEOUT, _LANE_CONNECT_MS)
         socket.setsockopt(zmq.HEARTBEAT_IVL, _LANE_HEARTBEAT_MS)
@@ -252,8 +265,7 @@ class Network:
         socket.setsockopt(zmq.ROUTING_ID, pass_.name)
         socket.setsockopt(zmq.PLAIN_USERNAME, pass_.user)
         socket.setsockopt(zmq.PLAIN_PASSWORD, pass_.token)
-        self._links += 1
-        lane = Lane(socket, socket.get_monitor_socket(sum(_LANE_EVENTS), f"inproc://link-{self._links}"))
+        lane = Lane(socket, events)
         try:
             self._connect(socket, endpoint)
         except ConfigError:
@@ -279,8 +291,22 @@ class Network:
         self._waker.rest()
         return [thing for thing in things if not ready.isdisjoint(_parts(thing))]
 
-    def _new(self, kind: int, largest: int) -> "zmq.Socket[bytes]":
-        socket: zmq.Socket[bytes] = self._context.socket(kind)
+    def _new(self, kind: int, largest: int, watched: int) -> "tuple[zmq.Socket[bytes], zmq.Socket[bytes]] | None":
+        """Return a socket, and the one from which its events come; None if no file is left for them.
+
+        They were counted before, but the user's program opens files, too.
+        """
+        self._links += 1
+        socket: zmq.Socket[bytes] | None = None
+        try:
+            socket = self._context.socket(kind)
+            events: zmq.Socket[bytes] = socket.get_monitor_socket(watched, f"inproc://link-{self._links}")
+        except zmq.ZMQError as error:
+            if socket is not None:
+                socket.close(linger=0)  # an open one would keep the context from ever being freed
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return None
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, largest)
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
@@ -288,7 +314,7 @@ class Network:
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         socket.setsockopt(zmq.IPV6, 1)
-        return socket
+        return socket, events
 
     @staticmethod
     def _connect(socket: "zmq.Socket[bytes]", endpoint: str) -> None:

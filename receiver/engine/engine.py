@@ -373,7 +373,7 @@ class Engine:
                 case HandOut(generation=generation, batch=batch):
                     self._prefetch.put(generation, batch)
                 case Say() | Call() | HangUp():
-                    self._control.carry_out(instruction)
+                    self._events.extend(self._control.carry_out(instruction))
                 case Note(level=level, text=text):
                     _LOG.log(_LEVELS[level], "%s", text)
                 case Answered(source=source, came=came):

@@ -7,7 +7,7 @@ Covers: the events. Does not cover: where they come from (emlio.receiver.connect
 
 from dataclasses import dataclass
 
-from emlio.errors import EmlioError, RemoteProtocolError
+from emlio.errors import EmlioError, RemoteProtocolError, TransportError
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.message import Message
@@ -16,6 +16,7 @@ __all__ = [
     "AddressRefused",
     "BatchTaken",
     "Begun",
+    "CallFailed",
     "Connected",
     "ControlEvent",
     "DataEvent",
@@ -109,6 +110,14 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class CallFailed:
+    """A control connection could not be begun, for a reason that may pass."""
+
+    source: int
+    error: TransportError
+
+
+@dataclass(frozen=True, slots=True)
 class LinkEnded:
     """A control connection ended; everything received before was reported before."""
 
@@ -166,6 +175,6 @@ class ReadingFailed:
     error: EmlioError
 
 
-ControlEvent = Connected | AddressRefused | Said | LinkEnded
+ControlEvent = CallFailed | Connected | AddressRefused | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
 Event = Begun | TargetsChanged | Sought | BatchTaken | TimePassed | ControlEvent | DataEvent

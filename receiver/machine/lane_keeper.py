@@ -78,6 +78,17 @@ class LaneKeeper:
             if source.watch_lanes(hungry=hungry):
                 self._guard(source, partial(self._assignment.reopen, source))
 
+    def make_room(self, source: Source) -> None:
+        """Take a lane from the daemon with the most, if this one has none for lack of open files.
+
+        Without a lane nothing comes from it, while others lose little with one of several.
+        """
+        if len(source.lanes) or not source.is_heard:
+            return
+        richest = max(self._sources, key=lambda other: len(other.lanes), default=None)
+        if richest is not None and len(richest.lanes) > 1:
+            richest.give_up_lane()
+
     def look(self, source: Source) -> None:
         """Treat a daemon without lanes as lost, although it answers.
 

@@ -120,6 +120,7 @@ class LaneSet:
         self.down_ns: int | None = None
         self.trouble: LaneEvent | None = None
         self.wanted = 0
+        self._most: int | None = None  # no more than these, since other daemons have none
         self._source = source
         self._out = out
         self._label = label
@@ -160,7 +161,7 @@ class LaneSet:
         if endpoint != self.endpoint:
             self.close()
             self.endpoint, self.down_ns = endpoint, self._out.now_ns
-        self.wanted = max(self.wanted, lanes)
+        self.wanted = max(self.wanted, lanes if self._most is None else min(lanes, self._most))
         self._fill()
 
     def renew(self) -> None:
@@ -177,6 +178,11 @@ class LaneSet:
         if lane_reader.number in self._lane_readers:
             self._drop([lane_reader])
             self._fill()
+
+    def give_up(self) -> None:
+        """Have a lane less for the rest of the session: this process has too few open files."""
+        self._most = self.wanted = len(self._lane_readers) - 1
+        self._drop(list(self)[:1])
 
     def close(self) -> None:
         """Disconnect all lanes."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.planner.plan import Plan
+from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.machine.daemon_pool import DaemonPool
@@ -17,6 +18,7 @@ from emlio.receiver.machine.events import (
     AddressRefused,
     BatchTaken,
     Begun,
+    CallFailed,
     Connected,
     Event,
     FrameBroken,
@@ -136,7 +138,7 @@ class RankMachine:
                 self.intake.taken(generation, size_bytes)
             case Sought(epoch=epoch, origin=origin, generation=generation):
                 self._go_to(epoch, origin, generation)
-            case Said() | LinkEnded() | Connected() | AddressRefused():
+            case CallFailed() | Said() | LinkEnded() | Connected() | AddressRefused():
                 self._control_event(event)
             case ReadingFailed(error=error):
                 raise error
@@ -152,13 +154,15 @@ class RankMachine:
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
         self.pool.tick(hungry=hungry)
 
-    def _control_event(self, event: Said | LinkEnded | Connected | AddressRefused) -> None:
+    def _control_event(self, event: CallFailed | Said | LinkEnded | Connected | AddressRefused) -> None:
         source = self.pool.sources.number(event.source)
         if source is None or source.contact.closed:
             return
         match event:
             case Said(data=data):
                 self.pool.guard(source, partial(self.pool.hear, source, data))
+            case CallFailed(error=error):
+                self.pool.lose(source, error)
             case LinkEnded(event=ended):
                 self.pool.guard(source, partial(self.pool.cut_off, source, ended))
             case Connected(round_trip_ns=round_trip_ns):
@@ -180,6 +184,8 @@ class RankMachine:
                 source.lanes.full(lane_reader.number)
             case LaneChanged(event=changed):
                 source.lane_changed(lane_reader.number, changed)
+                if changed is LaneEvent.NO_FILE:
+                    self.pool.lanes.make_room(source)
             case FrameBroken(error=error):
                 self.pool.guard_data(source, partial(self._doubt, source, lane_reader, error))
 

@@ -43,6 +43,7 @@ class Retry:
         error: the reason.
         since: the result of the last attempt, or None before the first.
         attempts: the number of attempts so far.
+        misunderstandings: the number of losses so far by a misunderstanding.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Retry:
         self.error = error
         self.since: EmlioError | None = None
         self.attempts = 0
+        self.misunderstandings = int(is_misunderstanding(error))
         self._chances = chances
         self._slow = slow
         self._began_ns = now_ns
@@ -99,6 +101,7 @@ class Retry:
     def failed(self, error: EmlioError, now_ns: int) -> None:
         """Record that the attempt failed."""
         self.since = error if self.attempts else None
+        self.misunderstandings += bool(self.attempts) and is_misunderstanding(error)
         longest = _SLOW_NS if self._slow else min(_FIRST_NS << min(self.attempts, 10), _LONGEST_NS)
         # Between half and all of the delay: ranks that lost the daemon together come back one by
         # one. The delay counts from the start of the attempt: after one that waited long for an
@@ -141,5 +144,5 @@ def is_for_the_user(error: EmlioError, before: Retry | None) -> bool:
     """Return whether a daemon that never agreed is not worth retrying: the user must be told."""
     code = error.code if isinstance(error, RefusedError) else ""
     if is_misunderstanding(error):
-        return before is not None and before.attempts >= MISUNDERSTANDINGS
+        return before is not None and before.misunderstandings >= MISUNDERSTANDINGS
     return before is None and code not in _PASSING_SOON and not isinstance(error, PeerLostError)

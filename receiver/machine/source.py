@@ -284,6 +284,11 @@ class Source:
         if self.lanes.changed(lane, event):
             self.broken_ns = self._out.now_ns
 
+    def give_up_lane(self) -> None:
+        """Have a lane less, for another daemon that has none."""
+        self.lanes.give_up()
+        self.broken_ns = self._out.now_ns
+
     def lanes_deadline_ns(self) -> int | None:
         """The latest time at which `watch_lanes` must be called."""
         if self.contact.closed or not len(self.lanes):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
 
 SMALL_RECORDS = 500
 

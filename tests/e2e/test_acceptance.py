@@ -17,8 +17,8 @@ from emlio.planner.order import Shuffle
 from emlio.planner.owners import assign_owners, merge_holdings
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 1003  # divides by no number of ranks or batches used here
 SHARDS = 8

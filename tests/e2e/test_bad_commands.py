@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
-from emlio.testing.proxy import free_ports
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
+from emlio_testing.proxy import free_ports
 
 DEADLINE_S = 15
 

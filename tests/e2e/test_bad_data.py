@@ -16,8 +16,8 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import CorruptRecordError, DatasetError, RefusedError
-from emlio.testing.datasets import make_dataset, write_tfrecord
-from emlio.testing.processes import DaemonProcess, settles
+from emlio_testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.processes import DaemonProcess, settles
 
 RECORDS = 60
 SIZE = 200

@@ -20,9 +20,9 @@ import zmq
 from emlio import EmlioLoader
 from emlio.checksum import crc32c
 from emlio.errors import ConfigError, DatasetError, PeerLostError, RefusedError, RemoteProtocolError
-from emlio.testing.datasets import make_dataset, numbered_payload
-from emlio.testing.processes import DaemonProcess
 from emlio.wire.control import PROTOCOL_VERSION, Hello, encode_control
+from emlio_testing.datasets import make_dataset, numbered_payload
+from emlio_testing.processes import DaemonProcess
 
 SOON_S = 5.0
 SECRET = bytes(32)

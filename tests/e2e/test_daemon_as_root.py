@@ -2,7 +2,7 @@
 
 import os
 
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.processes import DaemonProcess
 
 
 def test_root_is_told_once_why_not_and_what_instead_and_served_all_the_same(daemon: DaemonProcess) -> None:

@@ -21,10 +21,10 @@ from emlio.errors import PeerLostError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio.testing.attackers import dealer, lane_in
-from emlio.testing.attackers_inside import Insider, hello_of
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_bench.attacks.insiders import Insider, hello_of
+from emlio_bench.attacks.strangers import dealer, lane_in
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 SLOW_TO_TAKE = ("--message-size", "64KiB", "--memory", "4MiB")
 

@@ -20,9 +20,9 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import PeerLostError
 from emlio.keys.folder import KeyFolder
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, settles
-from emlio.testing.proxy import FaultProxy, free_ports
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, settles
+from emlio_testing.proxy import FaultProxy, free_ports
 
 RECORDS, LANES, BATCH = 2000, 3, 20
 HERE, FACES = "127.0.0.1", ("127.0.0.2", "127.0.0.3")

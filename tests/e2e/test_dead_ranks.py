@@ -17,8 +17,8 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.reading.stream import Stream
 from emlio.daemon.service import Daemon
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 RECORDS = 3000
 HEARTBEAT_S = 2.0

@@ -23,8 +23,8 @@ from emlio.example import encode_example
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 # ---- another number of ranks --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from emlio.testing.energy_machines import write_zone
+from emlio_testing.energy_machines import write_zone
 
 DEADLINE_S = 120
 

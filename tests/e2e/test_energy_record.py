@@ -26,9 +26,9 @@ import pytest
 from emlio.energy.recording.instant_reading import EdgeClient
 from emlio.energy.recording.store import Store
 from emlio.errors import ConfigError
-from emlio.testing.energy_machines import write_zone
-from emlio.testing.energy_series import SECOND_NS
-from emlio.testing.processes import RankProcess, run_python, settles
+from emlio_testing.energy_machines import write_zone
+from emlio_testing.energy_series import SECOND_NS
+from emlio_testing.processes import RankProcess, run_python, settles
 
 COMMAND = "import sys; from emlio.cli import main; sys.exit(main())"
 SOON_S = 60.0

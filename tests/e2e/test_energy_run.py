@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.energy_machines import write_zone
-from emlio.testing.processes import RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.energy_machines import write_zone
+from emlio_testing.processes import RankProcess, settles
 
 COMMAND = "import sys; from emlio.cli import main; sys.exit(main())"
 SOON_S = 90.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from emlio.testing.processes import DaemonProcess, run_python
-from emlio.testing.token_records import make_token_dataset
+from emlio_testing.processes import DaemonProcess, run_python
+from emlio_testing.token_records import make_token_dataset
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tokens.py"
 END_S = 60.0

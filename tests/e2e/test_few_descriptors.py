@@ -8,8 +8,8 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import EmlioError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 RECORDS = 400
 LANES = 4

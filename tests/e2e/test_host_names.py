@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from emlio import EmlioLoader
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.processes import DaemonProcess
 
 data, folder, bind, host = sys.argv[1:]
 with DaemonProcess({"small": Path(data)}, "--insecure", folder=Path(folder), bind=bind) as daemon:

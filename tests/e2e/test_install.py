@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.processes import RankProcess
+from emlio_testing.processes import RankProcess
 
 ROOT = Path(__file__).parents[2]
 LARGEST_MB = 120
@@ -94,7 +94,16 @@ def test_only_emlio_is_installed_at_the_top_level(python: Path, distributions: t
     assert {name.partition("/")[0] for name in contents(distributions[1])} == {"emlio"}
     here = {path.name for path in site_packages(python).iterdir()}
     assert "emlio" in here
-    assert here.isdisjoint({"daemon", "planner", "receiver", "energy", "benchmarks", "tests"})
+    assert here.isdisjoint({"daemon", "planner", "receiver", "energy", "benchmarks", "tests", "emlio_bench"})
+    assert not {name.split("/")[1] for name in contents(distributions[1])} & {"benchmarks", "testing"}
+
+
+def test_the_benchmarks_are_a_wheel_of_their_own(checkout: Path, tmp_path: Path) -> None:
+    folder = checkout / "benchmarks"
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(folder))
+    (wheel,) = tmp_path.glob("*.whl")
+    modules = {str(path.relative_to(folder)) for path in (folder / "emlio_bench").rglob("*.py")}
+    assert contents(wheel) == modules and "emlio_bench/cli.py" in modules
 
 
 def test_it_brings_what_the_lock_of_a_storage_node_names_and_nothing_more(python: Path) -> None:
@@ -128,7 +137,7 @@ from pathlib import Path
 from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 make_dataset(Path(sys.argv[1]) / "set", records=100, shards=2)
 source = DatasetSource(name="set", directory=Path(sys.argv[1]) / "set")
@@ -136,7 +145,8 @@ with Daemon(DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0)
     with EmlioLoader(daemon.endpoint.replace("tcp", "emlio") + "/set", batch_size=10, raw=True) as loader:
         print(json.dumps(sorted(int.from_bytes(record[:8], "little") for batch in loader for record in batch["record"])))
 """
-    with RankProcess(script, str(tmp_path), python=python) as rank:
+    shared = {"PYTHONPATH": str(ROOT / "tests")}  # of the tests, never installed
+    with RankProcess(script, str(tmp_path), python=python, environment=shared) as rank:
         assert rank.line(0, 30.0) == list(range(100)), rank.log
         assert rank.finish() == 0
 

@@ -17,7 +17,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio.testing.processes import DaemonProcess, run_python
+from emlio_testing.processes import DaemonProcess, run_python
 
 RECORDS = 101  # divides by no number of ranks or batches used here
 BATCH = 8

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
 
 _CROWD = Path(__file__).with_name("join_crowd.py")
 _SECONDS_FOR_ALL, _PONG_WITHIN_S = 15.0, 1.0

@@ -16,8 +16,8 @@ from emlio.energy.job.journal import read_journals
 from emlio.energy.recording.instant_reading import EdgeClient
 from emlio.energy.recording.store import Store
 from emlio.errors import TransportError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import RankProcess, settles
 
 SOON_S = 60.0
 RECORDS = 120

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.processes import DaemonProcess, RankProcess
+from emlio_testing.processes import DaemonProcess, RankProcess
 
 AT_ONCE_S = 2.0
 

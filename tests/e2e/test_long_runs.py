@@ -18,11 +18,11 @@ import numpy as np
 import psutil
 import pytest
 
-from emlio.benchmarks.harness.resident import read_resident
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
 from emlio.units import parse_size
+from emlio_bench.harness.resident import read_resident
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 MIB = 1 << 20
 RECORDS, RECORD_BYTES = 10_000, 20_000

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from emlio import EmlioLoader
-from emlio.benchmarks.harness.resident import read_resident
 from emlio.daemon.config import DaemonConfig, DatasetSource
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
 from emlio.units import parse_size
+from emlio_bench.harness.resident import read_resident
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 RANKS, PROCESSES = 64, 8
 RECORDS, RECORD_BYTES, BATCH = 5000, 16_000, 8

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import run_python
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import run_python
 
 _FEW, _MANY = 3000, 100_000
 _DESCRIPTORS = 1024

@@ -15,8 +15,8 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, settles
 
 RECORDS = 4000
 BATCHES = RECORDS // 10

@@ -16,9 +16,6 @@ import zmq
 
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.testing.attackers_inside import CREDIT
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
@@ -39,6 +36,9 @@ from emlio.wire.control import (
 )
 from emlio.wire.limits import MAX_NAME_LENGTH
 from emlio.wire.seal import new_secret
+from emlio_bench.attacks.insiders import CREDIT
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
 
 # The letters of these names have a second spelling: some file systems take both for one.
 _DATASET = unicodedata.normalize("NFC", "served")

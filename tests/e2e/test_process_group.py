@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from emlio.receiver.torch_adapter import torch_is_installed
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import RankProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import RankProcess
 
 _RECORDS = 24
 _WORLD = 2

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.contract import LinkEnd
-from emlio.benchmarks.link.emulated import EmulatedLink, why_not
-from emlio.benchmarks.link.spec import LinkSpec
 from emlio.keys.key import PublicKey
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
+from emlio_bench.link.contract import LinkEnd
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.spec import LinkSpec
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 README = Path(__file__).parents[2] / "README.md"
 SECTION = "### From nothing to an encrypted set-up on two hosts in four commands"

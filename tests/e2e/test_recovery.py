@@ -18,8 +18,8 @@ from threading import Condition, Event, Thread
 import pytest
 
 from emlio import EmlioLoader
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
 
 RECORDS = 6_000
 HEARTBEAT_S = 3.0

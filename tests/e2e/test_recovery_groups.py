@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from emlio.receiver.torch_adapter import torch_is_installed
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 TIMEOUT_S = 4.0
 BUSY_S = 3.0

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from emlio.receiver.engine.engine import Engine
-from emlio.testing.engines import running_engine
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.engines import running_engine
+from emlio_testing.processes import DaemonProcess
 
 ANSWER_S = 20.0
 

@@ -15,8 +15,8 @@ from threading import Event, Thread
 import pytest
 
 from emlio import EmlioLoader
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 3000
 SIZE = 16_000

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from emlio import EmlioLoader
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
-from emlio.testing.proxy import FaultProxy, free_ports
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
+from emlio_testing.proxy import FaultProxy, free_ports
 
 RECORDS = 6000
 BATCHES = RECORDS // 20

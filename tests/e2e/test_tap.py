@@ -26,12 +26,12 @@ import pytest
 from emlio import EmlioLoader
 from emlio.keys.folder import KeyFolder
 from emlio.session.rank import RankSession
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
-from emlio.testing.proxy import FaultProxy, free_ports
-from emlio.testing.traffic import Course
 from emlio.wire.control import Hello
 from emlio.wire.seal import lane_group
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
+from emlio_testing.proxy import FaultProxy, free_ports
+from emlio_testing.traffic import Course
 
 RECORDS, RECORD_BYTES = 300, 1500
 DATASET = "pictures-of-our-patients"

@@ -23,8 +23,8 @@ import psutil
 import pytest
 
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, settles
 
 torch = pytest.importorskip("torch", reason="the training example needs PyTorch")
 Image = pytest.importorskip("PIL.Image", reason="the training example decodes with Pillow")

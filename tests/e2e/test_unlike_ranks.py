@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 256
 HEARTBEAT_S = 6.0

@@ -14,9 +14,9 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import DatasetError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.leases import gives_leases, leases_on
-from emlio.testing.processes import DaemonProcess, RankProcess
+from emlio_testing.datasets import make_dataset
+from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 40
 SIZE = 2_000_000

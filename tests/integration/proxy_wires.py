@@ -3,7 +3,7 @@
 import socket
 from contextlib import ExitStack
 
-from emlio.testing.proxy import FaultProxy, free_ports
+from emlio_testing.proxy import FaultProxy, free_ports
 
 HERE, FACE = "127.0.0.1", "127.0.0.2"
 LIMIT_S = 20.0

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.race.measure import Job, run_once
-from emlio.benchmarks.race.outcome import Contest, Run
-from emlio.benchmarks.race.system import System
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.race.measure import Job, run_once
+from emlio_bench.race.outcome import Contest, Run
+from emlio_bench.race.system import System
 
 __all__ = ["run_over_relay"]
 

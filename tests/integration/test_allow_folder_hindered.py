@@ -13,7 +13,7 @@ from emlio.errors import ConfigError
 from emlio.keys.allow_folder import AllowFolder
 from emlio.keys.allow_list import ClientRule
 from emlio.keys.key import PublicKey
-from emlio.testing.clock import ManualClock
+from emlio_testing.clock import ManualClock
 
 ONE, TWO, THREE = (PublicKey(raw=digit * 32) for digit in (b"1", b"2", b"3"))
 SETTLED_NS = 3_000_000_000

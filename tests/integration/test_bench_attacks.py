@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.attacks.attackers import ATTACKS
-from emlio.benchmarks.attacks.plot import plot_attacks
-from emlio.benchmarks.attacks.rank import Finished
-from emlio.benchmarks.attacks.stage import Besieged, opened_store
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.results import read_results
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import run_python
+from emlio_bench.attacks.attackers import ATTACKS
+from emlio_bench.attacks.plot import plot_attacks
+from emlio_bench.attacks.rank import Finished
+from emlio_bench.attacks.stage import Besieged, opened_store
+from emlio_bench.cli import main
+from emlio_bench.harness.results import read_results
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import run_python
 
 BATCH = 10
 
@@ -70,7 +70,7 @@ def test_a_quick_run_tells_all_of_each_attack_and_is_drawn(tmp_path: Path, capsy
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     script = (
         f"import sys; from pathlib import Path; from {plot_attacks.__module__} import plot_attacks; "
-        "from emlio.benchmarks.harness.results import read_results; "
+        "from emlio_bench.harness.results import read_results; "
         "plot_attacks(read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     run_python("-c", script, path, tmp_path / "run.png", timeout_s=120.0)

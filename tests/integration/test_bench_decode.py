@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.decode.subjects import DECODERS, is_installed
-from emlio.benchmarks.harness.results import read_results
+from emlio_bench.cli import main
+from emlio_bench.decode.subjects import DECODERS, is_installed
+from emlio_bench.harness.results import read_results
 
 _MISSING = [module for module in ("nvidia.dali", "torch", "PIL") if not is_installed(module)]
 

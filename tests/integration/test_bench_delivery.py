@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.delivery.run import make_subjects
-from emlio.benchmarks.harness.data import make_data
-from emlio.benchmarks.harness.protected import WAYS
-from emlio.benchmarks.harness.results import read_results
-from emlio.benchmarks.harness.scenario import QUICK_WINDOW, delivery_scenario
-from emlio.benchmarks.harness.settings import DeliverySettings
-from emlio.benchmarks.subjects.loader import Loader
-from emlio.benchmarks.subjects.sockets import Sockets
 from emlio.errors import TransportError
 from emlio.wire.seal import CIPHERS
+from emlio_bench.cli import main
+from emlio_bench.delivery.run import make_subjects
+from emlio_bench.harness.data import make_data
+from emlio_bench.harness.protected import WAYS
+from emlio_bench.harness.results import read_results
+from emlio_bench.harness.scenario import QUICK_WINDOW, delivery_scenario
+from emlio_bench.harness.settings import DeliverySettings
+from emlio_bench.subjects.loader import Loader
+from emlio_bench.subjects.sockets import Sockets
 
 
 def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.energy.hosts import COMPUTE, STORAGE, why_no_hosts
-from emlio.benchmarks.energy.run import run_energy
-from emlio.benchmarks.harness.report import missed_bounds
-from emlio.benchmarks.harness.settings import EnergySettings
-from emlio.benchmarks.link.own_time import MOST_OWN_NS
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.report.epoch_report import text_report
 from emlio.energy.report.job_report import job_text
+from emlio_bench.energy.hosts import COMPUTE, STORAGE, why_no_hosts
+from emlio_bench.energy.run import run_energy
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.settings import EnergySettings
+from emlio_bench.link.own_time import MOST_OWN_NS
 
 
 @pytest.fixture(scope="module", autouse=True)

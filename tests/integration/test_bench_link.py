@@ -10,28 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.contract import LinkEnd
-from emlio.benchmarks.link.emulated import EmulatedLink, why_not
-from emlio.benchmarks.link.held import STRETCH_NS, Held
-from emlio.benchmarks.link.ping import measure_rtt_ns
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
 from emlio.errors import TransportError
-from emlio.testing.namespaces import holders
+from emlio_bench.link.contract import LinkEnd
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.held import STRETCH_NS, Held
+from emlio_bench.link.ping import measure_rtt_ns
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_testing.namespaces import holders
 
 MS = 1_000_000
 SLOW_S = 60.0
 NOBODY = """
 import os
-from emlio.benchmarks.link.choice import choose_kind
-from emlio.benchmarks.processes.child import say
+from emlio_bench.link.choice import choose_kind
+from emlio_bench.processes.child import say
 os.setgroups([])
 os.setuid(65534)
 say(choose_kind(None))
 """
 ECHO = """
 import socket, sys
-from emlio.benchmarks.processes.child import say
+from emlio_bench.processes.child import say
 with socket.create_server((sys.argv[1], 0)) as listener:
     say(listener.getsockname()[1])
     connection, peer = listener.accept()

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.emulated import EmulatedLink, why_not
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
 from emlio.errors import TransportError
-from emlio.testing.namespaces import holders
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_testing.namespaces import holders
 
 SLOW_S = 60.0
 DRIVER = """
 import signal, sys
-from emlio.benchmarks.link.emulated import EmulatedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child, say
+from emlio_bench.link.emulated import EmulatedLink
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child, say
 link = EmulatedLink(LinkSpec(rtt_ns=0))
-stays = "import signal; from emlio.benchmarks.processes.child import say; say(1); signal.pause()"
+stays = "import signal; from emlio_bench.processes.child import say; say(1); signal.pause()"
 programs = [Child("stays", end.command([sys.executable, "-c", stays])) for end in (link.storage, link.training)]
 for program in programs:
     program.hear(int, 60)
@@ -33,9 +33,9 @@ signal.pause()
 """
 RELAY_DRIVER = """
 import signal
-from emlio.benchmarks.link.relay import RelayedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import say
+from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import say
 link = RelayedLink(LinkSpec(rtt_ns=0))
 with link.storage.make_socket() as probe:
     probe.bind((link.storage.listen, 0))

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.results import read_results
-from emlio.benchmarks.link.accuracy import judge
-from emlio.benchmarks.link.contract import Link, LinkKind
-from emlio.benchmarks.link.emulated import EmulatedLink, why_not
-from emlio.benchmarks.link.held import STRETCH_NS, Held
-from emlio.benchmarks.link.measuring import measure_link
-from emlio.benchmarks.link.ping import measure_rtt_ns, ping_ns
-from emlio.benchmarks.link.relay import RelayedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
 from emlio.errors import TransportError
+from emlio_bench.cli import main
+from emlio_bench.harness.results import read_results
+from emlio_bench.link.accuracy import judge
+from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.held import STRETCH_NS, Held
+from emlio_bench.link.measuring import measure_link
+from emlio_bench.link.ping import measure_rtt_ns, ping_ns
+from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
 
 MS = 1_000_000
 SLOW_S = 60.0

@@ -11,27 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.choice import open_star
-from emlio.benchmarks.link.contract import Link, LinkKind
-from emlio.benchmarks.link.devices import MOST_PLACES
-from emlio.benchmarks.link.emulated import EmulatedLink, why_not
-from emlio.benchmarks.link.own_time import MOST_OWN_NS
-from emlio.benchmarks.link.ping import measure_rtt_ns
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError, TransportError
-from emlio.testing.namespaces import holders
+from emlio_bench.link.choice import open_star
+from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.devices import MOST_PLACES
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.own_time import MOST_OWN_NS
+from emlio_bench.link.ping import measure_rtt_ns
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_testing.namespaces import holders
 
 MS = 1_000_000
 SLOW_S = 60.0
 DRIVER = """
 import signal, sys
 from contextlib import ExitStack
-from emlio.benchmarks.link.choice import open_star
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child, say
-stays = "import signal; from emlio.benchmarks.processes.child import say; say(1); signal.pause()"
+from emlio_bench.link.choice import open_star
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child, say
+stays = "import signal; from emlio_bench.processes.child import say; say(1); signal.pause()"
 with open_star([LinkSpec(rtt_ns=0)] * 3, LinkKind.EMULATED) as links:
     ends = [*(link.storage for link in links), links[0].training]
     programs = [Child("stays", end.command([sys.executable, "-c", stays])) for end in ends]

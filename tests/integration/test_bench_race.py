@@ -12,26 +12,26 @@ from typing import Literal
 import msgspec
 import pytest
 
-from emlio.benchmarks.link.relay import RelayedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.environments import cache_folder
-from emlio.benchmarks.race.order import Epoch, Finished, RaceOrder
-from emlio.benchmarks.race.subjects.bare_sockets import BareSockets
-from emlio.benchmarks.race.subjects.dali_files import DaliFiles
-from emlio.benchmarks.race.subjects.grain import Grain
-from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
-from emlio.benchmarks.race.subjects.iperf import Iperf3
-from emlio.benchmarks.race.subjects.litdata import LitData
-from emlio.benchmarks.race.subjects.mosaic import Mosaic
-from emlio.benchmarks.race.subjects.ours import Local, Remote
-from emlio.benchmarks.race.subjects.paper import PaperWay
-from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
-from emlio.benchmarks.race.subjects.spdl import Spdl
-from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
-from emlio.benchmarks.race.subjects.webdataset import WebDataset
-from emlio.benchmarks.race.system import Setting, System
+from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.environments import cache_folder
+from emlio_bench.race.order import Epoch, Finished, RaceOrder
+from emlio_bench.race.subjects.bare_sockets import BareSockets
+from emlio_bench.race.subjects.dali_files import DaliFiles
+from emlio_bench.race.subjects.grain import Grain
+from emlio_bench.race.subjects.hf_datasets import HfDatasets
+from emlio_bench.race.subjects.iperf import Iperf3
+from emlio_bench.race.subjects.litdata import LitData
+from emlio_bench.race.subjects.mosaic import Mosaic
+from emlio_bench.race.subjects.ours import Local, Remote
+from emlio_bench.race.subjects.paper import PaperWay
+from emlio_bench.race.subjects.pytorch_files import PyTorchFiles
+from emlio_bench.race.subjects.spdl import Spdl
+from emlio_bench.race.subjects.tfdata_service import TfDataService
+from emlio_bench.race.subjects.webdataset import WebDataset
+from emlio_bench.race.system import Setting, System
 
 SLOW_S = 120.0
 LIMIT_NS = 120_000_000_000

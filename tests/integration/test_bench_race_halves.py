@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.halves import in_halves
-from emlio.benchmarks.race.outcome import Contest
-from emlio.benchmarks.race.subjects.dali_files import DaliFiles
-from emlio.benchmarks.race.subjects.ours import Local, Remote
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.halves import in_halves
+from emlio_bench.race.outcome import Contest
+from emlio_bench.race.subjects.dali_files import DaliFiles
+from emlio_bench.race.subjects.ours import Local, Remote
 from tests.integration.race_job import run_over_relay
 
 CORPUS = Corpus(records=3000, record_bytes=2000)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.race.corpus import PICTURES, Corpus
-from emlio.benchmarks.race.file_forms import as_files
-from emlio.benchmarks.race.outcome import Contest
-from emlio.benchmarks.race.subjects.dali_local import DaliLocal
-from emlio.benchmarks.race.subjects.ours import Local, Remote
-from emlio.benchmarks.race.system import System
+from emlio_bench.race.corpus import PICTURES, Corpus
+from emlio_bench.race.file_forms import as_files
+from emlio_bench.race.outcome import Contest
+from emlio_bench.race.subjects.dali_local import DaliLocal
+from emlio_bench.race.subjects.ours import Local, Remote
+from emlio_bench.race.system import System
 from tests.integration.race_job import run_over_relay
 
 CORPUS = Corpus(records=40, record_bytes=94_000, kind=PICTURES)

@@ -14,22 +14,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emlio.benchmarks.link.contract import Link, LinkKind
-from emlio.benchmarks.link.measuring import measure_link
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.race.consumer import consumer_command
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.entries import Entry
-from emlio.benchmarks.race.folder import RaceFolder
-from emlio.benchmarks.race.host_time import children
-from emlio.benchmarks.race.joules import Joules
-from emlio.benchmarks.race.measure import Job, run_once
-from emlio.benchmarks.race.order import RaceOrder
-from emlio.benchmarks.race.outcome import Contest, Entrant, Race, Run
-from emlio.benchmarks.race.subjects.ours import Remote
-from emlio.benchmarks.race.system import Claim, Family, Setting, setting
-from emlio.benchmarks.race.turns import Turns
 from emlio.errors import DatasetError
+from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.measuring import measure_link
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.race.consumer import consumer_command
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.entries import Entry
+from emlio_bench.race.folder import RaceFolder
+from emlio_bench.race.host_time import children
+from emlio_bench.race.joules import Joules
+from emlio_bench.race.measure import Job, run_once
+from emlio_bench.race.order import RaceOrder
+from emlio_bench.race.outcome import Contest, Entrant, Race, Run
+from emlio_bench.race.subjects.ours import Remote
+from emlio_bench.race.system import Claim, Family, Setting, setting
+from emlio_bench.race.turns import Turns
 from tests.unit.test_bench_race_folder import WORLD
 
 CORPUS = Corpus(records=200, record_bytes=2000)

@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.relay import RelayedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
-from emlio.benchmarks.race import web_server
-from emlio.benchmarks.race.served import free_port, served
 from emlio.errors import TransportError
+from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_bench.race import web_server
+from emlio_bench.race.served import free_port, served
 
 DRIVER = """
 import signal, sys
-from emlio.benchmarks.link.relay import RelayedLink
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import say
-from emlio.benchmarks.race.served import free_port, served
+from emlio_bench.link.relay import RelayedLink
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import say
+from emlio_bench.race.served import free_port, served
 
 with RelayedLink(LinkSpec(rtt_ns=0)) as link:
     address, port = link.storage.listen, free_port(link.storage)
-    command = [sys.executable, "-m", "emlio.benchmarks.race.file_server", sys.argv[1], address, str(port)]
+    command = [sys.executable, "-m", "emlio_bench.race.file_server", sys.argv[1], address, str(port)]
     with served("the server", command, link, port) as server:
         say(server.pid)
         signal.pause()

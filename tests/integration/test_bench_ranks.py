@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.results import read_results
+from emlio_bench.cli import main
+from emlio_bench.harness.results import read_results
 
 
 def test_light_ranks_join_and_read_at_their_pace(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.harness.environment import read_environment
-from emlio.benchmarks.harness.results import Figure, Results, write_results
-from emlio.benchmarks.recovery import events
-from emlio.benchmarks.recovery.rank import Ended, ReadOrder
-from emlio.benchmarks.recovery.stage import Store, WatchedRank, address_of
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import run_python, settles
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.results import Figure, Results, write_results
+from emlio_bench.recovery import events
+from emlio_bench.recovery.rank import Ended, ReadOrder
+from emlio_bench.recovery.stage import Store, WatchedRank, address_of
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import run_python, settles
 
 
 def read(address: str, batches: int) -> Ended:
@@ -70,8 +70,8 @@ def test_the_times_are_drawn(tmp_path: Path) -> None:
     write_results(run, tmp_path / "run.json")
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     script = (
-        "import sys; from pathlib import Path; from emlio.benchmarks.harness import results; "
-        "from emlio.benchmarks.recovery import plot as recovery_plot; "
+        "import sys; from pathlib import Path; from emlio_bench.harness import results; "
+        "from emlio_bench.recovery import plot as recovery_plot; "
         "recovery_plot.plot_recovery(results.read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     run_python("-c", script, tmp_path / "run.json", tmp_path / "run.png", timeout_s=120.0)

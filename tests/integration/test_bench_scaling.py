@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.data import make_data, shard_paths, split_evenly, split_shards
-from emlio.benchmarks.harness.plot import blank_figure, png_bytes
-from emlio.benchmarks.harness.results import read_results
-from emlio.benchmarks.harness.scenario import DataSpec
-from emlio.benchmarks.link.emulated import why_not
-from emlio.benchmarks.scaling.figures import aggregate_name, ratio_name
-from emlio.benchmarks.scaling.run import shards_for
 from emlio.errors import DatasetError
 from emlio.shards.dataset import open_dataset
+from emlio_bench.cli import main
+from emlio_bench.harness.data import make_data, shard_paths, split_evenly, split_shards
+from emlio_bench.harness.plot import blank_figure, png_bytes
+from emlio_bench.harness.results import read_results
+from emlio_bench.harness.scenario import DataSpec
+from emlio_bench.link.emulated import why_not
+from emlio_bench.scaling.figures import aggregate_name, ratio_name
+from emlio_bench.scaling.run import shards_for
 
 RTT_NS = 1_000_000
 

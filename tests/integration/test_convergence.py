@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from emlio.benchmarks.convergence.digits import LABEL, PIXELS, DigitFiles, make_digits, read_arrays
-from emlio.benchmarks.convergence.run import ACCURACIES, LOSSES, WAY_NAMES, count_other_losses
-from emlio.benchmarks.convergence.training import TrainingOrder
-from emlio.benchmarks.convergence.ways import Run, train_from_memory, train_over_link, train_over_loopback
-from emlio.benchmarks.harness.results import read_results
-from emlio.benchmarks.link.emulated import why_not
-from emlio.benchmarks.link.own_time import MOST_OWN_NS
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
+from emlio_bench.convergence.digits import LABEL, PIXELS, DigitFiles, make_digits, read_arrays
+from emlio_bench.convergence.run import ACCURACIES, LOSSES, WAY_NAMES, count_other_losses
+from emlio_bench.convergence.training import TrainingOrder
+from emlio_bench.convergence.ways import Run, train_from_memory, train_over_link, train_over_loopback
+from emlio_bench.harness.results import read_results
+from emlio_bench.link.emulated import why_not
+from emlio_bench.link.own_time import MOST_OWN_NS
+from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 pytest.importorskip("torch", reason="the network is written in PyTorch")
@@ -60,7 +60,7 @@ def test_fed_over_loopback_a_training_has_the_bits_it_has_from_memory(tmp_path: 
     json, picture = tmp_path / "r.json", tmp_path / "r.png"
     argv = ["convergence", "--quick", "--ways", "memory,loopback", "--json", str(json), "--plot", str(picture)]
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
-    bench = [sys.executable, "-m", "emlio.benchmarks.cli", *argv]
+    bench = [sys.executable, "-m", "emlio_bench.cli", *argv]
     done = subprocess.run(bench, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "MISSED" not in done.stdout

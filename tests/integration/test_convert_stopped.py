@@ -9,7 +9,7 @@ import pytest
 from emlio.prepare.convert import ConvertOptions, convert
 from emlio.shards.tfrecord import scan
 from emlio.shards.verify import verify_records
-from emlio.testing.datasets import write_tfrecord
+from emlio_testing.datasets import write_tfrecord
 
 # Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.
 _INTERRUPTED = """

@@ -21,8 +21,8 @@ from emlio.shards.dataset import open_dataset
 from emlio.shards.mapping import read_mapping
 from emlio.shards.tfrecord import scan
 from emlio.shards.verify import verify_records
-from emlio.testing.datasets import write_tfrecord
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+from emlio_testing.datasets import write_tfrecord
 
 _CLASSES, _IMAGES = 5, 40
 

@@ -14,12 +14,12 @@ from emlio.energy.job.epoch_energy import measure_epoch
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run, boot_id
 from emlio.receiver.engine.engine import Engine
-from emlio.testing.attackers_inside import hello_of
-from emlio.testing.datasets import make_dataset
-from emlio.testing.energy_series import make_device, make_reading
-from emlio.testing.engines import running_engine
 from emlio.wire.control import EnergyReply, EnergyRequest, Refused, Welcome, decode_control, encode_control
 from emlio.wire.protection import CLEAR
+from emlio_bench.attacks.insiders import hello_of
+from emlio_testing.datasets import make_dataset
+from emlio_testing.energy_series import make_device, make_reading
+from emlio_testing.engines import running_engine
 
 _S = 1_000_000_000
 _EVERY_NS = 100_000_000

@@ -9,8 +9,6 @@ import zmq
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.testing.attackers_inside import hello_of
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import frame
 from emlio.wire.control import (
     ControlMessage,
@@ -26,6 +24,8 @@ from emlio.wire.control import (
 )
 from emlio.wire.limits import RECORDS_PER_SIZES
 from emlio.wire.protection import CLEAR
+from emlio_bench.attacks.insiders import hello_of
+from emlio_testing.datasets import make_dataset
 
 _ANSWER_MS = 10_000
 

@@ -18,8 +18,8 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example import encode_example
 from emlio.receiver.stats import LoaderStats
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
+from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 pytest.importorskip("torch", reason="needs PyTorch")

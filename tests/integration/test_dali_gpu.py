@@ -12,7 +12,7 @@ import emlio.dali
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 torch = pytest.importorskip("torch", reason="needs PyTorch")

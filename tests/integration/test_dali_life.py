@@ -14,8 +14,8 @@ import emlio.dali
 from emlio import EmlioLoader
 from emlio.errors import ClosedError, ConfigError, CorruptRecordError, PeerLostError
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, settles
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 

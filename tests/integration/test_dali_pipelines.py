@@ -15,7 +15,7 @@ from emlio import EmlioLoader
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example import encode_example
 from emlio.planner.sample_seeds import sample_seeds, uniforms
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 torch = pytest.importorskip("torch", reason="needs PyTorch")

@@ -17,7 +17,7 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 pytest.importorskip("torch", reason="needs PyTorch")

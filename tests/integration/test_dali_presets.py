@@ -13,7 +13,7 @@ from PIL import Image
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 torch = pytest.importorskip("torch", reason="needs PyTorch")

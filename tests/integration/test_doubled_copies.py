@@ -15,7 +15,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.datasets.findings import findings
 from emlio.daemon.service import Daemon
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 12
 

@@ -21,8 +21,8 @@ from emlio.energy.values.counter import Event
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError, PeerLostError, RefusedError, RemoteProtocolError, TransportError
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_series import make_device, make_reading
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_series import make_device, make_reading
 
 RUN = Run(node="s1", devices=(make_device(most_watts=9.5),), interval_ns=1, begun_mono_ns=0, begun_real_ns=0, boot="b")
 READING = make_reading(4, 77, 2**60, events=(Event.WRAPPED,), edge=True, cpu_busy_ns=3)

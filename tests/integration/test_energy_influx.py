@@ -20,8 +20,8 @@ from emlio.energy.export.influx import InfluxTarget, influx_lines, send_lines
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.run import Run
 from emlio.errors import RefusedError, TransportError
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
-from emlio.testing.processes import settles
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.processes import settles
 
 RUN = Run(
     node="rack 1,s1",

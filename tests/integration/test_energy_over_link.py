@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from emlio.benchmarks.link.emulated import EmulatedLink, why_not
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.processes.child import Child
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run, boot_id
-from emlio.testing.datasets import make_dataset
-from emlio.testing.energy_series import make_device, make_reading
+from emlio_bench.link.emulated import EmulatedLink, why_not
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_testing.datasets import make_dataset
+from emlio_testing.energy_series import make_device, make_reading
 
 _MS = 1_000_000
 _S = 1000 * _MS
@@ -23,8 +23,8 @@ _BUSY_NS = 20 * _MS
 
 _RANK = """
 import sys, time
-from emlio.benchmarks.processes.child import say
-from emlio.testing.engines import running_engine
+from emlio_bench.processes.child import say
+from emlio_testing.engines import running_engine
 
 begun_ns, ended_ns = int(sys.argv[2]), int(sys.argv[3])
 with running_engine(sys.argv[1], heartbeat_ns=1_000_000_000, timeout_ns=60_000_000_000) as engine:

@@ -18,9 +18,9 @@ from emlio.energy.verification.busy_cores import BusyCores
 from emlio.energy.verification.counter_check import check_packages
 from emlio.energy.verification.perf_stat import PerfStat
 from emlio.errors import ConfigError
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import MovingCounters, machine_at, write_proc, write_zone
-from emlio.testing.processes import settles
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import MovingCounters, machine_at, write_proc, write_zone
+from emlio_testing.processes import settles
 
 SOFTWARE_PMU = 1
 CPU_CLOCK = 0

@@ -13,7 +13,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 NOBODY = "emlio://127.0.0.1:1/x"
 """No daemon: an argument that is checked too late ends in another error, after the whole timeout."""

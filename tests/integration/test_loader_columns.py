@@ -15,8 +15,8 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example.encode import encode_example
 from emlio.receiver.torch_adapter import torch_is_installed
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import frame
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 40
 _BATCH = 10

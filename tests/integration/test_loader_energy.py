@@ -21,10 +21,10 @@ from emlio.energy.report.stage_rows import stage_rows
 from emlio.energy.values.run import Run, boot_id
 from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.energy_recorder import SteadyRecorder
-from emlio.testing.energy_series import make_device, make_reading
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.energy_recorder import SteadyRecorder
+from emlio_testing.energy_series import make_device, make_reading
+from emlio_testing.processes import settles
 
 RECORDS, BATCH = 203, 16
 WATTS = 10

@@ -14,8 +14,8 @@ from emlio import EmlioLoader
 from emlio.energy.job.journal import JournalEpoch, read_journals
 from emlio.energy.values.spans import Stage
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
-from emlio.testing.energy_recorder import SteadyRecorder
+from emlio_testing.datasets import make_dataset
+from emlio_testing.energy_recorder import SteadyRecorder
 
 RECORDS, BATCH = 48, 8
 MS = 1_000_000

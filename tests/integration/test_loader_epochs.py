@@ -19,10 +19,10 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
-from emlio.testing.ports import listening_ports
-from emlio.testing.processes import settles
-from emlio.testing.proxy import free_ports
+from emlio_testing.datasets import make_dataset
+from emlio_testing.ports import listening_ports
+from emlio_testing.processes import settles
+from emlio_testing.proxy import free_ports
 
 _RECORDS = 203
 _S = 1_000_000_000

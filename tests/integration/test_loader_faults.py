@@ -25,8 +25,8 @@ from emlio.errors import (
     TransportError,
 )
 from emlio.example.encode import encode_example
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 _RECORDS = 60
 _HERE = Endpoint(host="127.0.0.1", port=0)

@@ -10,8 +10,8 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 RECORDS = 120
 HEARTBEAT_S = 0.1

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from emlio import EmlioLoader
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.results import Figure, read_results
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError
-from emlio.testing.datasets import make_dataset
+from emlio_bench.cli import main
+from emlio_bench.harness.results import Figure, read_results
+from emlio_testing.datasets import make_dataset
 
 RECORDS = 900
 

@@ -13,7 +13,7 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError, PlanError
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 100
 _BATCH = 8

@@ -10,7 +10,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 from emlio.receiver.torch_adapter import torch_is_installed
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 12
 

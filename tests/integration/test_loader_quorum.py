@@ -17,9 +17,9 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import PeerLostError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
-from emlio.testing.proxy import free_ports
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
+from emlio_testing.proxy import free_ports
 
 _RECORDS = 2000
 _SHARDS = 4

@@ -13,8 +13,8 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, DatasetError, PeerLostError
 from emlio.reading import patience
 from emlio.shards import folder as folder_module
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 _RECORDS = 60
 

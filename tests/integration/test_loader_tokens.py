@@ -17,7 +17,7 @@ from emlio import EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.shards.mapping import mapping_name
-from emlio.testing.token_records import (
+from emlio_testing.token_records import (
     TokenRun,
     all_tokens,
     count_tokens,

@@ -13,9 +13,9 @@ from emlio import EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.token_records import all_tokens, count_tokens, make_token_dataset, read_packed, read_padded
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
+from emlio_testing.datasets import make_dataset
+from emlio_testing.token_records import all_tokens, count_tokens, make_token_dataset, read_packed, read_padded
 
 _LENGTHS = [5 + number % 40 for number in range(60)] + [130]
 _BAD = 60  # the longest, the last of the second shard

@@ -13,7 +13,7 @@ from emlio import EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError, PlanError
-from emlio.testing.token_records import (
+from emlio_testing.token_records import (
     TokenRun,
     all_tokens,
     count_tokens,

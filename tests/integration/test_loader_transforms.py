@@ -18,8 +18,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError
 from emlio.planner.sample_seeds import sample_seeds
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import frame
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 60
 _BATCH = 8

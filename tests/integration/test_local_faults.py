@@ -15,8 +15,8 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.shards.mapping import mapping_name
-from emlio.testing.datasets import make_dataset, write_tfrecord
 from emlio.tfrecord import FRAME_BYTES
+from emlio_testing.datasets import make_dataset, write_tfrecord
 
 _RECORDS = 60
 _SHARDS = 2

@@ -19,8 +19,8 @@ from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError
 from emlio.example.encode import encode_example
 from emlio.shards.mapping import mapping_name
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 203
 _SHARDS = 4

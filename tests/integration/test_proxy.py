@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from emlio.testing.processes import settles
+from emlio_testing.processes import settles
 from tests.integration.proxy_wires import LIMIT_S, PORTS, Wires, is_reset, is_silent, take
 
 

@@ -7,8 +7,8 @@ from threading import Thread
 
 import pytest
 
-from emlio.testing.processes import settles
-from emlio.testing.proxy import FaultProxy
+from emlio_testing.processes import settles
+from emlio_testing.proxy import FaultProxy
 from tests.integration.proxy_wires import LIMIT_S, Wires, is_reset, is_silent, take
 
 

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from emlio.errors import ClosedError
-from emlio.testing.processes import settles
-from emlio.testing.proxy import FaultProxy, free_ports
-from emlio.testing.traffic import Course
+from emlio_testing.processes import settles
+from emlio_testing.proxy import FaultProxy, free_ports
+from emlio_testing.traffic import Course
 
 _HERE, _FACE = "127.0.0.1", "127.0.0.2"
 _LIMIT_S = 20.0

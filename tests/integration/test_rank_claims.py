@@ -15,7 +15,6 @@ import zmq
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.testing.datasets import make_dataset
 from emlio.wire.control import (
     ControlMessage,
     Goodbye,
@@ -28,6 +27,7 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.seal import new_secret
+from emlio_testing.datasets import make_dataset
 
 S = 1_000_000_000
 HEARTBEAT_S = 3.0

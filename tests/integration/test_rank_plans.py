@@ -18,7 +18,7 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import RefusedError
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 RECORDS = 64
 HEARTBEAT_NS = 2_000_000_000

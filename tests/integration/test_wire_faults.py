@@ -20,9 +20,9 @@ from emlio import EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import CorruptRecordError, PeerLostError, RefusedError, RemoteProtocolError
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
-from emlio.testing.proxy import FaultProxy, free_ports
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
+from emlio_testing.proxy import FaultProxy, free_ports
 
 _HERE, _FACE = "127.0.0.1", "127.0.0.3"
 _LIMIT_S = 20.0

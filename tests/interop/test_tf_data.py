@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emlio.cli import main as emlio
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.processes import DaemonProcess
 
 pytestmark = [
     pytest.mark.interop,

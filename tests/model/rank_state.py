@@ -7,9 +7,10 @@ Covers: taking a state and putting it back, what does not count as a part of it.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -159,7 +160,7 @@ class RankState:
         found: list[int] = []
         for part, names in zip(self._parts, self._names, strict=True):
             attributes = part.__dict__
-            now = tuple([freeze(attributes[name]) for name in names])
+            now = tuple([value if type(value := attributes[name]) in _ATOMS else freeze(value) for name in names])
             number = known.get(now)
             if number is None:
                 number = known[now] = len(known)
@@ -174,7 +175,12 @@ class RankState:
         for part, names, now, wanted in zip(self._parts, self._names, self._now, state, strict=True):
             if now != wanted:
                 values = self._states[wanted]
-                part.__dict__.update({name: thaw(value) for name, value in zip(names, values, strict=True)})
+                part.__dict__.update(
+                    {
+                        name: thaw(value) if type(value) is tuple else value
+                        for name, value in zip(names, values, strict=True)
+                    }
+                )
         self._now = state
         for places in self._places:
             places._chunks = OrderedDict(self._chunks.get(_key(places), {}))
@@ -208,86 +214,90 @@ def _is_fixed(value: Any) -> bool:
 
 
 class _Values:
-    """Objects as nested tuples, and back. The first item says how."""
+    """Objects as nested tuples, and back. The first item says how.
+
+    Most of a search's time is spent here. So an atom inside another value costs no call, and how a type is taken is looked up.
+    """
 
     def __init__(self) -> None:
         self._kinds: list[tuple[type, tuple[str, ...]]] = []  # of objects, and their attributes
-        self._numbers: dict[type, int] = {}
         self._kept: list[Any] = []  # what never changes
         self._kept_as: dict[Any, int] = {}
+        self._how: dict[type, Callable[[Any], Any]] = {
+            **dict.fromkeys(_ATOMS, lambda value: value),
+            tuple: lambda value: ("t", *self._items(value)),
+            list: lambda value: ("l", *self._items(value)),
+            deque: lambda value: ("q", value.maxlen, *self._items(value)),
+            set: lambda value: ("s", *sorted(self._items(value))),
+            dict: lambda value: ("d", *zip(self._items(value), self._items(value.values()), strict=True)),
+            memoryview: lambda value: ("m", bytes(value)),
+            np.ndarray: lambda value: ("a", self._keep((value.dtype.str, value.tobytes()), value)),
+            frozenset: lambda value: ("k", self._keep(value, value)),
+            range: lambda value: ("k", self._keep(value, value)),
+        }
 
     def freeze(self, value: Any) -> Any:
+        how = self._how.get(type(value))
+        if how is None:
+            how = self._how[type(value)] = self._learn(value)
+        return how(value)
+
+    def _items(self, values: Iterable[Any]) -> list[Any]:
+        return [value if type(value) in _ATOMS else self.freeze(value) for value in values]
+
+    def _learn(self, value: Any) -> Callable[[Any], Any]:
         kind = type(value)
-        if kind in _ATOMS:
-            return value
-        freeze = self.freeze
-        if kind is tuple:
-            return ("t", *[freeze(item) for item in value])
-        if kind is list:
-            return ("l", *[freeze(item) for item in value])
-        if kind is dict:
-            return ("d", *[(freeze(key), freeze(item)) for key, item in value.items()])
-        if kind is np.ndarray:
-            return ("a", self._keep((value.dtype.str, value.tobytes()), value.copy()))
-        if kind is memoryview:
-            return ("m", bytes(value))
-        if kind is deque:
-            return ("q", value.maxlen, *[freeze(item) for item in value])
-        if kind is set:
-            return ("s", *sorted(freeze(item) for item in value))
-        if kind is frozenset or kind is range:
-            return ("k", self._keep(value, value))
         if isinstance(value, msgspec.Struct):
-            return ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
+            return lambda value: ("k", self._keep((kind, msgspec.msgpack.encode(value)), value))
         if isinstance(value, (*_PARTS, *_CONSTANT)) or callable(value):
-            return ("k", self._keep(id(value), value))
-        number = self._numbers.get(kind)
-        if number is None:
-            number = self._number(kind, value)
-        names = self._kinds[number][1]
-        return ("o", number, *[freeze(getattr(value, name)) for name in names])
+            return lambda value: ("k", self._keep(id(value), value))
+        slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+        names = tuple(value.__dict__) if hasattr(value, "__dict__") else tuple(slots)
+        number = len(self._kinds)
+        self._kinds.append((kind, names))
+        if not names:
+            return lambda value: ("o", number)
+        if len(names) == 1:
+            return lambda value: ("o", number, *self._items([getattr(value, names[0])]))
+        attributes = attrgetter(*names)
+        return lambda value: ("o", number, *self._items(attributes(value)))
 
     def thaw(self, value: Any) -> Any:
         if type(value) is not tuple:
             return value
-        thaw = self.thaw
-        match value[0]:
-            case "t":
-                return tuple([thaw(item) for item in value[1:]])
-            case "l":
-                return [thaw(item) for item in value[1:]]
-            case "d":
-                return {thaw(key): thaw(item) for key, item in value[1:]}
-            case "k":
-                return self._kept[value[1]]
-            case "a":
-                return self._kept[value[1]].copy()
-            case "m":
-                return memoryview(value[1])
-            case "q":
-                return deque([thaw(item) for item in value[2:]], maxlen=value[1])
-            case "s":
-                return {thaw(item) for item in value[1:]}
-            case _:
-                kind, names = self._kinds[value[1]]
-                made = object.__new__(kind)
-                for name, item in zip(names, value[2:], strict=True):
-                    object.__setattr__(made, name, thaw(item))
-                return made
+        kind = value[0]
+        if kind == "k":
+            return self._kept[value[1]]
+        if kind == "o":
+            made_as, names = self._kinds[value[1]]
+            made = object.__new__(made_as)
+            for name, item in zip(names, value[2:], strict=True):
+                object.__setattr__(made, name, self.thaw(item) if type(item) is tuple else item)
+            return made
+        if kind == "t":
+            return tuple(self._thawed(value[1:]))
+        if kind == "l":
+            return self._thawed(value[1:])
+        if kind == "d":
+            return {self.thaw(key): self.thaw(item) for key, item in value[1:]}
+        if kind == "a":
+            return self._kept[value[1]].copy()
+        if kind == "m":
+            return memoryview(value[1])
+        if kind == "q":
+            return deque(self._thawed(value[2:]), maxlen=value[1])
+        assert kind == "s"
+        return set(self._thawed(value[1:]))
+
+    def _thawed(self, values: Iterable[Any]) -> list[Any]:
+        return [self.thaw(value) if type(value) is tuple else value for value in values]
 
     def _keep(self, key: Any, value: Any) -> int:
         number = self._kept_as.get(key)
         if number is None:
             number = self._kept_as[key] = len(self._kept)
-            self._kept.append(value)
+            self._kept.append(value.copy() if isinstance(value, np.ndarray) else value)
         return number
-
-    def _number(self, kind: type, value: Any) -> int:
-        slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
-        names = tuple(value.__dict__) if hasattr(value, "__dict__") else tuple(slots)
-        self._kinds.append((kind, names))
-        self._numbers[kind] = len(self._kinds) - 1
-        return self._numbers[kind]
 
 
 def _walk(thing: Any, seen: set[int]) -> Iterator[Any]:

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from emlio.benchmarks.harness.environment import Environment
-from emlio.benchmarks.link.accuracy import LinkReport, judge
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.throughput import Load
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.folder import RaceFolder
-from emlio.benchmarks.race.order import Epoch, Finished, ids_crc
-from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, InFlight, Race, Run
-from emlio.benchmarks.race.system import Family
+from emlio_bench.harness.environment import Environment
+from emlio_bench.link.accuracy import LinkReport, judge
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.throughput import Load
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.folder import RaceFolder
+from emlio_bench.race.order import Epoch, Finished, ids_crc
+from emlio_bench.race.outcome import Contest, Energy, Entrant, InFlight, Race, Run
+from emlio_bench.race.system import Family
 
 __all__ = [
     "CONTEST",

@@ -18,9 +18,9 @@ from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.events import Sought
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import LinkFaults
 from emlio.wire.control import ShardRow
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import LinkFaults
 
 __all__ = ["FAULTS", "Fault", "SimulatedJob"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
 from emlio.receiver.addresses.credentials import Credentials
 from emlio.receiver.addresses.lane_pass import LanePass
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
 
 __all__ = ["SimulatedControl", "SimulatedLane", "SimulatedNetwork"]
 

@@ -36,8 +36,8 @@ from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.testing.clock import ManualClock
 from emlio.wire.control import Hello
+from emlio_testing.clock import ManualClock
 
 __all__ = ["SimulatedRank"]
 
@@ -131,7 +131,7 @@ class SimulatedRank:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Call() | Say() | HangUp():
-                self._control.carry_out(instruction)
+                self._events.extend(self._control.carry_out(instruction))
             case HandOut(batch=batch):
                 self.batches.append(batch)
             case Note(text=text):

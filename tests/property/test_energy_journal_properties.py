@@ -18,7 +18,7 @@ from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.spans import Span, Stage
-from emlio.testing.energy_series import make_device
+from emlio_testing.energy_series import make_device
 
 NS = st.integers(0, 2**62)
 MAYBE = st.one_of(st.none(), st.integers(0, 2**62))

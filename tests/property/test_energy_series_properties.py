@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.energy.values.series import Series
-from emlio.testing.energy_series import make_device, make_reading
+from emlio_testing.energy_series import make_device, make_reading
 
 STEPS = st.lists(
     st.tuples(st.integers(1, 3 * 10**9), st.one_of(st.none(), st.integers(0, 10**12))), min_size=2, max_size=25

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer, ShortReadError
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

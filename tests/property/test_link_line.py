@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.benchmarks.link.line import Line
+from emlio_bench.link.line import Line
 
 DELAY_NS = 1000
 PACKETS = st.lists(

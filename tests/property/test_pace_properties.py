@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from emlio.daemon.reading.pace import Look, Marks, Pace, Room
 from emlio.daemon.reading.pace_keeper import PaceKeeper
-from emlio.testing.clock import ManualClock
+from emlio_testing.clock import ManualClock
 
 MESSAGE = 1 << 20
 ROOM = Room(message_bytes=MESSAGE, least_bytes=2 * MESSAGE, most_bytes=16 * MESSAGE)

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.clocks.fit import fit_clock
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
+from emlio_testing.session_pair import SessionPair, SessionSettings
 
 _S = 1_000_000_000
 _DELAYS = st.integers(1_000_000, 100_000_000)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from emlio.errors import LocalProtocolError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.session.instructions import Agreed, Listed, StartStream, StreamOpened
 from emlio.session.states import DaemonState, RankState
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
+from emlio_testing.session_pair import SessionPair, SessionSettings, example_rows
 
 _S = 1_000_000_000
 _TIMEOUT_NS = 10 * _S

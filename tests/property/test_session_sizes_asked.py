@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from emlio.session.instructions import LookUpSizes, SizesCame
 from emlio.session.states import RankState
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
+from emlio_testing.session_pair import SessionPair, SessionSettings, example_rows
 
 _S = 1_000_000_000
 _ROWS = example_rows(3)

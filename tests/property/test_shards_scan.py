@@ -14,7 +14,7 @@ from emlio.errors import CorruptRecordError
 from emlio.shards.frame_numbers import masked_length_crcs
 from emlio.shards.tfrecord import scan
 from emlio.shards.verify import bad_records, read_records
-from emlio.testing.datasets import write_tfrecord
+from emlio_testing.datasets import write_tfrecord
 
 SMALL = st.integers(0, 60)
 # Around the sizes at which the scan changes its gait and a record no longer fits into a block.

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from emlio.benchmarks.attacks.attackers import ATTACKS
-from emlio.benchmarks.attacks.figures import Span, attack_figures, kept, kept_figures, records_until, render_attacks
-from emlio.benchmarks.attacks.rank import Tick
-from emlio.benchmarks.harness.environment import read_environment
-from emlio.benchmarks.harness.report import missed_bounds
-from emlio.benchmarks.harness.results import Figure, Results
-from emlio.benchmarks.harness.rhythm import Rhythm
-from emlio.benchmarks.harness.settings import ATTACKS_NAMED, AttacksSettings
 from emlio.errors import ConfigError
+from emlio_bench.attacks.attackers import ATTACKS
+from emlio_bench.attacks.figures import Span, attack_figures, kept, kept_figures, records_until, render_attacks
+from emlio_bench.attacks.rank import Tick
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import Figure, Results
+from emlio_bench.harness.rhythm import Rhythm
+from emlio_bench.harness.settings import ATTACKS_NAMED, AttacksSettings
 
 MS = 1_000_000
 MIB = 1 << 20

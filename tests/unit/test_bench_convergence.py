@@ -3,16 +3,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.convergence import digits as convergence_digits
-from emlio.benchmarks.convergence import run as convergence
-from emlio.benchmarks.convergence import training as convergence_training
-from emlio.benchmarks.convergence.digits import DigitFiles, Digits, split_digits
-from emlio.benchmarks.convergence.run import choose_ways, compare, count_other_losses
-from emlio.benchmarks.convergence.training import Epoch, Trained, TrainingOrder
-from emlio.benchmarks.convergence.ways import LinkUse, Run
-from emlio.benchmarks.harness.report import missed_bounds
 from emlio.errors import ConfigError, DatasetError
+from emlio_bench.cli import main
+from emlio_bench.convergence import digits as convergence_digits
+from emlio_bench.convergence import run as convergence
+from emlio_bench.convergence import training as convergence_training
+from emlio_bench.convergence.digits import DigitFiles, Digits, split_digits
+from emlio_bench.convergence.run import choose_ways, compare, count_other_losses
+from emlio_bench.convergence.training import Epoch, Trained, TrainingOrder
+from emlio_bench.convergence.ways import LinkUse, Run
+from emlio_bench.harness.report import missed_bounds
 
 MS = 1_000_000
 FILES = DigitFiles(shards=Path("s"), arrays=Path("a"), records=60, record_bytes=6000)

@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.decode import subjects as decode_subjects
-from emlio.benchmarks.decode.figures import decode_figures, render_decode
-from emlio.benchmarks.decode.order import IMAGE, LABEL, NO_DAEMON, family_cpu_ns
-from emlio.benchmarks.decode.pillow import RandomCrop, TFRecordImages
-from emlio.benchmarks.decode.run import make_pictures, turns
-from emlio.benchmarks.decode.subjects import DECODERS, check_installed, is_installed
-from emlio.benchmarks.harness.environment import read_environment
-from emlio.benchmarks.harness.meter import Measurement
-from emlio.benchmarks.harness.report import missed_bounds
-from emlio.benchmarks.harness.results import Results, Sample, write_results
-from emlio.benchmarks.harness.settings import DECODE_SUBJECTS
-from emlio.benchmarks.processes.child import Child
 from emlio.shards.index import read_dali_index
+from emlio_bench.cli import main
+from emlio_bench.decode import subjects as decode_subjects
+from emlio_bench.decode.figures import decode_figures, render_decode
+from emlio_bench.decode.order import IMAGE, LABEL, NO_DAEMON, family_cpu_ns
+from emlio_bench.decode.pillow import RandomCrop, TFRecordImages
+from emlio_bench.decode.run import make_pictures, turns
+from emlio_bench.decode.subjects import DECODERS, check_installed, is_installed
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import Results, Sample, write_results
+from emlio_bench.harness.settings import DECODE_SUBJECTS
+from emlio_bench.processes.child import Child
 
 
 def sample(subject: str, number: int, *, images_per_s: float, cpu_s: float, daemon_s: float = 0.0) -> Sample:
@@ -171,8 +171,8 @@ def test_the_picture_is_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
     write_results(run(sample("dali-tfrecord", 0, images_per_s=400, cpu_s=4)), path)
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     program = (
-        "import sys; from pathlib import Path; from emlio.benchmarks.harness import results; "
-        "from emlio.benchmarks.decode import plot as decode_plot; "
+        "import sys; from pathlib import Path; from emlio_bench.harness import results; "
+        "from emlio_bench.decode import plot as decode_plot; "
         "decode_plot.plot_decode(results.read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     with Child("a picture", [sys.executable, "-c", program, str(path), str(picture)]) as child:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.document import check_page, put_into
 from emlio.errors import ConfigError
+from emlio_bench.cli import main
+from emlio_bench.harness.document import check_page, put_into
 
 PAGE = "# Results\n\n```text\nold 1\n\nold 2\n```\n\nWhy.\n\n```text\nanother\n```\n"
 

@@ -3,11 +3,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from emlio.benchmarks.link.accuracy import LinkReport, judge, rtt_bounds_ns, summarise_pings
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.link.throughput import Load, read_iperf
 from emlio.errors import ConfigError, TransportError
+from emlio_bench.link.accuracy import LinkReport, judge, rtt_bounds_ns, summarise_pings
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.link.throughput import Load, read_iperf
 
 MS = 1_000_000
 

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.environment import read_environment
-from emlio.benchmarks.harness.report import missed_bounds
-from emlio.benchmarks.harness.results import Results, merge, read_results, write_results
-from emlio.benchmarks.link.throughput import Load
-from emlio.benchmarks.link_accuracy.figures import LinkSample, link_figures, link_streams, render_link
-from emlio.benchmarks.link_accuracy.plot import plot_link
-from emlio.benchmarks.processes.child import Child
+from emlio_bench.cli import main
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import Results, merge, read_results, write_results
+from emlio_bench.link.throughput import Load
+from emlio_bench.link_accuracy.figures import LinkSample, link_figures, link_streams, render_link
+from emlio_bench.link_accuracy.plot import plot_link
+from emlio_bench.processes.child import Child
 
 MS = 1_000_000
 
@@ -112,7 +112,7 @@ def test_a_run_becomes_a_picture(tmp_path: Path) -> None:
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     program = (
         f"import sys; from pathlib import Path; from {plot_link.__module__} import plot_link; "
-        "from emlio.benchmarks.harness.results import read_results; plot_link(read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
+        "from emlio_bench.harness.results import read_results; plot_link(read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     with Child("the picture", [sys.executable, "-c", program, str(data), str(picture)]) as drawing:
         drawing.rest(60)

@@ -1,7 +1,7 @@
 import pytest
 
-from emlio.benchmarks.link.held import STRETCH_NS, Held, HeldGauge, Stretch, add_held
 from emlio.errors import ConfigError
+from emlio_bench.link.held import STRETCH_NS, Held, HeldGauge, Stretch, add_held
 
 QUARTER = STRETCH_NS // 4
 

@@ -1,7 +1,7 @@
 from collections import Counter
 
-from emlio.benchmarks.link.jitter import JitterDraw
-from emlio.benchmarks.link.line import Line
+from emlio_bench.link.jitter import JitterDraw
+from emlio_bench.link.line import Line
 
 MS = 1_000_000
 

@@ -1,5 +1,5 @@
-from emlio.benchmarks.link.line import Line
-from emlio.testing.clock import ManualClock
+from emlio_bench.link.line import Line
+from emlio_testing.clock import ManualClock
 
 MS = 1_000_000
 

@@ -3,8 +3,8 @@ import struct
 
 import pytest
 
-from emlio.benchmarks.link.loss import LossDraw
-from emlio.benchmarks.link.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
+from emlio_bench.link.loss import LossDraw
+from emlio_bench.link.packets import OFFLOAD_BYTES, count_segments, count_wire_bytes, without_segments
 
 FULL = 1448
 TCP_BYTES = 32

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.link.choice import choose_kind, open_link
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.netem import netem_words, read_line_counts, why_no_netem
-from emlio.benchmarks.link.relay import RelayedLink, relay_addresses
-from emlio.benchmarks.link.spec import LinkSpec
 from emlio.errors import ConfigError, TransportError
+from emlio_bench.link.choice import choose_kind, open_link
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.netem import netem_words, read_line_counts, why_no_netem
+from emlio_bench.link.relay import RelayedLink, relay_addresses
+from emlio_bench.link.spec import LinkSpec
 
 MS = 1_000_000
 COUNTED = (

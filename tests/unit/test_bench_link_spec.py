@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from emlio.benchmarks.link.spec import LinkSpec
 from emlio.errors import ConfigError
+from emlio_bench.link.spec import LinkSpec
 
 
 @pytest.mark.parametrize(

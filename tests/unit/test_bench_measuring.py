@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.harness.data import link_copies, make_data, warm_cache
-from emlio.benchmarks.harness.meter import Measurement, Meter, process_cpu_ns
-from emlio.benchmarks.harness.resident import read_resident
-from emlio.benchmarks.harness.runner import rotated, run_rounds
-from emlio.benchmarks.harness.scenario import QUICK_WINDOW, DataSpec, Scenario, Window, delivery_scenario, parse_sizes
-from emlio.benchmarks.harness.subject import Subject
-from emlio.benchmarks.processes import child as processes
-from emlio.benchmarks.processes.child import Child, start_worker
-from emlio.benchmarks.processes.worker import ROLES
-from emlio.benchmarks.subjects.bare import map_files, slices
-from emlio.benchmarks.subjects.iperf import read_report
 from emlio.errors import ConfigError, TransportError
 from emlio.shards.dataset import open_dataset
+from emlio_bench.harness.data import link_copies, make_data, warm_cache
+from emlio_bench.harness.meter import Measurement, Meter, process_cpu_ns
+from emlio_bench.harness.resident import read_resident
+from emlio_bench.harness.runner import rotated, run_rounds
+from emlio_bench.harness.scenario import QUICK_WINDOW, DataSpec, Scenario, Window, delivery_scenario, parse_sizes
+from emlio_bench.harness.subject import Subject
+from emlio_bench.processes import child as processes
+from emlio_bench.processes.child import Child, start_worker
+from emlio_bench.processes.worker import ROLES
+from emlio_bench.subjects.bare import map_files, slices
+from emlio_bench.subjects.iperf import read_report
 
 MEASURED = Measurement(payload_bytes=1, records=1, elapsed_ns=1, sender_cpu_ns=1, receiver_cpu_ns=1)
 

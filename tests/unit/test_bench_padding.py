@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.report import missed_bounds
-from emlio.benchmarks.harness.results import read_results
-from emlio.benchmarks.harness.settings import PaddingSettings
-from emlio.benchmarks.small import padding
-from emlio.benchmarks.small.padding import run_padding
 from emlio.planner.token_epoch import TokenEpoch, TokenShare
 from emlio.planner.token_groups import TokenGroup
+from emlio_bench.cli import main
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import read_results
+from emlio_bench.harness.settings import PaddingSettings
+from emlio_bench.small import padding
+from emlio_bench.small.padding import run_padding
 
 
 def test_it_prints_both_ways_of_batching_beside_random_batches_and_keeps_its_bounds(

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
-from emlio.benchmarks.harness.meter import Measurement
-from emlio.benchmarks.harness.protected import WAYS, make_keys
-from emlio.benchmarks.harness.report import label, missed_bounds
-from emlio.benchmarks.harness.results import Figure, Sample
-from emlio.benchmarks.subjects.loader import Loader
 from emlio.keys.allow_folder import AllowFolder
 from emlio.keys.folder import KeyFolder
 from emlio.wire.seal import CIPHERS
+from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.protected import WAYS, make_keys
+from emlio_bench.harness.report import label, missed_bounds
+from emlio_bench.harness.results import Figure, Sample
+from emlio_bench.subjects.loader import Loader
 
 SECOND = 1_000_000_000
 

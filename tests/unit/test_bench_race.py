@@ -11,33 +11,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from emlio.benchmarks.race.consumers.consume import Reading, Tree, consume, records_of
-from emlio.benchmarks.race.corpus import CORPORA, Corpus, corpus_of, made_once
-from emlio.benchmarks.race.environments import (
+from emlio.errors import ConfigError, DatasetError
+from emlio.tfrecord import frame
+from emlio_bench.race.consumers.consume import Reading, Tree, consume, records_of
+from emlio_bench.race.corpus import CORPORA, Corpus, corpus_of, made_once
+from emlio_bench.race.environments import (
     ENVIRONMENTS,
     cache_folder,
     environment_python,
     find_program,
     why_no_environment,
 )
-from emlio.benchmarks.race.order import Epoch, ids_crc
-from emlio.benchmarks.race.subjects.dali_files import DaliFiles
-from emlio.benchmarks.race.subjects.dali_local import DaliLocal
-from emlio.benchmarks.race.subjects.grain import Grain
-from emlio.benchmarks.race.subjects.hf_datasets import HfDatasets
-from emlio.benchmarks.race.subjects.iperf import Iperf3
-from emlio.benchmarks.race.subjects.litdata import LitData
-from emlio.benchmarks.race.subjects.mosaic import Mosaic
-from emlio.benchmarks.race.subjects.ours import Local, Remote
-from emlio.benchmarks.race.subjects.paper import PaperWay
-from emlio.benchmarks.race.subjects.pytorch_files import PyTorchFiles
-from emlio.benchmarks.race.subjects.quoted import PAPERS_TABLES
-from emlio.benchmarks.race.subjects.spdl import Spdl
-from emlio.benchmarks.race.subjects.tfdata_service import TfDataService
-from emlio.benchmarks.race.subjects.webdataset import WebDataset
-from emlio.benchmarks.race.system import Setting, System, setting
-from emlio.errors import ConfigError, DatasetError
-from emlio.tfrecord import frame
+from emlio_bench.race.order import Epoch, ids_crc
+from emlio_bench.race.subjects.dali_files import DaliFiles
+from emlio_bench.race.subjects.dali_local import DaliLocal
+from emlio_bench.race.subjects.grain import Grain
+from emlio_bench.race.subjects.hf_datasets import HfDatasets
+from emlio_bench.race.subjects.iperf import Iperf3
+from emlio_bench.race.subjects.litdata import LitData
+from emlio_bench.race.subjects.mosaic import Mosaic
+from emlio_bench.race.subjects.ours import Local, Remote
+from emlio_bench.race.subjects.paper import PaperWay
+from emlio_bench.race.subjects.pytorch_files import PyTorchFiles
+from emlio_bench.race.subjects.quoted import PAPERS_TABLES
+from emlio_bench.race.subjects.spdl import Spdl
+from emlio_bench.race.subjects.tfdata_service import TfDataService
+from emlio_bench.race.subjects.webdataset import WebDataset
+from emlio_bench.race.system import Setting, System, setting
 
 NOWHERE = Path("/nonexistent-cache")
 RIVALS: list[System] = [

@@ -5,12 +5,12 @@ import msgspec
 import pytest
 from sample_race import CONTEST, ENVIRONMENT, keep_race, make_contest, make_entrant, make_link, make_race, make_run
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.harness.meter import Measurement
-from emlio.benchmarks.harness.results import Figure, Results, Sample, write_results
-from emlio.benchmarks.race.comparison import NO_DIFFERENCE, compare_races, compare_results
-from emlio.benchmarks.race.outcome import Race
 from emlio.errors import ConfigError
+from emlio_bench.cli import main
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.results import Figure, Results, Sample, write_results
+from emlio_bench.race.comparison import NO_DIFFERENCE, compare_races, compare_results
+from emlio_bench.race.outcome import Race
 
 NEWER = replace(ENVIRONMENT, commit="ba9876543210")
 ENTRANTS = (make_entrant("emlio", family="ours"), make_entrant("litdata"))

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from emlio.benchmarks.race.entries import SUBJECTS, USUAL_SUBJECTS, all_rivals
-from emlio.benchmarks.race.settings import RaceSettings
-from emlio.benchmarks.race.system import DEFAULT
+from emlio_bench.race.entries import SUBJECTS, USUAL_SUBJECTS, all_rivals
+from emlio_bench.race.settings import RaceSettings
+from emlio_bench.race.system import DEFAULT
 
 
 def test_names_are_of_one_system_each_and_defaults_come_first() -> None:

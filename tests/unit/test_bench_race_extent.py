@@ -1,7 +1,7 @@
 import pytest
 
-from emlio.benchmarks.race.censored_range import Extent, Seen, extent, number, ratio, text
 from emlio.errors import ConfigError
+from emlio_bench.race.censored_range import Extent, Seen, extent, number, ratio, text
 
 
 def seen(*values: float, cut: tuple[float, ...] = ()) -> list[Seen]:

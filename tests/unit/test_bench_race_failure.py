@@ -2,7 +2,7 @@
 
 import pytest
 
-from emlio.benchmarks.race.failure import in_short
+from emlio_bench.race.failure import in_short
 
 
 @pytest.mark.parametrize(

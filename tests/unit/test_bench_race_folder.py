@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.harness.environment import Environment
-from emlio.benchmarks.link.accuracy import LinkReport, judge
-from emlio.benchmarks.link.contract import LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.folder import RaceFolder
-from emlio.benchmarks.race.order import Epoch, Finished
-from emlio.benchmarks.race.outcome import Contest, Energy, Entrant, Race, Run
 from emlio.errors import ConfigError
+from emlio_bench.harness.environment import Environment
+from emlio_bench.link.accuracy import LinkReport, judge
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.folder import RaceFolder
+from emlio_bench.race.order import Epoch, Finished
+from emlio_bench.race.outcome import Contest, Energy, Entrant, Race, Run
 
 WORLD = Environment(
     kernel="6.1.0",

@@ -1,12 +1,12 @@
 import pytest
 from sample_race import CONTEST, make_contest, make_epoch, make_run
 
-from emlio.benchmarks.link.held import STRETCH_NS, Stretch
-from emlio.benchmarks.race.in_flight import in_flight
-from emlio.benchmarks.race.order import Epoch
-from emlio.benchmarks.race.outcome import InFlight
-from emlio.benchmarks.race.quantity import Quantity, seen_of
 from emlio.errors import ConfigError
+from emlio_bench.link.held import STRETCH_NS, Stretch
+from emlio_bench.race.in_flight import in_flight
+from emlio_bench.race.order import Epoch
+from emlio_bench.race.outcome import InFlight
+from emlio_bench.race.quantity import Quantity, seen_of
 
 STRETCH_S = STRETCH_NS / 1e9
 

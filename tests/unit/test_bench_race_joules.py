@@ -1,10 +1,10 @@
 import pytest
 
-from emlio.benchmarks.race.joules import energy_of
-from emlio.benchmarks.race.outcome import Energy
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.series import Series
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading, make_series
+from emlio_bench.race.joules import energy_of
+from emlio_bench.race.outcome import Energy
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading, make_series
 
 HALF = SECOND_NS // 2
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.race.making import make_missing
-from emlio.benchmarks.race.subjects.litdata import LitData
-from emlio.benchmarks.race.subjects.ours import Local, Remote
+from emlio_bench.race.making import make_missing
+from emlio_bench.race.subjects.litdata import LitData
+from emlio_bench.race.subjects.ours import Local, Remote
 
 
 def test_where_nothing_is_missing_nothing_is_made_and_nothing_said(tmp_path: Path) -> None:

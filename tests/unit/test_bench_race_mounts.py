@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.race.mounts import mounts_below, unmount_below
+from emlio_bench.race.mounts import mounts_below, unmount_below
 
 TABLE = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

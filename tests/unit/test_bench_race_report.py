@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from sample_race import CONTEST, MS, keep_race, make_contest, make_entrant, make_link, make_race, make_run, sample_race
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.race.document import TITLE, Picture
-from emlio.benchmarks.race.doubts import estimates, race_doubts
-from emlio.benchmarks.race.outcome import Energy, Race
-from emlio.benchmarks.race.page import DATA_ID, race_page
-from emlio.benchmarks.race.plots import draw_race, drawings
-from emlio.benchmarks.race.report import render_race
-from emlio.benchmarks.race.report_folder import PAGE, REPORT, RESULTS, write_report
-from emlio.benchmarks.race.verdict import verdict
-from emlio.benchmarks.race.verdict_words import first_paragraph
+from emlio_bench.cli import main
+from emlio_bench.race.document import TITLE, Picture
+from emlio_bench.race.doubts import estimates, race_doubts
+from emlio_bench.race.outcome import Energy, Race
+from emlio_bench.race.page import DATA_ID, race_page
+from emlio_bench.race.plots import draw_race, drawings
+from emlio_bench.race.report import render_race
+from emlio_bench.race.report_folder import PAGE, REPORT, RESULTS, write_report
+from emlio_bench.race.verdict import verdict
+from emlio_bench.race.verdict_words import first_paragraph
 
 pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
 

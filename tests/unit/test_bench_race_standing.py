@@ -3,11 +3,11 @@ from random import Random
 import pytest
 from sample_race import CONTEST, S, make_contest, make_entrant, make_epoch, make_limit, make_race, make_run
 
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.outcome import Contest, Entrant, Run
-from emlio.benchmarks.race.quantity import Quantity
-from emlio.benchmarks.race.round_trips import fitted_laws, published_laws
-from emlio.benchmarks.race.standing import (
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.outcome import Contest, Entrant, Run
+from emlio_bench.race.quantity import Quantity
+from emlio_bench.race.round_trips import fitted_laws, published_laws
+from emlio_bench.race.standing import (
     Standing,
     best_of,
     by_distance,
@@ -16,7 +16,7 @@ from emlio.benchmarks.race.standing import (
     shown,
     standings,
 )
-from emlio.benchmarks.race.subjects.quoted import PAPERS_TABLES
+from emlio_bench.race.subjects.quoted import PAPERS_TABLES
 
 OURS = make_entrant("emlio", family="ours")
 RIVAL = make_entrant("litdata")

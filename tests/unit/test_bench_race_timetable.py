@@ -1,11 +1,11 @@
 import pytest
 
-from emlio.benchmarks.race.corpus import Corpus
-from emlio.benchmarks.race.order import Epoch
-from emlio.benchmarks.race.outcome import Contest, Run
-from emlio.benchmarks.race.scenarios import SCENARIOS, contests_of
-from emlio.benchmarks.race.timetable import Timetable
 from emlio.errors import ConfigError
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.order import Epoch
+from emlio_bench.race.outcome import Contest, Run
+from emlio_bench.race.scenarios import SCENARIOS, contests_of
+from emlio_bench.race.timetable import Timetable
 
 SECOND = 1_000_000_000
 CONTEST = Contest(name="read-30ms", words="read", corpus=Corpus(records=100, record_bytes=1000), rtt_ns=30_000_000)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 from sample_race import CONTEST, MS, make_contest, make_entrant, make_limit, make_race, make_run, sample_race
 
-from emlio.benchmarks.race.check import Check, Outcome, same_round_ratio
-from emlio.benchmarks.race.outcome import Contest, Entrant, Run
-from emlio.benchmarks.race.quantity import Quantity
-from emlio.benchmarks.race.standing import standings
-from emlio.benchmarks.race.verdict import verdict
-from emlio.benchmarks.race.verdict_words import first_paragraph, main_contest
+from emlio_bench.race.check import Check, Outcome, same_round_ratio
+from emlio_bench.race.outcome import Contest, Entrant, Run
+from emlio_bench.race.quantity import Quantity
+from emlio_bench.race.standing import standings
+from emlio_bench.race.verdict import verdict
+from emlio_bench.race.verdict_words import first_paragraph, main_contest
 
 ENTRANTS = (
     make_entrant("emlio", family="ours"),

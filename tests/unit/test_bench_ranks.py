@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.ranks.census import Census, take_census
-from emlio.benchmarks.ranks.run import RanksRun, ranks_figures
 from emlio.errors import TransportError
+from emlio_bench.cli import main
+from emlio_bench.ranks.census import Census, take_census
+from emlio_bench.ranks.run import RanksRun, ranks_figures
 
 MIB = 1 << 20
 S = 1_000_000_000

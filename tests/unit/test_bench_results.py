@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from emlio.benchmarks.harness.environment import Environment, read_environment
-from emlio.benchmarks.harness.meter import Measurement
-from emlio.benchmarks.harness.report import missed_bounds, render
-from emlio.benchmarks.harness.results import Figure, Results, Sample, merge, read_results, write_results
-from emlio.benchmarks.harness.summary import doubts, spread, summarise
-from emlio.benchmarks.processes.child import Child
 from emlio.errors import ConfigError
+from emlio_bench.harness.environment import Environment, read_environment
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.report import missed_bounds, render
+from emlio_bench.harness.results import Figure, Results, Sample, merge, read_results, write_results
+from emlio_bench.harness.summary import doubts, spread, summarise
+from emlio_bench.processes.child import Child
 
 WORLD = Environment(
     kernel="6.1",
@@ -219,7 +219,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     write_results(interleaved([(4, 2, 1), (3, 2, 1)]), results)
     # In a process of its own: matplotlib keeps font files open for as long as one lives.
     program = (
-        "import sys; from pathlib import Path; from emlio.benchmarks.harness import plot, results; "
+        "import sys; from pathlib import Path; from emlio_bench.harness import plot, results; "
         "plot.plot_delivery(results.read_results(Path(sys.argv[1])), Path(sys.argv[2]))"
     )
     with Child("a picture", [sys.executable, "-c", program, str(results), str(picture)]) as child:

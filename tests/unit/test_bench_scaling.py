@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from emlio import EmlioLoader
-from emlio.benchmarks.harness.parsers import bits_per_s
-from emlio.benchmarks.harness.report import missed_bounds
-from emlio.benchmarks.harness.results import Figure
-from emlio.benchmarks.scaling.figures import ScalingSample, Way, aggregate_name, ratio_name, scaling_figures
-from emlio.benchmarks.scaling.rank import USUAL_WINDOW_BYTES, Mark, RankOrder, Reading, share_between
-from emlio.benchmarks.scaling.run import kinds, line_spec, work_ns
-from emlio.benchmarks.scaling.settings import ScalingSettings
 from emlio.errors import ConfigError
 from emlio.receiver.placement.auto_window import AutoWindow
+from emlio_bench.harness.parsers import bits_per_s
+from emlio_bench.harness.report import missed_bounds
+from emlio_bench.harness.results import Figure
+from emlio_bench.scaling.figures import ScalingSample, Way, aggregate_name, ratio_name, scaling_figures
+from emlio_bench.scaling.rank import USUAL_WINDOW_BYTES, Mark, RankOrder, Reading, share_between
+from emlio_bench.scaling.run import kinds, line_spec, work_ns
+from emlio_bench.scaling.settings import ScalingSettings
 
 MS = 1_000_000
 RTT_NS = 30 * MS

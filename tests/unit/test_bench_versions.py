@@ -10,20 +10,20 @@ import pytest
 from msgspec.structs import replace
 
 import emlio
-from emlio.benchmarks.cli import main
-from emlio.benchmarks.delivery.run import make_subjects
-from emlio.benchmarks.harness.meter import Measurement
-from emlio.benchmarks.harness.report import label
-from emlio.benchmarks.harness.results import Figure, Sample
-from emlio.benchmarks.harness.scenario import delivery_scenario
-from emlio.benchmarks.harness.settings import DeliverySettings
-from emlio.benchmarks.memory.over_link import SlowRank, memory_figures
-from emlio.benchmarks.start.over_link import Start, fresh_cache, start_figures
-from emlio.benchmarks.start.settings import FIRST, REMEMBERED, StartSettings
-from emlio.benchmarks.versions.checkout import OTHER, THIS, Checkout, chosen_checkouts
-from emlio.benchmarks.versions.ratios import version_figures
-from emlio.benchmarks.versions.reads import Read
 from emlio.errors import ConfigError
+from emlio_bench.cli import main
+from emlio_bench.delivery.run import make_subjects
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.report import label
+from emlio_bench.harness.results import Figure, Sample
+from emlio_bench.harness.scenario import delivery_scenario
+from emlio_bench.harness.settings import DeliverySettings
+from emlio_bench.memory.over_link import SlowRank, memory_figures
+from emlio_bench.start.over_link import Start, fresh_cache, start_figures
+from emlio_bench.start.settings import FIRST, REMEMBERED, StartSettings
+from emlio_bench.versions.checkout import OTHER, THIS, Checkout, chosen_checkouts
+from emlio_bench.versions.ratios import version_figures
+from emlio_bench.versions.reads import Read
 
 MS = 1_000_000
 

@@ -18,7 +18,7 @@ from emlio.prepare.npy_folder import NpyFolder
 from emlio.prepare.record_source import RecordSource
 from emlio.prepare.sources import guess_kind, open_source
 from emlio.prepare.webdataset import WebDataset
-from emlio.testing.datasets import write_tfrecord
+from emlio_testing.datasets import write_tfrecord
 
 
 def _jpeg(shade: int, size: tuple[int, int] = (12, 8)) -> bytes:

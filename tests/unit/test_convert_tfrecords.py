@@ -8,7 +8,7 @@ import pytest
 from emlio.errors import DatasetError
 from emlio.prepare.sources import guess_kind
 from emlio.prepare.tfrecord_files import TfrecordFiles
-from emlio.testing.datasets import write_tfrecord
+from emlio_testing.datasets import write_tfrecord
 
 
 class TestTfrecordFiles:

@@ -13,9 +13,9 @@ from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run
 from emlio.session.instructions import DaemonInstruction, Send
 from emlio.session.states import DaemonState
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
-from emlio.testing.session_states import daemon_in
 from emlio.wire.control import EnergyReply, EnergyRequest
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.session_states import daemon_in
 
 ALICE, BOB = b"alice", b"bob"
 _READ_S = 10.0

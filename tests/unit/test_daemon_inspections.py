@@ -17,9 +17,9 @@ from emlio.daemon.datasets.inspections import Inspections
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import DatasetError, EmlioError
-from emlio.testing.clock import ManualClock
-from emlio.testing.session_pair import example_hello
 from emlio.wire.control import Refused
+from emlio_testing.clock import ManualClock
+from emlio_testing.session_pair import example_hello
 
 _FOR_EVER_S = 20.0
 _SECOND_NS = 1_000_000_000

@@ -17,11 +17,11 @@ from emlio.daemon.lanes.sender import LaneSender
 from emlio.daemon.network.lane_socket import Connection, LaneSocket, Outcome
 from emlio.daemon.reading.stream import Outgoing, Stream
 from emlio.reading.message_planner import MessagePlan
-from emlio.testing.daemon_streams import MESSAGE
-from emlio.testing.data_messages import read_data
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.data import DATA_VERSION, DataHeader, encode_data_header
 from emlio.wire.seal import lane_group, lane_name
+from emlio_testing.daemon_streams import MESSAGE
+from emlio_testing.data_messages import read_data
 
 SECRET = b"s" * 32
 FRAME = MESSAGE + 200

@@ -13,7 +13,7 @@ from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.service import Daemon, serve
 from emlio.errors import EmlioError
 from emlio.receiver.loader import EmlioLoader
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 
 def fail(*_: object) -> None:

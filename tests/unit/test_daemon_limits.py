@@ -25,9 +25,9 @@ from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
-from emlio.testing.session_pair import example_hello
 from emlio.wire.control import SizesReply
+from emlio_testing.datasets import make_dataset
+from emlio_testing.session_pair import example_hello
 
 ALICE, BOB = b"alice", b"bob"
 

@@ -9,8 +9,8 @@ from emlio.daemon.control.client import Client
 from emlio.daemon.control.session_commands import SessionCommands
 from emlio.session.instructions import StartStream
 from emlio.session.states import DaemonState
-from emlio.testing.session_pair import example_offer, example_wanted
-from emlio.testing.session_states import daemon_in
+from emlio_testing.session_pair import example_offer, example_wanted
+from emlio_testing.session_states import daemon_in
 
 
 class _Streams:

@@ -8,9 +8,9 @@ from emlio.daemon.reading.pace import Pace
 from emlio.daemon.reading.pace_keeper import PaceKeeper
 from emlio.daemon.reading.stream import Outgoing, Stream
 from emlio.reading.gather import Gatherer
-from emlio.testing.clock import ManualClock
-from emlio.testing.daemon_streams import HELD, RECORD, open_streams
-from emlio.testing.datasets import make_dataset
+from emlio_testing.clock import ManualClock
+from emlio_testing.daemon_streams import HELD, RECORD, open_streams
+from emlio_testing.datasets import make_dataset
 
 BUDGET = 8 * HELD
 CALM = Pace(race_ns=0)

@@ -11,8 +11,8 @@ from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.search import Search
 from emlio.daemon.reading.stream import Stream, StreamFailure
 from emlio.errors import DatasetError
-from emlio.testing.daemon_streams import FOR_EVER_S, RECORD, open_streams, start_readers
-from emlio.testing.datasets import make_dataset
+from emlio_testing.daemon_streams import FOR_EVER_S, RECORD, open_streams, start_readers
+from emlio_testing.datasets import make_dataset
 
 
 class _StuckStream:

@@ -13,9 +13,9 @@ from emlio.daemon.reading.memory_budget import MemoryBudget
 from emlio.daemon.reading.session_memory import ClientMemory, SessionMemory, Taken
 from emlio.daemon.reading.stream import Stream
 from emlio.reading.gather import Gatherer
-from emlio.testing.daemon_streams import HELD, open_streams
-from emlio.testing.datasets import make_dataset
 from emlio.wire.seal import CIPHERS
+from emlio_testing.daemon_streams import HELD, open_streams
+from emlio_testing.datasets import make_dataset
 
 SHARE = 4 * HELD
 STREAMS = 40

@@ -20,11 +20,11 @@ from emlio.errors import RefusedError
 from emlio.session.instructions import Send
 from emlio.session.states import DaemonState
 from emlio.shards.dataset import open_dataset
-from emlio.testing.clock import ManualClock
-from emlio.testing.datasets import make_dataset
-from emlio.testing.session_pair import example_hello
 from emlio.wire.control import Hello, Welcome
 from emlio.wire.seal import lane_group
+from emlio_testing.clock import ManualClock
+from emlio_testing.datasets import make_dataset
+from emlio_testing.session_pair import example_hello
 
 S = 1_000_000_000
 

@@ -9,9 +9,9 @@ import pytest
 from emlio.daemon.reading.stream import Outgoing, Stream, StreamFailure
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.reading.gather import Gatherer
-from emlio.testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, RECORD, numbers_of, open_streams, start_readers
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
+from emlio_testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, RECORD, numbers_of, open_streams, start_readers
+from emlio_testing.datasets import make_dataset
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from emlio.errors import CorruptRecordError
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
 from emlio.reading.slices import Borrower
-from emlio.testing.clock import ManualClock
-from emlio.testing.daemon_streams import HELD, MESSAGE, RECORD, open_streams, opener_of
-from emlio.testing.datasets import make_dataset
 from emlio.wire.data import data_tail, decode_data_header, split_data_frame
 from emlio.wire.seal import CIPHERS, TAG_BYTES
+from emlio_testing.clock import ManualClock
+from emlio_testing.daemon_streams import HELD, MESSAGE, RECORD, open_streams, opener_of
+from emlio_testing.datasets import make_dataset
 
 CIPHER = CIPHERS[0]
 SEALED = held_bytes(MESSAGE + TAG_BYTES, 2)

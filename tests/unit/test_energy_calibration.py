@@ -8,8 +8,8 @@ from emlio.energy.sources.calibration import Calibration, LoadPoint, fit, read_c
 from emlio.energy.sources.probe import probe
 from emlio.energy.verification.calibrating import calibrate
 from emlio.errors import ConfigError
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import MovingCounters, machine_at, write_proc, write_zone
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import MovingCounters, machine_at, write_proc, write_zone
 
 SECOND = 1_000_000_000
 MADE = Calibration(

@@ -15,8 +15,8 @@ from emlio.energy.report.job_document import job_document
 from emlio.energy.report.job_summary import JobSummary, summary_of
 from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
-from emlio.testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
-from emlio.testing.energy_series import make_device
+from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
+from emlio_testing.energy_series import make_device
 
 EPOCHS = (make_epoch(0, 1, 11), make_epoch(1, 12, 20))
 MODEL = make_device("cpu-model", source="model", method=Method.ESTIMATED, error=0.5, note="20 to 100 W")

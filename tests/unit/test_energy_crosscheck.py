@@ -10,8 +10,8 @@ from emlio.energy.verification.counter_check import check_power
 from emlio.energy.verification.crosscheck import Crosscheck, Pair, crosscheck
 from emlio.energy.verification.perf_stat import StatLine, parse_stat, total_joules
 from emlio.errors import ConfigError
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
 
 SECOND = 1_000_000_000
 

@@ -7,7 +7,7 @@ from emlio.energy.recording.excerpt import Excerpt, Stretch, take_excerpt
 from emlio.energy.recording.store import Store
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 RUN = Run(
     node="s1",

@@ -12,7 +12,7 @@ from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
-from emlio.testing.energy_series import make_device, make_reading
+from emlio_testing.energy_series import make_device, make_reading
 
 DEVICES = (
     make_device(),

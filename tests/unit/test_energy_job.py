@@ -15,8 +15,8 @@ from emlio.energy.report.job_traces import job_traces
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.spans import Stage
 from emlio.errors import ConfigError
-from emlio.testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
-from emlio.testing.energy_series import SECOND_NS, make_device
+from emlio_testing.energy_jobs import make_epoch, make_job, make_loader, make_storage
+from emlio_testing.energy_series import SECOND_NS, make_device
 
 JOULE = 1_000_000
 NOTE = JobNote(

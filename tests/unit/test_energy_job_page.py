@@ -4,8 +4,8 @@ from pathlib import Path
 from emlio.energy.job.job_energy import read_job
 from emlio.energy.job.note import JobNote
 from emlio.energy.report.job_page import WORDS, job_page
-from emlio.testing.energy_jobs import make_epoch, make_job, make_storage
-from emlio.testing.energy_series import SECOND_NS, make_device
+from emlio_testing.energy_jobs import make_epoch, make_job, make_storage
+from emlio_testing.energy_series import SECOND_NS, make_device
 
 NOTE = JobNote(
     command=("python", "-c", "<script>alert('&')</script>"),

@@ -7,8 +7,8 @@ from emlio.energy.sources.cpu_time import CpuTime, ProcessorFacts, is_virtual, r
 from emlio.energy.sources.model import CpuWatts, ModelSource, PowerModel, choose_model, estimated_device
 from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import write_proc
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import write_proc
 
 SECOND = 1_000_000_000
 FACTS = ProcessorFacts(name="Imagined CPU", cores=4, memory_bytes=10_000_000_000)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from emlio.energy.recording.node_use import NodeUse, NodeWatch, counted_interfaces
-from emlio.testing.energy_machines import write_proc
+from emlio_testing.energy_machines import write_proc
 
 
 def write_interface(sysfs: Path, name: str, *, rx: int = 0, tx: int = 0, kind: int = 1, real: bool = False) -> Path:

@@ -8,8 +8,8 @@ from emlio.energy.sources.nvml import find_gpus
 from emlio.energy.sources.probe import ProbeReport, open_sources, probe
 from emlio.energy.values.counter import Counter, Event
 from emlio.energy.values.domain import Method
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import FakeGpu, FakeNvml, MovingCounters, machine_at, write_proc
 
 SECOND = 1_000_000_000
 

@@ -10,8 +10,8 @@ from emlio.energy.sources.perf import PerfEvent, find_events
 from emlio.energy.sources.probe import ProbeReport, probe
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Domain, Method
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import MovingCounters, machine_at, write_pmu, write_proc, write_zone
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import MovingCounters, machine_at, write_pmu, write_proc, write_zone
 
 EVENTS = {"energy-cores": 1, "energy-pkg": 2, "energy-ram": 3, "energy-psys": 5}
 

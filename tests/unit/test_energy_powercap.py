@@ -11,8 +11,8 @@ from emlio.energy.sources.probe import ProbeReport, open_sources, probe
 from emlio.energy.values.counter import Counter
 from emlio.energy.values.domain import Domain, Method
 from emlio.errors import ConfigError
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, machine_at, write_proc, write_zone
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, machine_at, write_proc, write_zone
 
 NOBODY = 65534
 

@@ -9,7 +9,7 @@ from emlio.energy.recording.prometheus import metrics_text
 from emlio.energy.recording.tally import Tally
 from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
-from emlio.testing.energy_series import make_device, make_reading
+from emlio_testing.energy_series import make_device, make_reading
 
 LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
 SAMPLE = re.compile(rf"(?P<name>[a-z_]+)\{{(?P<labels>{LABEL}(?:,{LABEL})*)\}} (?P<value>\d+(?:\.\d+)?)")

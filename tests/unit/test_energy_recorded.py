@@ -6,7 +6,7 @@ from emlio.energy.recording.tally import Tally
 from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.run import Run
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 DEVICES = (
     make_device(),

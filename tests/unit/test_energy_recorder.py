@@ -12,9 +12,9 @@ from emlio.energy.sources.powercap import find_zones
 from emlio.energy.values.counter import Event
 from emlio.energy.values.reading import Reading
 from emlio.energy.values.series import Series
-from emlio.testing.clock import ManualClock
-from emlio.testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, write_zone
-from emlio.testing.energy_series import SECOND_NS
+from emlio_testing.clock import ManualClock
+from emlio_testing.energy_machines import PACKAGE_RANGE_UJ, MovingCounters, write_zone
+from emlio_testing.energy_series import SECOND_NS
 
 TICK_NS = SECOND_NS // 10
 USE = NodeUse(cpu_busy_ns=3, cpu_steal_ns=1, cpu_total_ns=9, net_rx_bytes=None, net_tx_bytes=None, memory_bytes=7)

@@ -7,7 +7,7 @@ from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.series import Series
 from emlio.errors import ConfigError
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading, make_series
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading, make_series
 
 
 def test_at_a_reading_the_total_is_what_was_read() -> None:

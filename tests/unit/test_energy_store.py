@@ -14,7 +14,7 @@ from emlio.energy.values.reading import Reading
 from emlio.energy.values.run import Run, boot_id
 from emlio.energy.values.spans import Span, Stage
 from emlio.errors import ConfigError
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 DEVICES = (
     make_device(range_uj=262_143_328_850, most_watts=500.0, rated_watts=125.0),

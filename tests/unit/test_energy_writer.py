@@ -8,8 +8,8 @@ from emlio.energy.recording.store import Store
 from emlio.energy.recording.writer import Writer
 from emlio.energy.values.run import Run
 from emlio.errors import ConfigError
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
-from emlio.testing.processes import settles
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
+from emlio_testing.processes import settles
 
 RUN = Run(node="s1", devices=(make_device(),), interval_ns=1, begun_mono_ns=0, begun_real_ns=0)
 SOON_S = 20.0

@@ -16,10 +16,13 @@ from emlio import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+_BENCH: dict[str, Any] = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text(encoding="utf-8"))
 FOLDERS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
 LINKED = sorted(name.partition(".")[2] for name in FOLDERS if name.count(".") == 1)
 MOST_LINES = 400
-READ_TOO = ("tests", "scripts", "requirements", "docs", "examples", ".ci")
+BESIDE = ("benchmarks/emlio_bench", "tests/emlio_testing")
+"""Packages that a storage node does not install."""
+READ_TOO = ("tests", "benchmarks", "scripts", "requirements", "docs", "examples", ".ci")
 
 
 def _files(folder: Path, suffix: str = "") -> Iterator[Path]:
@@ -38,6 +41,7 @@ def _named(path: Path) -> str:
 
 
 SOURCES = _sources()
+DOCUMENTED = [*SOURCES, *(path for folder in BESIDE for path in _files(ROOT / folder, ".py"))]
 
 
 # ---- the build table ------------------------------------------------------------------------------------------------
@@ -67,12 +71,14 @@ def test_the_links_for_editors_are_those_of_the_table_and_relative() -> None:
 
 
 def test_pyright_is_told_of_every_link() -> None:
-    assert sorted(PROJECT["tool"]["pyright"]["include"]) == ["emlio", *(f"emlio/{name}" for name in LINKED)]
+    assert sorted(PROJECT["tool"]["pyright"]["include"]) == sorted(
+        ["emlio", *(f"emlio/{name}" for name in LINKED), *BESIDE]
+    )
 
 
 def test_coverage_looks_at_the_real_folders() -> None:
     sources = PROJECT["tool"]["coverage"]["run"]["source"]
-    assert sorted(sources) == sorted(["emlio", *LINKED])
+    assert sorted(sources) == sorted(["emlio", *LINKED, "benchmarks/emlio_bench"])
     assert not [name for name in sources if (ROOT / name).is_symlink()]
 
 
@@ -108,9 +114,15 @@ def test_the_tests_environment_has_all_that_tests_are_skipped_without() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     for script in ("test", "check"):
         text = (ROOT / "scripts" / script).read_text(encoding="utf-8")
-        wanted = re.search(r"^emlio_environment \.venv-test (\S+)$", text, re.MULTILINE)
+        wanted = re.search(
+            r"^emlio_environment \.venv-test (\S+) --editable \./benchmarks --editable \./tests$", text, re.MULTILINE
+        )
         assert wanted is not None, script
-        installed = {re.split(r"[<>=\[]", line)[0] for extra in wanted[1].split(",") for line in extras[extra]}
+        brought = [
+            *_BENCH["project"]["dependencies"],
+            *(line for extra in wanted[1].split(",") for line in extras[extra]),
+        ]
+        installed = {re.split(r"[<>=\[]", line)[0] for line in brought}
         needed = {"torch", "torchvision", "nvidia-dali-cuda120", "pillow", "scikit-learn", "matplotlib", "msgpack"}
         assert needed | {"lightning", "accelerate", "transformers"} <= installed, script
 
@@ -134,7 +146,7 @@ def _lines_besides_docstrings(path: Path) -> int:
 
 
 def test_no_file_of_code_is_longer_than_its_room() -> None:
-    code = [*SOURCES, *_files(ROOT / "tests", ".py"), *_files(ROOT / "examples", ".py"), *_files(ROOT / "scripts")]
+    code = [*DOCUMENTED, *_files(ROOT / "tests", ".py"), *_files(ROOT / "examples", ".py"), *_files(ROOT / "scripts")]
     lengths = {_named(path): _lines_besides_docstrings(path) for path in code}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
@@ -145,7 +157,7 @@ _QUESTIONS = {"How", "What", "When", "Where", "Whether", "Which", "Who", "Whose"
 def test_every_module_says_what_it_is_and_no_docstring_begins_as_a_question() -> None:
     silent: list[str] = []
     asking: list[str] = []
-    for path in SOURCES:
+    for path in DOCUMENTED:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if not ast.get_docstring(tree):
             silent.append(_named(path))
@@ -178,7 +190,7 @@ def _place(name: str) -> tuple[int, str]:
 
 def test_every_module_says_in_order_what_it_offers() -> None:
     amiss: list[str] = []
-    for path in SOURCES:
+    for path in DOCUMENTED:
         names = _exported(path)
         if names is None:
             if path.name != "__init__.py":
@@ -190,7 +202,7 @@ def test_every_module_says_in_order_what_it_offers() -> None:
 
 def test_no_module_is_a_drawer_for_everything() -> None:
     drawers = {"utils", "util", "common", "helpers", "base", "manager", "misc"}
-    assert [_named(path) for path in SOURCES if path.stem in drawers or path.parent.name in drawers] == []
+    assert [_named(path) for path in DOCUMENTED if path.stem in drawers or path.parent.name in drawers] == []
 
 
 # ---- what an import loads -------------------------------------------------------------------------------------------
@@ -247,7 +259,7 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    assert emlio.__version__ == PROJECT["project"]["version"]
+    assert emlio.__version__ == PROJECT["project"]["version"] == _BENCH["project"]["version"]
 
 
 def _drawn_tree() -> dict[str, str]:
@@ -273,7 +285,7 @@ def test_the_tree_of_errors_is_the_one_drawn() -> None:
 def test_every_name_a_script_installs_leads_to_a_function() -> None:
     import importlib
 
-    for target in PROJECT["project"]["scripts"].values():
+    for target in [*PROJECT["project"]["scripts"].values(), *_BENCH["project"]["scripts"].values()]:
         module, _, name = target.partition(":")
         assert callable(getattr(importlib.import_module(module), name)), target
 

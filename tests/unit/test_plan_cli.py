@@ -10,7 +10,7 @@ from emlio.cli import plan as command
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 
 def _run(*words: str) -> int:

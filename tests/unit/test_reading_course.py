@@ -16,9 +16,9 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.message_planner import MessagePlan, MessagePlanner, Opening, Searched, StreamPosition
 from emlio.shards.dataset import Dataset, open_dataset
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
+from emlio_testing.datasets import make_dataset
 
 
 def _message(each: MessagePlan | Searched) -> MessagePlan:

@@ -22,10 +22,10 @@ from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.shards.dataset import open_dataset
-from emlio.testing.clock import ManualClock
-from emlio.testing.datasets import make_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import ids_checksum
+from emlio_testing.clock import ManualClock
+from emlio_testing.datasets import make_dataset
 
 _RECORDS = 120
 

@@ -10,8 +10,8 @@ from threading import Event, Thread
 import pytest
 
 from emlio.reading.leases import Leases
-from emlio.testing.leases import gives_leases, leases_on
-from emlio.testing.processes import run_python, settles
+from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.processes import run_python, settles
 
 _FOR_EVER_S = 20.0
 _SIZE = 8192

@@ -27,10 +27,10 @@ from emlio.reading.leases import Leases
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.shards.dataset import Dataset, Shard, open_dataset
 from emlio.shards.folder import Folder
-from emlio.testing.clock import ManualClock
-from emlio.testing.datasets import make_dataset
-from emlio.testing.leases import gives_leases, leases_on
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
+from emlio_testing.clock import ManualClock
+from emlio_testing.datasets import make_dataset
+from emlio_testing.leases import gives_leases, leases_on
 
 _LONG = 1 << 20
 _RECORD = 700_000

@@ -20,7 +20,7 @@ from emlio.reading.message_planner import StreamPosition
 from emlio.reading.room import Room
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.folder import Folder
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 _SHARDS, _LIMIT, _RECORD = 200, 16, 116
 

@@ -27,9 +27,9 @@ from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.folder import Folder
-from emlio.testing.clock import ManualClock
-from emlio.testing.datasets import make_dataset
-from emlio.testing.leases import gives_leases
+from emlio_testing.clock import ManualClock
+from emlio_testing.datasets import make_dataset
+from emlio_testing.leases import gives_leases
 
 _SHARDS = 3
 _FOR_EVER = 1 << 30

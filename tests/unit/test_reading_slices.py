@@ -17,9 +17,9 @@ from emlio.reading.files import OpenShards
 from emlio.reading.leases import Leaseholder, Leases
 from emlio.reading.slices import Borrower, SliceLender
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
-from emlio.testing.leases import gives_leases, leases_on
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.processes import settles
 
 _FOR_EVER_S = 20.0
 _SIZE = 3 << 20

@@ -8,9 +8,9 @@ from emlio.energy.export.wire_rows import row_of_device, row_of_reading
 from emlio.energy.job.epoch_energy import Role, measure_epoch
 from emlio.errors import ConfigError
 from emlio.receiver.engine.daemon_energy import DaemonEnergy, Gathered, energy_of
-from emlio.testing.energy_series import SECOND_NS, make_device, make_reading
 from emlio.wire.control import EnergyReply
 from emlio.wire.energy import ReadingRow
+from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
 AHEAD_NS = 1000 * SECOND_NS
 CLOCK = ClockFit(

@@ -7,7 +7,7 @@ from emlio.energy.values.spans import Span, Stage
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
 from emlio.receiver.timing.epoch_notes import EpochNotes
-from emlio.testing.clock import ManualClock
+from emlio_testing.clock import ManualClock
 
 MS = 1_000_000
 BEGUN = 7 * 10**9

@@ -11,10 +11,10 @@ from emlio.receiver.machine.daemon_pool import DaemonPool
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import EnergyCame, RankInstruction, Send
 from emlio.session.states import RankState
-from emlio.testing.clock import ManualClock
-from emlio.testing.session_states import rank_in
 from emlio.wire.control import ControlMessage, EnergyReply, EnergyRequest
 from emlio.wire.energy import DeviceRow, ReadingRow
+from emlio_testing.clock import ManualClock
+from emlio_testing.session_states import rank_in
 
 _S = 1_000_000_000
 _DEVICE = DeviceRow("package-0", "cpu", "powercap", "measured", None, None, None, None, "", True)

@@ -3,7 +3,7 @@
 import pytest
 
 from emlio.receiver.timing.device_steps import DeviceSteps
-from emlio.testing.clock import ManualClock
+from emlio_testing.clock import ManualClock
 
 US, MS, S = 1000, 1_000_000, 1_000_000_000
 

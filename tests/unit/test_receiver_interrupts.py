@@ -33,8 +33,8 @@ from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import running
 from emlio.shards.discover import open_folder
 from emlio.shards.store import IndexStore
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 _LONG_NS = 20_000_000_000
 _LONG_S = 20.0

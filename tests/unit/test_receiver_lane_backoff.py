@@ -1,7 +1,7 @@
 """How often lanes knock that are not let in, beside one that is now and then."""
 
 from emlio.receiver.addresses.connection_events import LaneEvent
-from emlio.testing.fake_lanes import LaneStage
+from emlio_testing.fake_lanes import LaneStage
 
 
 def test_one_lane_that_comes_up_does_not_have_all_others_knock_as_often_as_at_first() -> None:

@@ -10,10 +10,10 @@ from emlio.errors import RemoteProtocolError
 from emlio.receiver.addresses.connection_events import LaneEvent
 from emlio.receiver.machine.lane_set import LaneReader, LaneSet
 from emlio.receiver.machine.message import Message
-from emlio.testing.fake_lanes import FakeLane, LaneStage
 from emlio.wire.credit import Credit
 from emlio.wire.data import DATA_VERSION, DataFrame, DataHeader, data_tail, decode_data_header, encode_data_header
 from emlio.wire.seal import lane_group, lane_name, lane_token
+from emlio_testing.fake_lanes import FakeLane, LaneStage
 
 MS = 1_000_000
 S = 1_000_000_000

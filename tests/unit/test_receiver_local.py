@@ -19,11 +19,11 @@ from emlio.reading.message_planner import StreamPosition
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.message import Message
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
 from emlio.tfrecord import FRAME_BYTES, check_frames
 from emlio.waker import Waker
 from emlio.wire.data import ids_checksum
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 _MIB = 1 << 20
 _AHEAD_BYTES = 16 * _MIB

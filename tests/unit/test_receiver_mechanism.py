@@ -15,6 +15,7 @@ import pytest
 import zmq
 
 from emlio.receiver.connection.mechanism import MechanismQuestion
+from emlio_testing.processes import run_python
 
 SOON_S = 10.0
 
@@ -90,3 +91,35 @@ def test_a_port_that_nobody_listens_on_names_none() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert answer("127.0.0.1", bound.getsockname()[1]) == (True, "")
+
+
+def test_a_port_that_hangs_up_twice_does_not_end_a_program_that_sigpipe_ends() -> None:
+    script = """if True:
+        import signal, socket, struct, time
+        from emlio.receiver.connection.mechanism import MechanismQuestion
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            question = MechanismQuestion("127.0.0.1", listener.getsockname()[1])
+            connection, _ = listener.accept()
+            connection.shutdown(socket.SHUT_WR)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+            time.sleep(0.1)
+            question.advance()
+            print(question.over, question.mechanism == "")
+            question.close()
+    """
+    assert run_python("-c", script, timeout_s=SOON_S) == "True True\n"
+
+
+def test_the_zone_of_an_address_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[object]()
+
+    class Socket(socket.socket):
+        def connect_ex(self, address: object) -> int:
+            called.append(address)
+            return 0
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    MechanismQuestion("fe80::1%lo", 7).close()
+    assert called == [("fe80::1", 7, 0, socket.if_nametoindex("lo"))]

@@ -1,7 +1,9 @@
 """How many files a loader's connections may take."""
 
 import errno
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -55,14 +57,22 @@ def test_where_none_is_left_for_counting_none_may_be_taken() -> None:
     assert not System(used=None).files().take(1)
 
 
-def test_a_system_that_does_not_tell_is_believed_to_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(reason: int) -> None:
-        def listing(_: str) -> list[str]:
-            raise OSError(reason, "no")
-
-        monkeypatch.setattr("emlio.open_limits.os.listdir", listing)
-
-    refuse(errno.ENOENT)
+def test_a_system_that_does_not_tell_is_believed_to_have_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("emlio.open_limits._DESCRIPTORS", str(tmp_path / "none"))
     assert open_descriptors() == 0
-    refuse(errno.EMFILE)
+
+    def refuse(_: str) -> list[str]:
+        raise OSError(errno.EMFILE, "no")
+
+    monkeypatch.setattr("emlio.open_limits._DESCRIPTORS", "/proc/self/task")  # of size 0, as an older kernel's
+    monkeypatch.setattr("emlio.open_limits.os.listdir", refuse)
     assert open_descriptors() is None
+
+
+def test_open_files_are_counted_whether_the_system_keeps_their_number_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = open_descriptors()
+    assert before
+    with open("/dev/null", encoding="ascii"):
+        assert open_descriptors() == before + 1
+    monkeypatch.setattr("emlio.open_limits._DESCRIPTORS", "/proc/self/task")
+    assert open_descriptors() == len(os.listdir("/proc/self/task"))

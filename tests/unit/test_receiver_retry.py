@@ -58,12 +58,12 @@ def test_an_attempt_that_waited_long_for_an_answer_is_followed_by_the_next_at_on
     assert retry.due_ns == 3_000 * MS
 
 
-def tried(times: int) -> Retry:
-    """What was lost and called again so often."""
-    retry = Retry(LOST, 0, random.Random(1))
+def tried(times: int, error: EmlioError = LOST) -> Retry:
+    """What was lost and called again so often, each time for this reason."""
+    retry = Retry(error, 0, random.Random(1))
     for _ in range(times):
         retry.try_now(0)
-        retry.failed(LOST, 0)
+        retry.failed(error, 0)
     return retry
 
 
@@ -72,8 +72,8 @@ def tried(times: int) -> Retry:
     [
         (DatasetError("other files"), 0),
         (RefusedError("no such dataset", code="unknown-dataset"), 0),
-        (RemoteProtocolError("corrupted in transit"), 3),
-        (RefusedError("corrupted in transit", code="protocol"), 3),
+        (RemoteProtocolError("corrupted in transit"), 2),
+        (RefusedError("corrupted in transit", code="protocol"), 2),
         (LOST, None),
         (RefusedError("not now", code="draining"), None),
     ],
@@ -81,7 +81,7 @@ def tried(times: int) -> Retry:
 def test_what_is_wrong_at_the_start_is_said_when_calling_again_is_no_use(
     error: EmlioError, attempts: int | None
 ) -> None:
-    told = [is_for_the_user(error, None), *(is_for_the_user(error, tried(times)) for times in range(4))]
+    told = [is_for_the_user(error, None), *(is_for_the_user(error, tried(times, error)) for times in range(4))]
     # What comes after something that may pass is left to the deadline, unless the two do not understand each other.
     once_only = attempts == 0
     assert told == [once_only, *(not once_only and attempts is not None and times >= attempts for times in range(4))]

@@ -11,7 +11,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import ConfigError, CorruptRecordError, EmlioError, LocalProtocolError, PeerLostError
 from emlio.receiver.threads.interrupts import raises_interrupts
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 
 def load(address: str, **options: Any) -> None:

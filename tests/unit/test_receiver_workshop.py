@@ -27,8 +27,8 @@ from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
-from emlio.testing.datasets import make_dataset
 from emlio.tokens import TokenBatches
+from emlio_testing.datasets import make_dataset
 
 _PLAIN: dict[str, Any] = {
     "raw": False,

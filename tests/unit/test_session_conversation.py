@@ -15,10 +15,10 @@ from emlio.session.instructions import (
     StreamOpened,
 )
 from emlio.session.states import DaemonState, RankState
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings, example_rows, example_wanted
 from emlio.wire.limits import ROWS_IN_WELCOME, ROWS_PER_PART
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
+from emlio_testing.session_pair import SessionPair, SessionSettings, example_rows, example_wanted
 
 _S = 1_000_000_000
 _MS = 1_000_000

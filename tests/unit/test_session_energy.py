@@ -9,12 +9,12 @@ from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.instructions import Ended, EnergyCame, Failed, LookUpEnergy, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings
-from emlio.testing.session_states import daemon_in, rank_in
 from emlio.wire.control import EnergyReply, EnergyRequest, Ping, Pong, Refused
 from emlio.wire.energy import DeviceRow, ReadingRow
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
+from emlio_testing.session_pair import SessionPair, SessionSettings
+from emlio_testing.session_states import daemon_in, rank_in
 
 _S = 1_000_000_000
 _MS = 1_000_000

@@ -19,11 +19,11 @@ from emlio.session.instructions import (
 )
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.testing.clock import ManualClock
-from emlio.testing.link import Link, LinkFaults
-from emlio.testing.session_pair import SessionPair, SessionSettings, example_offer, example_rows, example_wanted
-from emlio.testing.session_states import daemon_in, example_open, rank_in
 from emlio.wire.control import CatalogPart, Open, Opened, PlanOffer, PlanReply, Refused, Stop
+from emlio_testing.clock import ManualClock
+from emlio_testing.link import Link, LinkFaults
+from emlio_testing.session_pair import SessionPair, SessionSettings, example_offer, example_rows, example_wanted
+from emlio_testing.session_states import daemon_in, example_open, rank_in
 
 _MS = 1_000_000
 _S = 1_000_000_000

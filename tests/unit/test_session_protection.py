@@ -7,10 +7,10 @@ from emlio.errors import EmlioError, RemoteProtocolError
 from emlio.session.instructions import Failed, RankInstruction
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
-from emlio.testing.session_pair import example_hello
-from emlio.testing.session_states import example_welcome
 from emlio.wire.protection import CLEAR, accepted
 from emlio.wire.seal import CIPHERS
+from emlio_testing.session_pair import example_hello
+from emlio_testing.session_states import example_welcome
 
 SEALED = CIPHERS[0]
 

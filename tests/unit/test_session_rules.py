@@ -28,8 +28,6 @@ from emlio.session.instructions import (
 )
 from emlio.session.rank import PeerReport, RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.testing.session_pair import example_hello, example_offer, example_rows, example_wanted
-from emlio.testing.session_states import daemon_in, example_open, example_welcome, rank_in
 from emlio.wire.control import (
     CatalogPart,
     ControlMessage,
@@ -47,6 +45,8 @@ from emlio.wire.control import (
     SizesRequest,
     Stop,
 )
+from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
+from emlio_testing.session_states import daemon_in, example_open, example_welcome, rank_in
 
 _ROWS = example_rows(5)
 _OPEN = example_open()

@@ -6,10 +6,10 @@ from emlio.errors import LocalProtocolError, RemoteProtocolError
 from emlio.session.instructions import Failed, LookUpSizes, RankInstruction, Send, SizesCame
 from emlio.session.rank import RankSession
 from emlio.session.states import DaemonState, RankState
-from emlio.testing.session_pair import example_wanted
-from emlio.testing.session_states import daemon_in, rank_in
 from emlio.wire.control import ControlMessage, Open, Pong, SizesReply, SizesRequest
 from emlio.wire.limits import RECORDS_PER_SIZES
+from emlio_testing.session_pair import example_wanted
+from emlio_testing.session_states import daemon_in, rank_in
 
 _S = 1_000_000_000
 _WITHOUT_SESSION = (RankState.NEW, RankState.GREETING, RankState.OVER)

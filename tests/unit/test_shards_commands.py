@@ -23,7 +23,7 @@ from emlio.shards.features import sample_features, spread
 from emlio.shards.index import index_name, write_dali_index
 from emlio.shards.mapping import Feature, mapping_name, read_mapping, write_mapping
 from emlio.shards.preview import draw_preview
-from emlio.testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
 

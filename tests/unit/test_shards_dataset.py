@@ -15,7 +15,7 @@ from emlio.shards.mapping import mapping_name
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.store import IndexStore, default_cache_dir, stamp_name
 from emlio.shards.verify import read_records
-from emlio.testing.datasets import make_dataset, numbered_payload, write_tfrecord
+from emlio_testing.datasets import make_dataset, numbered_payload, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
 

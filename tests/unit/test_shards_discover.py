@@ -9,7 +9,7 @@ import pytest
 from emlio.errors import DatasetError
 from emlio.shards.discover import Discovery, discover, numbered_names, numbered_shard, open_folder, rival_families
 from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 
 def looked_through(directory: Path, *, use_mappings: bool = True) -> Discovery:

@@ -19,7 +19,7 @@ from emlio.shards.folder import Folder, absence
 from emlio.shards.index import index_name
 from emlio.shards.mapping import mapping_name
 from emlio.shards.store import stamp_name
-from emlio.testing.datasets import make_dataset
+from emlio_testing.datasets import make_dataset
 
 NAME = "train-00001-of-00003.tfrecord"
 

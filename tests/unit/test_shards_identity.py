@@ -16,7 +16,7 @@ from emlio.reading.files import OpenShards
 from emlio.shards.dataset import Dataset, open_dataset
 from emlio.shards.folder import Folder
 from emlio.shards.tfrecord import Framing, scan
-from emlio.testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
 

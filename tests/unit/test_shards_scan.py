@@ -13,8 +13,8 @@ from emlio.checksum import masked_crc32c
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.shards.mapping import content_digest
 from emlio.shards.tfrecord import scan
-from emlio.testing.datasets import write_tfrecord
 from emlio.tfrecord import frame
+from emlio_testing.datasets import write_tfrecord
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emlio.testing.traffic import Course, Mark, Marks, Pace
+from emlio_testing.traffic import Course, Mark, Marks, Pace
 
 _MS = 1_000_000
 

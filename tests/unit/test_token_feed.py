@@ -17,8 +17,8 @@ from emlio.receiver.records.sizes import RecordSizes
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.tokens.feed import TokenPosition, TokenWork
-from emlio.testing.token_records import count_tokens, read_padded, token_record
 from emlio.tfrecord import FRAME_BYTES
+from emlio_testing.token_records import count_tokens, read_padded, token_record
 
 _LENGTHS = [1 + number % 9 for number in range(64)]
 

@@ -7,7 +7,6 @@ import pytest
 
 from emlio.checksum import crc32c
 from emlio.errors import RemoteProtocolError
-from emlio.testing.session_pair import example_offer
 from emlio.wire.control import (
     PROTOCOL_VERSION,
     CatalogPart,
@@ -36,6 +35,7 @@ from emlio.wire.limits import (
     RECORDS_PER_SIZES,
     ROWS_PER_PART,
 )
+from emlio_testing.session_pair import example_offer
 
 _ROW = ShardRow("train", 1, 1, "d")
 

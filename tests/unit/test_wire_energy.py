@@ -8,7 +8,6 @@ from emlio.energy.export.wire_rows import device_of, reading_of, row_of_device, 
 from emlio.energy.values.counter import Event
 from emlio.energy.values.domain import Domain, Method
 from emlio.errors import RemoteProtocolError
-from emlio.testing.energy_series import make_device, make_reading
 from emlio.wire.control import EnergyReply, EnergyRequest, Pong, decode_control, encode_control
 from emlio.wire.energy import DeviceRow, ReadingRow
 from emlio.wire.limits import (
@@ -18,6 +17,7 @@ from emlio.wire.limits import (
     READINGS_PER_ENERGY,
     VALUES_PER_ENERGY,
 )
+from emlio_testing.energy_series import make_device, make_reading
 
 _LARGEST = 2**62 - 1
 

@@ -1,9 +1,9 @@
 """An attacker between a daemon and a rank: he forwards what they say to each other, and does to it what he likes.
 
-He listens at another address of this machine, at the same ports (as emlio.testing.proxy does). Lanes whose rank shows a token are
+He listens at another address of this machine, at the same ports (as emlio_testing.proxy does). Lanes whose rank shows a token are
 cut into messages, which he can repeat, exchange, hold back, or change; other connections are forwarded as they are.
 
-Covers: forwarding, cutting, what was said on the way to the daemon. Does not cover: what networks do (emlio.testing.proxy).
+Covers: forwarding, cutting, what was said on the way to the daemon. Does not cover: what networks do (emlio_testing.proxy).
 """
 
 import socket

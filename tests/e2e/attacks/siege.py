@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from emlio.keys.folder import KeyFolder
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 
 __all__ = ["CLOSED", "HANDSHAKE_S", "MEMORY_BYTES", "OPEN", "RECORDS", "Keys", "Siege", "Things"]
 

@@ -11,9 +11,9 @@ import pytest
 import zmq
 
 from emlio import EmlioLoader
-from emlio.testing.attackers import Stranger, frame, greeting
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess
+from emlio_bench.attacks.strangers import Stranger, frame, greeting
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess
 
 RECORDS = 200
 SOCKETS, AHEAD = 3, 16

@@ -14,10 +14,6 @@ import pytest
 import zmq
 
 from emlio.daemon.limits import MOST_QUEUED_MESSAGES
-from emlio.testing.attackers import many_descriptors
-from emlio.testing.attackers_inside import Insider, enveloped, hello_of, insider, nested, wide_map
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, settles
 from emlio.wire.control import (
     CatalogPart,
     Goodbye,
@@ -32,6 +28,10 @@ from emlio.wire.control import (
     encode_control,
 )
 from emlio.wire.limits import MAX_CONTROL_BYTES
+from emlio_bench.attacks.insiders import Insider, enveloped, hello_of, insider, nested, wide_map
+from emlio_bench.attacks.strangers import many_descriptors
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, settles
 from tests.e2e.attacks.siege import CLOSED, MEMORY_BYTES, OPEN, Siege
 
 TALL, TALL_RECORDS = "tall", 100_000

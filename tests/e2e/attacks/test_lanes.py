@@ -16,13 +16,13 @@ import zmq
 from emlio.checksum import crc32c
 from emlio.daemon.access.lane_gate import HOLD_NS, MOST_HELD_EACH, MOST_TRIES
 from emlio.keys.curve import KeyPair
-from emlio.testing.attackers import Stranger, greeting, lane_in, many_descriptors, plain_hello
-from emlio.testing.attackers_inside import Insider, hello_of, insider
-from emlio.testing.processes import settles
 from emlio.wire.control import Goodbye, Refused
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.limits import MAX_LANES
 from emlio.wire.seal import CIPHERS, lane_group, lane_name, lane_token
+from emlio_bench.attacks.insiders import Insider, hello_of, insider
+from emlio_bench.attacks.strangers import Stranger, greeting, lane_in, many_descriptors, plain_hello
+from emlio_testing.processes import settles
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 
 PROTECTIONS = {"aead": CIPHERS, "off": ("clear",)}
@@ -258,15 +258,17 @@ def test_a_credit_that_cannot_be_ends_the_session_of_who_said_it(siege: Siege, l
 
 def test_credit_without_end_lets_no_more_be_under_way_than_a_lane_may_have(siege: Siege) -> None:
     """For this stream and for others, which do not exist; and he never reads."""
+    most = (1 << 62) - 1  # a larger number is refused
     with session(siege, "one") as one, zmq.Context() as context, ExitStack() as stack:
         for number in range(MAX_LANES):
             lane = stack.enter_context(lane_in(context, siege.daemon.data_port, one.secret, number))
-            for stream in (1, 2, 1 << 40, (1 << 62) - 1):
-                said = Credit(read_bytes=0, stream=stream, allowed_bytes=1 << 62, epoch=1 << 62, must_epoch=1 << 62)
+            for stream in (1, 2, 1 << 40, most):
+                said = Credit(read_bytes=0, stream=stream, allowed_bytes=most, epoch=most, must_epoch=most)
                 lane.send(encode_credit(said))
         assert settles(lambda: siege.daemon.lanes >= MAX_LANES, HANDSHAKE_S)
         siege.reads(siege.rank)
         siege.reads(siege.rank)
+        assert siege.daemon.lanes >= MAX_LANES, "the session goes on"
     siege.is_unharmed()
 
 

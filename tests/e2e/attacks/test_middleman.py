@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from emlio.checksum import crc32c
-from emlio.testing.attackers import Stranger
-from emlio.testing.proxy import free_ports
 from emlio.wire.seal import TAG_BYTES
+from emlio_bench.attacks.strangers import Stranger
+from emlio_testing.proxy import free_ports
 from tests.e2e.attacks.middleman import Message, Middleman, Tamper
 from tests.e2e.attacks.siege import HANDSHAKE_S, Siege
 

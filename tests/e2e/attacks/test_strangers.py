@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 import zmq
 
-from emlio.testing.attackers import GREETING_BYTES, Crowd, Stranger, dealer, frame, greeting, many_descriptors
-from emlio.testing.attackers_inside import enveloped, hello_of, nested, wide_map
 from emlio.wire.control import encode_control
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_LANE_COMMAND_BYTES
+from emlio_bench.attacks.insiders import enveloped, hello_of, nested, wide_map
+from emlio_bench.attacks.strangers import GREETING_BYTES, Crowd, Stranger, dealer, frame, greeting, many_descriptors
 from tests.e2e.attacks.siege import HANDSHAKE_S, OPEN, Siege
 
 HUNG_UP_S = 3 * HANDSHAKE_S

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from emlio.benchmarks.harness.environment import read_environment
+from emlio_bench.harness.environment import read_environment
 from tests.e2e.chaos.disk import why_no_disk
 from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.known import Known, make_known

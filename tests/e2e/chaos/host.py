@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from emlio.testing.processes import DaemonProcess
-from emlio.testing.proxy import FaultProxy, free_ports
+from emlio_testing.processes import DaemonProcess
+from emlio_testing.proxy import FaultProxy, free_ports
 
 __all__ = ["Host"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emlio.testing.processes import RankProcess
+from emlio_testing.processes import RankProcess
 from tests.e2e.chaos.judge import Batch, Life, progress_of
 from tests.e2e.chaos.known import RECORDS
 from tests.e2e.chaos.names import HostNames

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import open_dataset
-from emlio.testing.datasets import make_dataset, numbered_payload
+from emlio_testing.datasets import make_dataset, numbered_payload
 
 __all__ = ["RECORDS", "Known", "copy_for", "make_known"]
 

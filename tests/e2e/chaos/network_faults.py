@@ -1,13 +1,13 @@
 """Faults carried out on the networks of a run.
 
 Covers: one method for each way in which a proxy harms what passes, what ends it, when it began. Does not cover: other faults and
-when one is possible (tests.e2e.chaos.injection), what happens to the bytes (emlio.testing.proxy).
+when one is possible (tests.e2e.chaos.injection), what happens to the bytes (emlio_testing.proxy).
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from emlio.testing.proxy import FaultProxy
+from emlio_testing.proxy import FaultProxy
 from tests.e2e.chaos.agenda import Agenda
 from tests.e2e.chaos.faults import Fault, Kind
 from tests.e2e.chaos.host import Host

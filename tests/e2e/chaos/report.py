@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from emlio.benchmarks.harness.environment import Environment
+from emlio_bench.harness.environment import Environment
 from tests.e2e.chaos.faults import Kind
 from tests.e2e.chaos.known import RECORDS
 from tests.e2e.chaos.recovery import Recovery

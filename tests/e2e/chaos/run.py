@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.testing.processes import settles
+from emlio_testing.processes import settles
 from tests.e2e.chaos.agenda import Agenda
 from tests.e2e.chaos.faults import Fault, Kind, Kinds, draw_schedule
 from tests.e2e.chaos.host import Host

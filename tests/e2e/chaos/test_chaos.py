@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.processes import run_python
+from emlio_testing.processes import run_python
 
 ROOT = Path(__file__).parents[3]
 SEEDS = (8, 13, 29, 30, 53)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 from tests.e2e.chaos import cli
 from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.host import Host

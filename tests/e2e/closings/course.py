@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from emlio.benchmarks.harness.resident import read_resident
-from emlio.benchmarks.link.choice import open_link
-from emlio.benchmarks.link.contract import Link, LinkEnd, LinkKind
-from emlio.benchmarks.link.spec import LinkSpec
 from emlio.keys.folder import KeyFolder
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import DaemonProcess, RankProcess, settles
+from emlio_bench.harness.resident import read_resident
+from emlio_bench.link.choice import open_link
+from emlio_bench.link.contract import Link, LinkEnd, LinkKind
+from emlio_bench.link.spec import LinkSpec
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 from tests.e2e.closings.settings import Ending, Outcome, Settings
 
 __all__ = ["run_course"]

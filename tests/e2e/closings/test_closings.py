@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.processes import run_python
+from emlio_testing.processes import run_python
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from emlio.testing.processes import DaemonProcess
+from emlio_testing.processes import DaemonProcess
 from tests.e2e.interrupts.walk import Walk
 from tests.e2e.interrupts.ways import WAYS, expect, make_data, make_loader
 

@@ -15,8 +15,8 @@ from typing import Any
 import emlio.dali
 from emlio import EmlioLoader, TokenBatches
 from emlio.example import encode_example
-from emlio.testing.datasets import make_dataset
-from emlio.testing.token_records import make_token_dataset
+from emlio_testing.datasets import make_dataset
+from emlio_testing.token_records import make_token_dataset
 
 __all__ = ["WAYS", "Expected", "expect", "identity", "make_data", "make_loader"]
 

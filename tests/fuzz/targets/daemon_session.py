@@ -18,9 +18,9 @@ from emlio.session.instructions import (
     StopStream,
 )
 from emlio.session.states import DaemonState
-from emlio.testing.session_states import daemon_in
 from emlio.wire.control import ControlMessage, EnergyReply, decode_control, encode_control
 from emlio.wire.limits import MAX_SHARDS
+from emlio_testing.session_states import daemon_in
 from tests.fuzz.draws import Draws
 from tests.fuzz.target import Target
 

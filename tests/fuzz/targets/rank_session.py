@@ -11,9 +11,9 @@ from emlio.errors import EmlioError, LocalProtocolError
 from emlio.session.instructions import Failed, RankInstruction, Send
 from emlio.session.rank import RankSession
 from emlio.session.states import RankState
-from emlio.testing.session_pair import example_hello, example_offer, example_rows, example_wanted
-from emlio.testing.session_states import rank_in
 from emlio.wire.control import ControlMessage, decode_control, encode_control
+from emlio_testing.session_pair import example_hello, example_offer, example_rows, example_wanted
+from emlio_testing.session_states import rank_in
 from tests.fuzz.draws import Draws
 from tests.fuzz.target import Target
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from emlio.testing.daemon_streams import RECORD
-from emlio.testing.datasets import make_dataset
+from emlio_testing.daemon_streams import RECORD
+from emlio_testing.datasets import make_dataset
 from tests.integration.lanes.stage import Stage, open_stage
 
 

@@ -16,10 +16,10 @@ from emlio.daemon.network.zap_thread import ZapThread
 from emlio.daemon.reading.readers import Readers
 from emlio.daemon.reading.stream import Stream, StreamFailure
 from emlio.errors import RemoteProtocolError
-from emlio.testing.daemon_streams import FOR_EVER_S, MESSAGE, start_readers
-from emlio.testing.data_messages import DataMessage, read_data
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.seal import lane_group, lane_name, lane_token, new_secret
+from emlio_testing.daemon_streams import FOR_EVER_S, MESSAGE, start_readers
+from emlio_testing.data_messages import DataMessage, read_data
 
 NO_END = Credit(read_bytes=0, stream=1, allowed_bytes=1 << 60, epoch=1 << 40)
 FRAME = MESSAGE + 100

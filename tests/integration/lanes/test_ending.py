@@ -15,11 +15,11 @@ from emlio.daemon.lanes.group import LaneGroup
 from emlio.daemon.lanes.sender import LaneSender
 from emlio.daemon.network.lane_socket import Connection
 from emlio.daemon.network.transport import Network
-from emlio.testing.daemon_streams import FOR_EVER_S, HELD, open_streams
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.seal import lane_group, new_secret
+from emlio_testing.daemon_streams import FOR_EVER_S, HELD, open_streams
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 from tests.integration.lanes.stage import FRAME, Peer, Stage, reading
 
 LIES: list[Callable[[Peer], None]] = [

@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from emlio.daemon.access.let_in import LetIn
-from emlio.testing.daemon_streams import FOR_EVER_S
-from emlio.testing.processes import settles
 from emlio.wire.seal import lane_group
+from emlio_testing.daemon_streams import FOR_EVER_S
+from emlio_testing.processes import settles
 from tests.integration.lanes.stage import Stage
 
 MOST_EACH = 6

@@ -11,14 +11,14 @@ import zmq
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
-from emlio.testing.attackers import lane_in
-from emlio.testing.attackers_inside import Insider, hello_of
-from emlio.testing.data_messages import read_data
-from emlio.testing.datasets import make_dataset
-from emlio.testing.processes import settles
 from emlio.wire.control import Goodbye, Opened
 from emlio.wire.credit import Credit, encode_credit
 from emlio.wire.seal import lane_group
+from emlio_bench.attacks.insiders import Insider, hello_of
+from emlio_bench.attacks.strangers import lane_in
+from emlio_testing.data_messages import read_data
+from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 MEMORY, MESSAGE = 16 << 20, 1 << 20
 STREAMS = 30

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from emlio.daemon.reading.stream import Outgoing, Stream
-from emlio.testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, open_streams
-from emlio.testing.processes import settles
 from emlio.wire.credit import Credit
+from emlio_testing.daemon_streams import FOR_EVER_S, HELD, MESSAGE, open_streams
+from emlio_testing.processes import settles
 from tests.integration.lanes.stage import FRAME, Stage, reading
 
 

@@ -1,0 +1,118 @@
+"""One DALI pipeline on two sources: DALI's own reader of TFRecord files, and `EmlioLoader`.
+
+Covers: the graph, which is the same for both, and the two processes that run it. DALI is imported
+only when a sample is taken. Does not cover: other ways to decode (emlio_bench.decode.pillow).
+"""
+
+import importlib
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from emlio import EmlioLoader
+from emlio.dali import inputs
+from emlio.shards.index import dali_index_name
+from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, consume
+from emlio_bench.harness.data import shard_paths
+from emlio_bench.processes.child import say
+
+__all__ = ["train_on_dalis_reader", "train_on_loader"]
+
+_OUTPUTS: Final = ["image", "label"]
+_QUEUE_DEPTH: Final = 2
+_READER: Final = "reader"
+_SHUFFLED: Final = 1024
+"""The buffer of records that DALI's reader draws from; its default size."""
+
+
+def _graph(encoded: Any, label: Any) -> tuple[Any, Any]:
+    """Return the usual graph for training on ImageNet, on the CPU."""
+    fn, types = _module("fn"), _module("types")
+    images = fn.decoders.image_random_crop(
+        encoded, device="cpu", output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+    )
+    images = fn.resize(images, size=(224, 224))
+    images = fn.crop_mirror_normalize(
+        images,
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mean=[0.485 * 255, 0.456 * 255, 0.406 * 255],
+        std=[0.229 * 255, 0.224 * 255, 0.225 * 255],
+        mirror=fn.random.coin_flip(probability=0.5),
+    )
+    return images, label
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"nvidia.dali.{name}")
+
+
+def train_on_dalis_reader(orders: bytes) -> None:
+    """Run a pipeline with DALI's reader, in DALI's own iterator for PyTorch."""
+    order = msgspec.json.decode(orders, type=DecodeOrder)
+    dali: Any = importlib.import_module("nvidia.dali")
+    fn, tfrecord = _module("fn"), _module("tfrecord")
+    paths = shard_paths(Path(order.directory))
+    indexes = [str(Path(order.index_directory) / dali_index_name(path.name)) for path in paths]
+
+    def training() -> tuple[Any, Any]:
+        record = fn.readers.tfrecord(
+            path=[str(path) for path in paths],
+            index_path=indexes,
+            features={
+                IMAGE: tfrecord.FixedLenFeature((), tfrecord.string, ""),
+                LABEL: tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
+            },
+            random_shuffle=True,
+            initial_fill=min(_SHUFFLED, order.images),
+            name=_READER,
+        )
+        return _graph(record[IMAGE], record[LABEL])
+
+    pipe = dali.pipeline_def(training)(
+        batch_size=order.batch, num_threads=order.threads, device_id=None, prefetch_queue_depth=_QUEUE_DEPTH
+    )
+    policy = _module("plugin.base_iterator").LastBatchPolicy.PARTIAL
+    iterator = _module("plugin.pytorch").DALIGenericIterator(
+        [pipe], _OUTPUTS, reader_name=_READER, last_batch_policy=policy, auto_reset=True
+    )
+    meter = order.meter()
+    consume(_Unpacked(iterator), order, meter)
+    say(meter.measurement())
+
+
+class _Unpacked:
+    """An iterator that unpacks DALI's lists, which have one batch for each pipeline."""
+
+    def __init__(self, batches: Iterable[list[Any]]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Generator[Any]:
+        for (batch,) in self._batches:
+            yield batch
+
+
+def train_on_loader(orders: bytes) -> None:
+    """Run the same pipeline on the loader, from a daemon or from this host's disks."""
+    order = msgspec.json.decode(orders, type=DecodeOrder)
+
+    def training() -> tuple[Any, Any]:
+        return _graph(*inputs(IMAGE, LABEL))
+
+    loader = EmlioLoader(
+        order.address,
+        batch_size=order.batch,
+        pipeline=training,
+        pipeline_args={"prefetch_queue_depth": _QUEUE_DEPTH},
+        output_map=_OUTPUTS,
+        threads=order.threads,
+        rank=0,
+        world_size=1,
+    )
+    with closing(loader):
+        meter = order.meter()
+        consume(loader, order, meter)
+        say(meter.measurement(loader.stats().first_batch_ns))

@@ -1,0 +1,134 @@
+"""The cost of protection: figures from the samples of a delivery, and from the ciphers alone.
+
+Covers: ratios of sealed to clear with their bound, the cost of the cipher alone on this processor.
+Does not cover: taking the samples (emlio_bench.subjects.loader).
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from emlio.wire.seal import CIPHERS, TAG_BYTES, StreamSeal, new_secret
+from emlio_bench.harness.meter import Measurement
+from emlio_bench.harness.results import Figure, Sample, neighbours
+from emlio_bench.harness.scenario import MESSAGE_BYTES, delivery_scenario
+
+__all__ = ["cipher_speeds", "protection_figures", "sealing_figures"]
+
+_SEALED_OF_CLEAR: Final = 0.6
+_BOUND_AT: Final = delivery_scenario(100_000, 100_000).name
+"""The scenario whose ratios have a bound: records of the size of photographs."""
+
+_SPEED_NS: Final = 100_000_000
+
+
+def protection_figures(samples: Sequence[Sample], orders: Sequence[str], *, bounded: bool) -> tuple[Figure, ...]:
+    """Return the ratios of sealed to clear within rounds, where both were measured.
+
+    Args:
+        samples: samples of a delivery run.
+        orders: orders of the loader.
+        bounded: whether the ratios have a bound.
+    """
+    figures: list[Figure] = []
+    for scenario in dict.fromkeys(sample.scenario for sample in samples):
+        own = [sample for sample in samples if sample.scenario == scenario]
+        for order in orders:
+            pairs = neighbours(own, f"emlio-{order}-sealed", f"emlio-{order}")
+            if pairs:
+                figures.append(
+                    Figure(
+                        name=f"sealed / clear, {scenario} records, {order} order",
+                        unit="",
+                        values=tuple(sealed.bytes_per_s / clear.bytes_per_s for sealed, clear in pairs),
+                        at_least=_SEALED_OF_CLEAR if bounded and scenario == _BOUND_AT else None,
+                        note="Ratios of payload a second are of neighbours in the same round.",
+                    )
+                )
+    return tuple(figures)
+
+
+def sealing_figures(samples: Sequence[Sample], orders: Sequence[str], speeds: Sequence[Figure]) -> tuple[Figure, ...]:
+    """Return the ratio of clear to sealed processor time, and the same with the cipher's time only.
+
+    If both sides share their cores, throughput cannot exceed the second ratio. Background load
+    slows clear and sealed alike, so these ratios vary less than throughput.
+
+    Args:
+        samples: samples of a delivery run.
+        orders: orders of the loader.
+        speeds: result of `cipher_speeds`.
+    """
+    seconds = {figure.name: 1 / statistics.median(figure.values) for figure in speeds}
+    figures: list[Figure] = []
+    own = [sample for sample in samples if sample.scenario == _BOUND_AT]
+    for order in orders:
+        pairs = neighbours(own, f"emlio-{order}-sealed", f"emlio-{order}")
+        if not pairs:
+            continue
+        ciphers = [seconds[_name("seals", sealed)] + seconds[_name("opens", sealed)] for sealed, _ in pairs]
+        what = f"{_BOUND_AT} records, {order} order"
+        figures += [
+            Figure(
+                name=f"CPU of clear / of sealed, {what}",
+                unit="",
+                values=tuple(clear.cpu_s_per_gb / sealed.cpu_s_per_gb for sealed, clear in pairs),
+            ),
+            Figure(
+                name=f"the same if the cipher were all, {what}",
+                unit="",
+                values=tuple(
+                    clear.cpu_s_per_gb / (clear.cpu_s_per_gb + cipher)
+                    for (_, clear), cipher in zip(pairs, ciphers, strict=True)
+                ),
+                note="CPU is of both sides for a byte. If the cipher were all: as clear, and the time one core seals and opens.",
+            ),
+        ]
+    return tuple(figures)
+
+
+def _name(what: str, measured: Measurement) -> str:
+    return f"one core {what}, {measured.protection}"
+
+
+def cipher_speeds(repeats: int) -> tuple[Figure, ...]:
+    """Return the speed at which one core seals and opens, for each cipher.
+
+    It is a limit of each sealed stream.
+    """
+    return tuple(figure for cipher in CIPHERS for figure in _cipher_speeds(cipher, repeats))
+
+
+def _cipher_speeds(cipher: str, repeats: int) -> tuple[Figure, Figure]:
+    secret, header = new_secret(), bytes(64)
+    payload, sealed = bytearray(MESSAGE_BYTES), bytearray(MESSAGE_BYTES + TAG_BYTES)
+
+    def seal(number: int) -> None:
+        sealer.seal(number, header, payload, sealed)
+
+    def open_last(_: int) -> None:
+        opener.open(last, header, sealed, payload)
+
+    seals: list[float] = []
+    opens: list[float] = []
+    for _ in range(repeats):
+        sealer, opener = (StreamSeal(cipher=cipher, secret=secret, session=1, stream=1) for _ in range(2))
+        count, speed = _speed(seal)
+        seals.append(speed)
+        last = count - 1
+        opens.append(_speed(open_last)[1])
+    note = f"One core: messages of {MESSAGE_BYTES >> 20} MiB in memory, by processor time of the thread that does it."
+    return (
+        Figure(name=f"one core seals, {cipher}", unit="GB/s", values=tuple(seals), note=note),
+        Figure(name=f"one core opens, {cipher}", unit="GB/s", values=tuple(opens), note=note),
+    )
+
+
+def _speed(act: Callable[[int], None]) -> tuple[int, float]:
+    """Return the number of calls, and gigabytes per second of this thread's processor time."""
+    begun, number = time.thread_time_ns(), 0
+    while (spent := time.thread_time_ns() - begun) < _SPEED_NS:
+        act(number)
+        number += 1
+    return number, number * MESSAGE_BYTES / spent

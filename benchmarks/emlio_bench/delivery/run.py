@@ -1,0 +1,139 @@
+"""`emlio-bench delivery`: the share of the machine's throughput that a training process gets.
+
+Covers: choosing scenarios and subjects, running them into results. Does not cover: the subjects,
+tables, plots.
+"""
+
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio.progress import Progress
+from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
+from emlio_bench.harness.data import data_root, make_data, warm_cache
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.harness.results import Results, Sample
+from emlio_bench.harness.runner import run_rounds
+from emlio_bench.harness.scenario import QUICK_WINDOW, Scenario, Window, delivery_scenario
+from emlio_bench.harness.settings import DeliverySettings
+from emlio_bench.harness.subject import Subject
+from emlio_bench.link.choice import open_star
+from emlio_bench.link.contract import Link
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.subjects.bare import Bare
+from emlio_bench.subjects.iperf import Iperf, find_iperf
+from emlio_bench.subjects.loader import Loader
+from emlio_bench.subjects.paper import Paper, msgpack_is_installed
+from emlio_bench.subjects.sockets import Sockets
+from emlio_bench.versions.checkout import Checkout, chosen_checkouts
+from emlio_bench.versions.ratios import version_figures
+
+__all__ = ["make_subjects", "run_delivery"]
+
+_SMALL_RECORD: Final = 50_000
+_QUICK_BYTES: Final = 16_000_000
+_LONG_NS: Final = 60_000_000_000
+"""The longest sample over a link: 3 GB at 0.4 Gbit/s."""
+
+
+def make_subjects(settings: DeliverySettings, iperf: str | None, link: Link | None = None) -> list[Subject]:
+    """Return the requested subjects in the order of the settings.
+
+    Args:
+        settings: settings of the command.
+        iperf: path of iperf3, or None if it is not installed.
+        link: link for EMLIO's subjects; None for loopback.
+    """
+    subjects: list[Subject] = []
+    checkouts = chosen_checkouts(settings.other) if settings.other is not None else (None,)
+    for word in settings.subjects:
+        match word:
+            case "limit":
+                subjects.append(Iperf(program=iperf) if iperf is not None else Sockets())
+            case "bare":
+                subjects.append(Bare())
+            case "emlio":
+                subjects += _own(settings, "", link, checkouts)
+            case "sealed" | "keyed":
+                subjects += _own(settings, word, link, checkouts)
+            case _:
+                if not msgpack_is_installed():
+                    raise ConfigError(
+                        "the paper's way needs msgpack: pip install emlio-bench, or leave 'paper' out of --subjects"
+                    )
+                subjects.append(Paper())
+    return subjects
+
+
+def _own(settings: DeliverySettings, way: str, link: Link | None, checkouts: Sequence[Checkout | None]) -> list[Loader]:
+    return [
+        Loader(order=order, way=way, link=link, checkout=checkout)
+        for order in settings.orders
+        for checkout in checkouts
+    ]
+
+
+def _scenarios(settings: DeliverySettings) -> list[Scenario]:
+    found = [
+        delivery_scenario(
+            size, _QUICK_BYTES if settings.quick else 1_000_000_000 if size < _SMALL_RECORD else 2_000_000_000
+        )
+        for size in settings.sizes
+    ]
+    return [replace(scenario, rtt_ns=rtt_ns) for rtt_ns in settings.rtts or (None,) for scenario in found]
+
+
+def _window(settings: DeliverySettings) -> Window:
+    if settings.quick:
+        return QUICK_WINDOW
+    return Window(sample_bytes=settings.bytes, **({"most_ns": _LONG_NS} if settings.rtts else {}))
+
+
+@contextmanager
+def _link(rtt_ns: int | None) -> Generator[Link | None, None, None]:
+    if rtt_ns is None:
+        yield None
+        return
+    with open_star([LinkSpec(rtt_ns=rtt_ns)]) as (link,):
+        yield link
+
+
+def run_delivery(settings: DeliverySettings) -> Results:
+    """Measure all requested subjects."""
+    iperf = find_iperf()
+    names = [subject.name for subject in make_subjects(settings, iperf)]
+    window = _window(settings)
+    samples: list[Sample] = []
+    speeds = cipher_speeds(1 if settings.quick else settings.repeats) if "sealed" in settings.subjects else ()
+    with data_root(settings.data) as root:
+        for scenario in _scenarios(settings):
+            directory = make_data(scenario.data, root, progress=sys.stderr.isatty())
+            warm_cache(directory)
+            with (
+                _link(scenario.rtt_ns) as link,
+                Progress(f"{scenario.name} records", settings.repeats * len(names)) as bar,
+            ):
+                subjects = make_subjects(settings, iperf, link)
+                for sample in run_rounds(scenario, directory, subjects, rounds=settings.repeats, window=window):
+                    samples.append(sample)
+                    bar.add(1)
+    return Results(
+        benchmark="delivery",
+        environment=read_environment(iperf),
+        settings=(
+            ("sizes", ",".join(map(str, settings.sizes))),
+            ("subjects", ",".join(names)),
+            ("warm_up_bytes", str(window.warm_up_bytes)),
+            ("sample_bytes", str(window.sample_bytes)),
+        ),
+        samples=tuple(samples),
+        figures=(
+            *version_figures(samples),
+            *protection_figures(samples, settings.orders, bounded=not settings.quick),
+            *sealing_figures(samples, settings.orders, speeds),
+            *speeds,
+        ),
+    )

@@ -1,0 +1,90 @@
+"""Parsers from the value of a flag, a variable or a table key to the value of a setting.
+
+Covers: types of values that several settings share. Does not cover: the settings
+(emlio_bench.harness.settings).
+"""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from emlio.errors import ConfigError
+from emlio.units import parse_duration_ns
+from emlio_bench.link.contract import LinkKind
+
+__all__ = [
+    "bits_per_s",
+    "durations_ns",
+    "lanes",
+    "link_kind",
+    "path",
+    "switch",
+    "whole_number",
+    "whole_numbers",
+    "words_of",
+]
+
+
+_RATE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(k|m|g)?bit(?:/s)?")
+_BITS: Final = {None: 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+
+def whole_number(value: Any) -> int:
+    """Parse a whole number of at least 1."""
+    text = str(value).replace("_", "")
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"must be a whole number of at least 1, got {value!r}")
+    return int(text)
+
+
+def whole_numbers(value: Any) -> tuple[int, ...]:
+    """Parse whole numbers of at least 1, separated by commas."""
+    return tuple(whole_number(word) for word in str(value).split(","))
+
+
+def bits_per_s(value: Any) -> int:
+    """Parse a network rate in bits per second, such as "400Mbit" or "2.5Gbit"."""
+    found = _RATE.fullmatch(str(value).strip().lower())
+    if found is None or not (bits := round(float(found[1]) * _BITS[found[2]])):
+        raise ConfigError(f"must be a rate above 0, like '400Mbit', got {value!r}")
+    return bits
+
+
+def durations_ns(value: Any) -> tuple[int, ...]:
+    """Parse distinct durations, separated by commas."""
+    durations = tuple(parse_duration_ns(word) for word in str(value).split(","))
+    if len(set(durations)) != len(durations):
+        raise ConfigError(f"must be times that differ, got {value!r}")
+    return durations
+
+
+def lanes(value: Any) -> int:
+    """Parse the number of lanes of a rank to a daemon; return 0 for "auto"."""
+    return 0 if str(value) in ("0", "auto") else whole_number(value)
+
+
+def link_kind(value: Any) -> LinkKind | None:
+    """Parse the kind of a link; return None for an empty value."""
+    return LinkKind(words_of(value, tuple(LinkKind))[0]) if value else None
+
+
+def switch(value: Any) -> bool:
+    """Parse true or false."""
+    if str(value).lower() in ("true", "1", "yes"):
+        return True
+    if str(value).lower() in ("false", "0", "no", ""):
+        return False
+    raise ConfigError(f"must be true or false, got {value!r}")
+
+
+def path(value: Any) -> Path:
+    """Parse the path of a file or folder, and expand "~"."""
+    return Path(str(value)).expanduser()
+
+
+def words_of(value: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Parse distinct words out of `allowed`, separated by commas."""
+    words = tuple(str(value).split(","))
+    if not set(words) <= set(allowed) or len(set(words)) != len(words):
+        raise ConfigError(f"must be some of {','.join(allowed)}, each once, got {value!r}")
+    return words

@@ -1,0 +1,62 @@
+"""The order of measurements.
+
+The machines are shared and their speed varies, so figures taken minutes apart cannot be compared.
+Subjects therefore take turns: each is measured once in a round, and each round begins with another
+subject. Ratios are taken within a round.
+
+Covers: the turns. Does not cover: a single sample (the subjects), ratios
+(emlio_bench.harness.summary).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from emlio.errors import ConfigError
+from emlio_bench.harness.results import Sample
+from emlio_bench.harness.scenario import Scenario, Window
+from emlio_bench.harness.subject import Subject
+
+__all__ = ["rotated", "run_rounds"]
+
+_Turn = TypeVar("_Turn")
+
+
+def rotated(subjects: Sequence[_Turn], round_number: int) -> list[_Turn]:
+    """Return the subjects in the order of one round.
+
+    The order rotates, so that no subject always comes first.
+    """
+    turn = round_number % len(subjects)
+    return [*subjects[turn:], *subjects[:turn]]
+
+
+def run_rounds(
+    scenario: Scenario,
+    directory: Path,
+    subjects: Sequence[Subject],
+    *,
+    rounds: int,
+    window: Window,
+) -> Iterator[Sample]:
+    """Measure one scenario, and yield each sample as soon as it is taken.
+
+    Args:
+        scenario: the scenario.
+        directory: its dataset, in the page cache.
+        subjects: the subjects to measure.
+        rounds: the number of samples of each subject.
+        window: the window of every sample.
+    """
+    names = [subject.name for subject in subjects]
+    if not names or len(set(names)) != len(names) or rounds < 1:
+        raise ConfigError(f"a run must have subjects of different names and a round, got {names} and {rounds} rounds")
+    for number in range(rounds):
+        for place, subject in enumerate(rotated(subjects, number)):
+            yield Sample(
+                scenario=scenario.name,
+                subject=subject.name,
+                round=number,
+                place=place,
+                measured=subject.measure(scenario, directory, window),
+            )

@@ -1,0 +1,173 @@
+"""The processes of a benchmark: starting them, reading their messages, ending them.
+
+Each side of a measurement is a process of its own, so that the driver's work is not counted. A
+child reports to the driver with one JSON object per line.
+
+Covers: both ends of this protocol, and that no child outlives its owner. Does not cover: the work
+of children (emlio_bench.processes.worker).
+"""
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from emlio.errors import TransportError
+
+__all__ = ["Child", "say", "start_worker"]
+
+_Value = TypeVar("_Value")
+_END_S = 5.0
+_COMPLAINT_BYTES = 2000
+
+
+def say(message: object) -> None:
+    """Report to the driver. For children."""
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class Child:
+    """A process that ends with its `with` block, whatever happens in the block."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        """Start the process.
+
+        Args:
+            name: name of the process in errors.
+            command: program and arguments.
+        """
+        self._name = name
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+        try:
+            # A session of its own, so that Ctrl-C reaches only the driver, which then ends its
+            # children in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._complaints.close()
+            raise TransportError(f"{name} must start: {command[0]}: {error.strerror}") from error
+        # This also ends the process if an interruption comes before the `with` block is entered.
+        self._finish = weakref.finalize(self, _end, self._process)
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """True while the process has not ended."""
+        return self._process.poll() is None
+
+    def line(self, timeout_s: float) -> bytes | None:
+        """Return the next line of output, or None after the timeout.
+
+        This raises if the process has ended.
+        """
+        stream = self._process.stdout
+        assert stream is not None
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._unread:
+            left = deadline - time.monotonic()
+            if not select.select([stream], [], [], max(left, 0))[0]:
+                return None
+            chunk = os.read(stream.fileno(), 65536)
+            if not chunk:
+                raise self._failure("ended early")
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def hear(self, kind: type[_Value], timeout_s: float) -> _Value:
+        """Return the next object that the process reports."""
+        line = self.line(timeout_s)
+        if line is None:
+            raise self._failure(f"said nothing for {timeout_s:g} s")
+        return msgspec.json.decode(line, type=kind)
+
+    def rest(self, timeout_s: float) -> bytes:
+        """Return the remaining output until the process ends, which must be with status 0."""
+        stream = self._process.stdout
+        assert stream is not None
+        said = [self._unread]
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if not select.select([stream], [], [], max(deadline - time.monotonic(), 0))[0]:
+                raise self._failure(f"did not end within {timeout_s:g} s")
+            chunk = os.read(stream.fileno(), 65536)
+            if not chunk:
+                break
+            said.append(chunk)
+        self._unread = b""
+        try:
+            status = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"did not end within {_END_S:g} s after it had closed its output") from None
+        if status != 0:
+            raise self._failure("failed")
+        return b"".join(said)
+
+    def _failure(self, what: str) -> TransportError:
+        self.end()
+        self._complaints.seek(0, os.SEEK_END)
+        self._complaints.seek(max(self._complaints.tell() - _COMPLAINT_BYTES, 0))
+        complaint = self._complaints.read().decode(errors="replace").strip()
+        return TransportError(
+            f"{self._name} must work through, it {what} (exit status {self._process.returncode})"
+            + (f":\n{complaint}" if complaint else "")
+        )
+
+    def end(self) -> None:
+        """End the process with SIGTERM, then with SIGKILL. A second call does nothing."""
+        self._finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.end()
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._complaints.close()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def start_worker(role: str, job: Any, within: Callable[[Sequence[str]], list[str]] = list) -> Child:
+    """Start a child with a role of emlio_bench.processes.worker.
+
+    Args:
+        role: name of the role.
+        job: configuration of the role.
+        within: returns the command line that runs a program in the right place, such as at one end
+            of a link.
+    """
+    orders = msgspec.json.encode(job).decode()
+    return Child(role, within([sys.executable, "-m", "emlio_bench.processes.worker", role, orders]))

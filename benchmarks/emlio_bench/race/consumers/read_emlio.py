@@ -1,0 +1,48 @@
+"""Reads with EMLIO, from a daemon or from a directory.
+
+Covers: the loader as a training script makes it, with a DALI pipeline if pictures are decoded. Does
+not cover: the paper's method.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from emlio import EmlioLoader
+
+__all__ = ["open_source"]
+
+
+@contextmanager
+def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
+    """See emlio_bench.race.consumers.consume."""
+    usual: dict[str, Any] = {"raw": True, "to": "numpy"}
+    with EmlioLoader(
+        order["url"],
+        batch_size=order["batch"],
+        shuffle=order["options"].get("shuffle", "global"),
+        seed=order["seed"],
+        rank=0,
+        world_size=1,
+        epochs=order["epochs"],
+        local=order["here"] or None,
+        **(_decoding() if order["decode"] else usual),
+    ) as loader:
+        graph: Any = import_module("training_graph") if order["decode"] else None
+
+        def batches(number: int) -> Iterator[Sequence[Any]]:
+            for batch in loader:
+                yield batch["record"] if graph is None else graph.ids_of(batch["__id__"])
+
+        yield batches
+
+
+def _decoding() -> dict[str, Any]:
+    graph: Any = import_module("training_graph")
+    dali: Any = import_module("emlio.dali")
+
+    def training() -> Any:
+        return graph.train_on(dali.inputs(graph.IMAGE))
+
+    return {"pipeline": training, "output_map": ["image"], "threads": graph.THREADS, "ids": True}

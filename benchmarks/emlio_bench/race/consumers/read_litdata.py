@@ -1,0 +1,86 @@
+"""Reads with LitData, from a bucket; writes its format.
+
+Covers: its dataset under its own loader. Does not cover: decoding, its raw files.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+# Set before the import, which looks for newer releases of LitData.
+os.environ |= {"LITDATA_DISABLE_VERSION_CHECK": "1", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+_litdata: Any = import_module("litdata")
+_writer: Any = import_module("litdata.streaming.writer")
+
+__all__ = ["convert", "open_source", "prepared"]
+
+_ACCESS, _SECRET = "race", "race-secret"
+_CHUNK_BYTES = "64MB"
+
+
+def convert(records: Iterator[bytes], order: dict[str, Any]) -> None:
+    """See emlio_bench.race.consumers.consume.
+
+    Uses the writer of LitData's `optimize`, in one process.
+    """
+    writer = _writer.BinaryWriter(os.path.join(order["out"], order["bucket"]), chunk_bytes=_CHUNK_BYTES)
+    for number, record in enumerate(records):
+        writer[number] = {"record": record}
+    writer.done()
+    writer.merge()
+
+
+@contextmanager
+def prepared(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    """Allow http:// URLs, which the object store's client refuses by default.
+
+    Temporary files go into the order's folder, where they are counted.
+    """
+    downloader: Any = import_module("litdata.streaming.downloader")
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
+    tempfile.tempdir = str(Path(order["folder"]) / "left")
+    os.makedirs(tempfile.tempdir, exist_ok=True)
+    yield order
+
+
+def _records(samples: list[Any]) -> list[bytes]:
+    """Copy the records: chunks decoded at once give views, which cannot be sent to a process."""
+    return [bytes(sample["record"]) for sample in samples]
+
+
+@contextmanager
+def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
+    """See emlio_bench.race.consumers.consume."""
+    options = order["options"]
+    more: dict[str, Any] = {}
+    if "batch_decode" in options:
+        more["batch_decode"] = options["batch_decode"]
+    if "ahead_chunks" in options:
+        more["max_pre_download"] = int(options["ahead_chunks"])
+    if "window" in options:
+        more["item_shuffle_window"] = options["window"]
+    dataset = _litdata.StreamingDataset(
+        "s3://race",
+        cache_dir=os.path.join(order["folder"], "chunks"),
+        shuffle=True,
+        seed=order["seed"],
+        storage_options={
+            "endpoint_url": order["url"],
+            "aws_access_key_id": _ACCESS,
+            "aws_secret_access_key": _SECRET,
+            "region_name": "us-east-1",
+        },
+        **more,
+    )
+    loader = _litdata.StreamingDataLoader(
+        dataset, batch_size=order["batch"], num_workers=int(options["workers"]), collate_fn=_records
+    )
+
+    def batches(number: int) -> Iterator[Sequence[Any]]:
+        return iter(loader)
+
+    yield batches

@@ -1,0 +1,125 @@
+"""The entries of a race.
+
+Covers: the list of all systems, making what they need, their settings, reasons why a system cannot
+run. Does not cover: running them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emlio_bench.race.environments import installed_versions
+from emlio_bench.race.making import make_missing
+from emlio_bench.race.outcome import Entrant
+from emlio_bench.race.subjects.bare_sockets import BareSockets
+from emlio_bench.race.subjects.dali_files import DaliFiles
+from emlio_bench.race.subjects.dali_local import DaliLocal
+from emlio_bench.race.subjects.grain import Grain
+from emlio_bench.race.subjects.hf_datasets import HfDatasets
+from emlio_bench.race.subjects.iperf import Iperf3
+from emlio_bench.race.subjects.litdata import LitData
+from emlio_bench.race.subjects.mosaic import Mosaic
+from emlio_bench.race.subjects.ours import Local, Remote
+from emlio_bench.race.subjects.paper import PaperWay
+from emlio_bench.race.subjects.pytorch_files import PyTorchFiles
+from emlio_bench.race.subjects.spdl import Spdl
+from emlio_bench.race.subjects.tfdata_service import TfDataService
+from emlio_bench.race.subjects.webdataset import WebDataset
+from emlio_bench.race.system import Setting, System
+
+__all__ = ["SUBJECTS", "USUAL_SUBJECTS", "Entry", "all_rivals", "entered"]
+
+_STREAMS = tuple(Remote(name=f"emlio-streams-{count}", lanes=count) for count in (1, 2))
+"""EMLIO with the lanes of the paper's daemon, for the paper's figures 7 and 8; not a usual subject.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A system at one of its settings, with its description."""
+
+    system: System
+    setting: Setting
+    entrant: Entrant
+
+
+def all_rivals(cache: Path, mount: Path | None = None) -> tuple[System, ...]:
+    """Return every system, EMLIO's first.
+
+    Args:
+        cache: folder of environments and programs.
+        mount: folder of the storage that the user mounted here; None to use sshfs.
+    """
+    return (
+        Iperf3(),
+        BareSockets(),
+        Remote(),
+        Local(),
+        DaliLocal(),
+        PaperWay(),
+        LitData(cache=cache),
+        Mosaic(cache=cache),
+        WebDataset(cache=cache),
+        HfDatasets(cache=cache),
+        TfDataService(cache=cache),
+        PyTorchFiles(cache=cache, mount=mount),
+        DaliFiles(form="file", cache=cache, mount=mount),
+        DaliFiles(form="tfrecord", cache=cache, mount=mount),
+        Spdl(cache=cache, mount=mount),
+        Grain(cache=cache, mount=mount),
+        *_STREAMS,
+    )
+
+
+SUBJECTS = tuple(system.name for system in all_rivals(Path()))
+"""The names of all systems."""
+
+USUAL_SUBJECTS = tuple(name for name in SUBJECTS if name not in {system.name for system in _STREAMS})
+"""The names of the systems that run by default."""
+
+
+def entered(
+    systems: Iterable[System],
+    rtts_ns: Sequence[int],
+    *,
+    cache: Path,
+    every: bool,
+    make: bool,
+    tell: Callable[[str], None],
+) -> tuple[tuple[Entry, ...], tuple[Entrant, ...]]:
+    """Return the entries that can run, each at its settings, and the entrants that cannot.
+
+    Args:
+        systems: requested systems.
+        rtts_ns: round trips of all links.
+        cache: folder of environments and programs.
+        every: whether to use all settings instead of the usual ones.
+        make: whether to make missing environments and programs, which takes minutes.
+        tell: called with progress messages.
+    """
+    able: list[Entry] = []
+    unable: list[Entrant] = []
+    systems = tuple(systems)
+    failed: Mapping[str, str] = make_missing(systems, cache, tell) if make else {}
+    for system in systems:
+        needed = [*system.programs, *([system.environment] if system.environment is not None else [])]
+        reason = next((failed[name] for name in needed if name in failed), None) or system.why_not()
+        settings = {one.name: one for rtt_ns in rtts_ns for one in system.settings(rtt_ns) if every or one.usual}
+        versions = installed_versions(system.environment, cache, system.claim.packages)
+        for one in settings.values():
+            entrant = Entrant(
+                subject=system.name,
+                setting=one.name,
+                words=one.words,
+                family=system.family,
+                shuffles=system.claim.shuffles,
+                exact=system.claim.exact,
+                leaves_on_disk=system.claim.leaves_on_disk,
+                versions=versions,
+                missing=reason,
+            )
+            if reason is None:
+                able.append(Entry(system=system, setting=one, entrant=entrant))
+            else:
+                unable.append(entrant)
+    return tuple(able), tuple(unable)

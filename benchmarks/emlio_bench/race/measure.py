@@ -1,0 +1,213 @@
+"""One run: a server and a consumer at the two ends of a new link, with all meters.
+
+Covers: starting and ending both processes, their messages, the time limit; a failed run is a result
+too. Does not cover: the list of runs (emlio_bench.race.run), the meaning of the figures
+(emlio_bench.race.standing).
+"""
+
+import logging
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from emlio.errors import TransportError
+from emlio_bench.link.choice import open_link
+from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.held import Held
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.processes.child import Child
+from emlio_bench.race.failure import in_short
+from emlio_bench.race.halves import Halves, in_halves
+from emlio_bench.race.host_time import children, trees_cpu_ns
+from emlio_bench.race.in_flight import in_flight
+from emlio_bench.race.joules import Joules
+from emlio_bench.race.mounts import unmount_below
+from emlio_bench.race.order import Epoch, Finished, RaceOrder
+from emlio_bench.race.outcome import Contest, Run
+from emlio_bench.race.system import Setting, System
+
+__all__ = ["Job", "run_once", "warm"]
+
+_LOG: Final = logging.getLogger("emlio_bench.race")
+_START_S: Final = 120.0
+"""Time for imports and other work before the first epoch, in addition to the contest's limit."""
+_END_S: Final = 45.0
+_READ_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The description of one run.
+
+    Attributes:
+        contest: contest of the run.
+        system: system to measure.
+        setting: setting of the system.
+        prepared: records in the system's own format.
+        spec: specification of the link.
+        kind: implementation of the link.
+        round: round of the run, for the result.
+        place: position in the round, for the result.
+        seed: seed of the order of records, different in each round.
+    """
+
+    contest: Contest
+    system: System
+    setting: Setting
+    prepared: Path
+    spec: LinkSpec
+    kind: LinkKind
+    round: int
+    place: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Display name of the run."""
+        return f"{self.system.name}, {self.setting.name}"
+
+
+class _Heard:
+    """The consumer's messages and the meters so far. A run that fails half-way keeps them."""
+
+    def __init__(self) -> None:
+        self.epochs: list[Epoch] = []
+        self.steps: list[tuple[int, int]] = []
+        self.finished: Finished | None = None
+        self.storage_cpu_ns = 0
+        self.to_training_bytes = 0
+        self.to_storage_bytes = 0
+        self.dropped_packets = 0
+        self.elapsed_ns = 0
+        self.held = Held()
+        self.failure: str | None = None
+
+    def take(self, line: bytes) -> None:
+        """Handle a line of the consumer's output."""
+        said = msgspec.json.decode(line)
+        if "epoch" in said:
+            self.steps += msgspec.convert(said.get("steps", []), list[tuple[int, int]])
+            self.epochs.append(msgspec.convert(said, Epoch))
+        else:
+            self.finished = msgspec.convert(said, Finished)
+
+
+def run_once(job: Job, joules: Joules | None) -> Run:
+    """Carry out a run. A failure of the system is a part of the result.
+
+    Args:
+        job: description of the run.
+        joules: recorder of the machine's energy, or None.
+    """
+    warm(job.prepared)
+    heard = _Heard()
+    with tempfile.TemporaryDirectory(prefix="emlio-race-client-", ignore_cleanup_errors=True) as folder:
+        try:
+            with open_link(job.spec, job.kind) as link:
+                _carry_out(job, link, Path(folder), heard)
+        except TransportError as error:
+            _LOG.warning("%s: %s", job.name, error)
+            heard.failure = in_short(str(error))
+        finally:
+            unmount_below(Path(folder))
+    epochs = heard.epochs
+    energy = (
+        joules.used(epochs[0].begun_ns, epochs[-1].ended_ns, steps=heard.steps)
+        if joules is not None and epochs
+        else None
+    )
+    return Run(
+        contest=job.contest.name,
+        subject=job.system.name,
+        setting=job.setting.name,
+        round=job.round,
+        place=job.place,
+        epochs=tuple(epochs),
+        finished=heard.finished,
+        storage_cpu_ns=heard.storage_cpu_ns,
+        to_training_bytes=heard.to_training_bytes,
+        to_storage_bytes=heard.to_storage_bytes,
+        dropped_packets=heard.dropped_packets,
+        elapsed_ns=heard.elapsed_ns,
+        energy=energy,
+        in_flight=in_flight(heard.held.to_training, epochs),
+        failure=heard.failure,
+    )
+
+
+def warm(prepared: Path) -> None:
+    """Read all files below into the page cache: the link is measured, not the storage's disks."""
+    files = [prepared] if prepared.is_file() else [path for path in prepared.rglob("*") if path.is_file()]
+    into = bytearray(_READ_BYTES)
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(into):
+                pass
+
+
+def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:
+    others = children()
+    client = folder / "client"
+    client.mkdir()
+    halves = in_halves(job.prepared) if job.contest.halves else None
+    with job.system.serve(job.prepared if halves is None else halves.storage, link) as url:
+        servers = children() - others - set(link.pids)
+        command = link.training.command(job.system.command(_order(job, url, client, halves)))
+        link.held()  # the first call starts the recording
+        counts, cpu_ns, begun_ns = link.counts(), trees_cpu_ns(servers), time.monotonic_ns()
+        try:
+            with Child(job.name, command) as consumer:
+                _listen(job, consumer, heard)
+                heard.storage_cpu_ns = trees_cpu_ns(servers) - cpu_ns
+                with suppress(TransportError):  # all messages have arrived; some systems hang when they end
+                    consumer.rest(_END_S)
+        finally:
+            heard.elapsed_ns = time.monotonic_ns() - begun_ns
+            after, heard.held = link.counts(), link.held()
+            heard.to_training_bytes = after.to_training.wire_bytes - counts.to_training.wire_bytes
+            heard.to_storage_bytes = after.to_storage.wire_bytes - counts.to_storage.wire_bytes
+            heard.dropped_packets = sum(
+                now.dropped_packets - before.dropped_packets
+                for now, before in (
+                    (after.to_training, counts.to_training),
+                    (after.to_storage, counts.to_storage),
+                )
+            )
+
+
+def _order(job: Job, url: str, client: Path, halves: Halves | None) -> RaceOrder:
+    contest = job.contest
+    return RaceOrder(
+        url=url,
+        corpus=contest.corpus,
+        batch=contest.batch,
+        epochs=contest.epochs,
+        seed=job.seed,
+        step_ns=contest.step_ns,
+        limit_ns=contest.limit_ns,
+        decode=contest.decode,
+        here=str(halves.training) if halves is not None else "",
+        folder=str(client),
+        options=dict(job.setting.options),
+    )
+
+
+def _listen(job: Job, consumer: Child, heard: _Heard) -> None:
+    """Read the consumer's messages until it has finished.
+
+    Each epoch may take the contest's limit plus `_START_S`, which allows for imports before the
+    first epoch.
+    """
+    while heard.finished is None:
+        limit_s = job.contest.limit_ns / 1e9 + _START_S
+        line = consumer.line(limit_s)
+        if line is None:
+            raise TransportError(
+                f"{job.name} must end an epoch or come to its limit, it said nothing for {limit_s:g} s"
+            )
+        heard.take(line)

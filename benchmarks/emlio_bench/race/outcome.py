@@ -1,0 +1,204 @@
+"""The outcome of a race: raw runs with their environment, immutable.
+
+Covers: the values. Does not cover: their files (emlio_bench.race.folder), evaluating them
+(emlio_bench.race.standing), running.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio_bench.harness.environment import Environment
+from emlio_bench.link.accuracy import LinkReport
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.order import Epoch, Finished
+from emlio_bench.race.system import Family
+
+__all__ = ["SCHEMA", "Contest", "Energy", "Entrant", "InFlight", "Race", "Run"]
+
+SCHEMA: Final = 2
+"""The version of the format. It is raised when a field is added or changes its meaning.
+
+Version 2 added the bytes in flight of runs, and the time that links themselves add.
+"""
+
+_READABLE: Final = (1, SCHEMA)
+"""Readable versions. Values that schema 1 lacks are unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """A task that all entrants have to do.
+
+    Attributes:
+        name: short stable name, unique in a race.
+        words: description for the report.
+        corpus: the records.
+        rtt_ns: round trip of the link.
+        rate_bytes_per_s: rate of the link; None for no limit.
+        batch: records in a batch.
+        epochs: number of epochs, one after the other, with one loader.
+        step_ns: length of the consumer's step after each batch; 0 for a consumer that only reads.
+        decode: whether pictures are decoded.
+        limit_ns: time limit of an epoch; a longer epoch is cut.
+        halves: whether every second shard is on the training host only.
+    """
+
+    name: str
+    words: str
+    corpus: Corpus
+    rtt_ns: int
+    rate_bytes_per_s: int | None = None
+    batch: int = 64
+    epochs: int = 2
+    step_ns: int = 0
+    decode: bool = False
+    limit_ns: int = 60_000_000_000
+    halves: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name or self.batch < 1 or self.epochs < 1 or self.step_ns < 0 or self.limit_ns < 1:
+            raise ConfigError(f"a contest must have a name, a batch, an epoch and a time limit, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrant:
+    """A system at one of its settings.
+
+    Attributes:
+        subject: name of the system.
+        setting: name of the setting.
+        words: meaning of the setting.
+        family: group of systems that it is shown with.
+        shuffles: description of its shuffling.
+        exact: whether it claims to deliver each record once; None if it makes no claim.
+        leaves_on_disk: description of the files that it leaves.
+        versions: versions of its packages, for example "litdata 0.2.76".
+        missing: reason why it could not run; None if it could.
+    """
+
+    subject: str
+    setting: str
+    words: str
+    family: Family
+    shuffles: str
+    exact: bool | None
+    leaves_on_disk: str
+    versions: str = ""
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """The energy of the machine during a run.
+
+    Attributes:
+        joules: energy of both hosts, which share this machine.
+        method: source of the figure: names of counters, or "estimate" with its error.
+        train_joules: part used during the consumer's steps; None if unknown.
+        read_joules: the rest, used while the consumer waited for records. Decoding runs in
+            parallel, where the consumer does not see it, and has no figure of its own.
+    """
+
+    joules: float
+    method: str
+    train_joules: float | None = None
+    read_joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """The bytes that the link held on the way to training, during the epochs of a run.
+
+    A packet is in transit for half of a round trip. TCP counts sent data until it is acknowledged,
+    which gives about twice as much.
+
+    Attributes:
+        mean_bytes: mean over the time of all epochs.
+        peak_bytes: maximum.
+    """
+
+    mean_bytes: int
+    peak_bytes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mean_bytes <= self.peak_bytes:
+            raise ConfigError(f"the mean in flight must be in [0, the peak], got {self.mean_bytes}, {self.peak_bytes}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of one entrant in one contest.
+
+    Attributes:
+        contest: name of the contest.
+        subject: see `Entrant`.
+        setting: see `Entrant`.
+        round: number of the round. Runs of one contest and round were made one after the other, so
+            they may be compared.
+        place: position in the round.
+        epochs: epochs reported by the consumer; all but those marked as cut are complete.
+        finished: final report of the consumer; None if there was none.
+        storage_cpu_ns: processor time of all processes at the storage end while the consumer ran.
+        to_training_bytes: bytes on the wire to training, with headers.
+        to_storage_bytes: bytes on the wire to storage, with headers.
+        dropped_packets: packets that the link dropped, apart from the requested loss.
+        elapsed_ns: time from the start of the consumer's process to its end, with imports.
+        energy: energy of the machine; None if unknown.
+        in_flight: bytes in flight; None if they were not recorded.
+        failure: description of a failure; None if there was none.
+    """
+
+    contest: str
+    subject: str
+    setting: str
+    round: int
+    place: int
+    epochs: tuple[Epoch, ...] = ()
+    finished: Finished | None = None
+    storage_cpu_ns: int = 0
+    to_training_bytes: int = 0
+    to_storage_bytes: int = 0
+    dropped_packets: int = 0
+    elapsed_ns: int = 0
+    energy: Energy | None = None
+    in_flight: InFlight | None = None
+    failure: str | None = None
+
+    @property
+    def cut(self) -> bool:
+        """True if an epoch was cut at the contest's limit, so that its time is a lower bound."""
+        return any(epoch.cut for epoch in self.epochs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """A whole race.
+
+    Attributes:
+        environment: environment of the race.
+        settings: settings as text; a race can only be continued with the same settings.
+        begun: start, as an ISO date and time in UTC.
+        contests: contests in the order of running.
+        entrants: all entrants, also those that could not run.
+        links: report of the link before each contest, with the contest's name.
+        runs: runs in the order of their ends.
+        schema: version of this format.
+    """
+
+    environment: Environment
+    settings: tuple[tuple[str, str], ...]
+    begun: str
+    contests: tuple[Contest, ...]
+    entrants: tuple[Entrant, ...]
+    links: tuple[tuple[str, LinkReport], ...] = ()
+    runs: tuple[Run, ...] = ()
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.schema not in _READABLE:
+            raise ConfigError(f"a race must have schema {' or '.join(map(str, _READABLE))}, got {self.schema}")
+        names = [contest.name for contest in self.contests]
+        entrants = [(entrant.subject, entrant.setting) for entrant in self.entrants]
+        if len(set(names)) != len(names) or len(set(entrants)) != len(entrants):
+            raise ConfigError(f"a race must have each contest and entrant once, got {names} and {entrants}")

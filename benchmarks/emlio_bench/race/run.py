@@ -1,0 +1,87 @@
+"""`emlio-bench race`: all systems read the same records over the same link, in turns.
+
+Covers: the whole command, from settings to results. Does not cover: the turns
+(emlio_bench.race.turns), reports.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from emlio.errors import ConfigError, EmlioError
+from emlio_bench.harness.environment import read_environment
+from emlio_bench.link.choice import choose_kind
+from emlio_bench.race.entries import all_rivals, entered
+from emlio_bench.race.environments import cache_folder
+from emlio_bench.race.folder import RaceFolder
+from emlio_bench.race.joules import Joules
+from emlio_bench.race.outcome import Race
+from emlio_bench.race.scenarios import contests_of
+from emlio_bench.race.settings import RaceSettings
+from emlio_bench.race.turns import Turns
+from emlio_bench.subjects.iperf import find_iperf
+
+__all__ = ["run_race"]
+
+_FORMS: Final = "data"
+_RECORDED: Final = "energy"
+
+
+def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Callable[[str], None]) -> Race:
+    """Run what has not run yet, and return the whole race.
+
+    Args:
+        settings: settings of the command.
+        environment: environment variables; XDG_CACHE_HOME is used if present.
+        tell: called with each line of progress.
+    """
+    begun_ns = time.monotonic_ns()
+    cache = cache_folder(settings.cache, environment)
+    kind, missing = choose_kind(settings.kind)
+    for reason in missing:
+        tell(f"no link of the kind {reason}")
+    contests = contests_of(
+        settings.scenarios,
+        settings.rtt,
+        payload_bytes=settings.payload_bytes,
+        epochs=settings.epochs,
+        limit_ns=settings.limit,
+        step_ns=settings.step,
+    )
+    systems = [system for system in all_rivals(cache, settings.mount) if system.name in settings.subjects]
+    able, unable = entered(
+        systems, settings.rtt, cache=cache, every=settings.all_settings, make=not settings.no_install, tell=tell
+    )
+    for entrant in {one.subject: one for one in unable}.values():
+        tell(f"{entrant.subject} does not take part: it {entrant.missing}")
+    if not able:
+        raise ConfigError("a race must have somebody who can take part, see above")
+    folder = RaceFolder(settings.out)
+    race = folder.begin(
+        Race(
+            environment=read_environment(find_iperf()),
+            settings=(*settings.told(), ("link", str(kind))),
+            begun=datetime.now(UTC).isoformat(timespec="seconds"),
+            contests=contests,
+            entrants=(*(entry.entrant for entry in able), *unable),
+        )
+    )
+    with ExitStack() as stack:
+        joules = None if settings.no_energy else _recorder(stack, settings.out, settings.cpu_watts, tell)
+        turns = Turns(folder, race, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
+        left_ns = max(settings.within - (time.monotonic_ns() - begun_ns), 0)
+        turns.hold(contests, cache / _FORMS, settings.round_count, left_ns if settings.within else None)
+    done = folder.read()
+    assert done is not None
+    return done
+
+
+def _recorder(stack: ExitStack, out: Path, cpu_watts: str, tell: Callable[[str], None]) -> Joules | None:
+    try:
+        return stack.enter_context(Joules(out / _RECORDED, cpu_watts=cpu_watts))
+    except EmlioError as error:
+        tell(f"energy is not recorded: {error}")
+        return None

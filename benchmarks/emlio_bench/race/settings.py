@@ -1,0 +1,150 @@
+"""The settings of `emlio-bench race`.
+
+Covers: its options with their texts and defaults. Does not cover: running.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emlio.errors import ConfigError
+from emlio.settings import option
+from emlio.units import parse_duration_ns, parse_size
+from emlio_bench.harness.parsers import durations_ns, link_kind, path, switch, whole_number, words_of
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.race.entries import SUBJECTS, USUAL_SUBJECTS
+from emlio_bench.race.scenarios import SCENARIOS
+
+__all__ = ["RaceSettings"]
+
+_QUICK_BYTES = 60_000_000
+
+
+def _subjects(value: Any) -> tuple[str, ...]:
+    return words_of(value, SUBJECTS)
+
+
+def _scenarios(value: Any) -> tuple[str, ...]:
+    return words_of(value, tuple(SCENARIOS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceSettings:
+    """`emlio-bench race`, and `emlio-bench` without a command."""
+
+    rtt: tuple[int, ...] = option(
+        (30_000_000,), "round trips of the link, one race each (default 30ms)", parse=durations_ns, metavar="TIME,..."
+    )
+    scenarios: tuple[str, ...] = option(
+        ("read",),
+        f"what everybody has to do (default read), some of {','.join(SCENARIOS)}",
+        parse=_scenarios,
+        metavar="NAME,...",
+    )
+    size: int = option(600_000_000, "about the payload of an epoch (default 600MB)", parse=parse_size, metavar="SIZE")
+    subjects: tuple[str, ...] = option(
+        USUAL_SUBJECTS,
+        f"who takes part, of {','.join(SUBJECTS)} (default: all but emlio-streams-N, which have so many connections)",
+        parse=_subjects,
+        metavar="NAME,...",
+    )
+    all_settings: bool = option(
+        False,
+        "try every setting of every system, such as all numbers of workers; else its defaults and its best",
+        parse=switch,
+        switch=True,
+    )
+    step: int = option(
+        0,
+        "how long the consumer computes after each batch, in scenarios that have no step of their own; a pause, no computation "
+        "(default 0s)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
+    epochs: int = option(
+        2, "epochs of a run, one after the other by one loader (default 2)", parse=whole_number, metavar="N"
+    )
+    rounds: int = option(
+        3, "rounds at most, in each of which everybody runs once (default 3)", parse=whole_number, metavar="N"
+    )
+    within: int = option(
+        660_000_000_000,
+        "begin no more rounds after the first that would end later than this after the start, environments and all; 0s for all "
+        "of them (default 11m)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
+    limit: int = option(
+        20_000_000_000,
+        "how long an epoch may take; one that is longer is cut, counts as longer than that and is run once (default 20s)",
+        parse=parse_duration_ns,
+        metavar="TIME",
+    )
+    out: Path = option(
+        Path("emlio-race"),
+        "where results and report go; a race that was interrupted goes on there (default emlio-race)",
+        parse=path,
+        metavar="FOLDER",
+    )
+    cache: Path | None = option(
+        None,
+        "where other systems' environments and everybody's data lie (default ~/.cache/emlio-bench)",
+        parse=path,
+        metavar="FOLDER",
+    )
+    no_install: bool = option(
+        False,
+        "make no environments for other systems: who has none does not take part",
+        parse=switch,
+        switch=True,
+    )
+    mount: Path | None = option(
+        None,
+        "a folder of the storage's that is mounted here, such as NFS, for systems that read files (default: sshfs)",
+        parse=path,
+        metavar="FOLDER",
+    )
+    tuned: bool = option(
+        False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
+    )
+    kind: LinkKind | None = option(
+        None,
+        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
+        parse=link_kind,
+        metavar="KIND",
+    )
+    cpu_watts: str = option(
+        "",
+        "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
+        parse=str,
+        metavar="IDLE:MAX",
+    )
+    no_energy: bool = option(False, "do not record what the machine uses", parse=switch, switch=True)
+    quick: bool = option(False, "60 MB and one round: shows that all works, measures little", parse=switch, switch=True)
+
+    def __post_init__(self) -> None:
+        if self.mount is not None and not self.mount.is_dir():
+            raise ConfigError(f"--mount must be a folder, got {self.mount}")
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload of an epoch."""
+        return min(self.size, _QUICK_BYTES) if self.quick else self.size
+
+    @property
+    def round_count(self) -> int:
+        """Number of rounds."""
+        return 1 if self.quick else self.rounds
+
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Return the settings that must agree when a race is continued, as text.
+
+        The number of rounds is not among them.
+        """
+        return (
+            ("epochs", str(self.epochs)),
+            ("mount", str(self.mount or "sshfs")),
+            ("tuned", str(self.tuned)),
+            ("limit", f"{self.limit / 1e9:g} s"),
+            *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
+        )

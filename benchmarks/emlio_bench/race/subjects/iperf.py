@@ -1,0 +1,85 @@
+"""iperf3: the throughput of the link, with 1 to 32 streams and the same buffers as all systems.
+
+Settings: the manual of iperf3: with -R the storage end sends, -P sets the streams, -O leaves slow
+start out. It sends the same memory again and again and delivers nothing, so it is a limit, and not
+a system.
+
+Covers: both ends. Does not cover: reading its report (emlio_bench.race.consumers.read_iperf).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio_bench.link.contract import Link
+from emlio_bench.race.consumer import consumer_command
+from emlio_bench.race.corpus import Corpus
+from emlio_bench.race.order import RaceOrder
+from emlio_bench.race.served import free_port, served
+from emlio_bench.race.system import Claim, Family, Setting, setting
+from emlio_bench.subjects.iperf import find_iperf
+
+__all__ = ["Iperf3"]
+
+_STREAMS: Final = (1, 8, 16, 32)
+_FAR_NS: Final = 50_000_000
+"""The round trip above which 16 streams with stock buffers do not fill the link."""
+
+_SECONDS: Final = 3
+_LEFT_OUT_S: Final = 1
+_CLAIM: Final = Claim(shuffles="nothing", exact=None, leaves_on_disk="nothing", needs="iperf3")
+_MISSING: Final = "needs iperf3: apt-get install iperf3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iperf3:
+    """See `System`."""
+
+    name: str = "iperf3"
+    family: Family = "limit"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+    programs: tuple[str, ...] = ()
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `System`."""
+        most = 32 if rtt_ns > _FAR_NS else 16
+        return tuple(
+            setting(
+                f"{count} streams" if count > 1 else "1 stream",
+                f"{count} TCP streams for {_SECONDS} s after {_LEFT_OUT_S} s left out",
+                streams=count,
+                seconds=_SECONDS,
+                left_out=_LEFT_OUT_S,
+                usual=count in (1, most),
+            )
+            for count in _STREAMS
+        )
+
+    def why_not(self) -> str | None:
+        """See `System`."""
+        return None if find_iperf() is not None else _MISSING
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `System`. There are no data."""
+        return folder
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `System`."""
+        program = find_iperf()
+        if program is None:
+            raise ConfigError(f"iperf3 {_MISSING}")
+        port = free_port(link.storage)
+        # Without -1: a connection that sends nothing, such as the check whether the server listens,
+        # ends a test and not the server.
+        command = [program, "-s", "-B", link.storage.listen, "-p", str(port), "--forceflush"]
+        with served("iperf3 -s", command, link, port):
+            yield f"{link.storage.address}:{port}"
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `System`."""
+        return consumer_command(None, "read_iperf", order)

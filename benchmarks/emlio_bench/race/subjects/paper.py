@@ -1,0 +1,71 @@
+"""The paper's method over the link: one PUSH socket, and batches packed by msgpack.
+
+Settings: those of the paper, of which there is one: whole shards are shuffled, and the high-water
+mark is 16. The sender is told of each reader and its epochs, then sends without acknowledgement;
+nothing is checked.
+
+Covers: its two ends. Does not cover: the sender's work (emlio_bench.race.paper_sender), the
+paper's threads for decoding.
+"""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio_bench.link.contract import Link
+from emlio_bench.race.consumer import consumer_command
+from emlio_bench.race.corpus import Corpus, make_records
+from emlio_bench.race.order import RaceOrder
+from emlio_bench.race.served import free_port, offer_data_ports, served
+from emlio_bench.race.system import Claim, Family, Setting, setting
+from emlio_bench.subjects.paper import msgpack_is_installed
+
+__all__ = ["PaperWay"]
+
+_CLAIM: Final = Claim(
+    shuffles="whole shards; records stay in their order",
+    exact=None,
+    leaves_on_disk="nothing",
+    needs="msgpack and pyzmq",
+    packages=("pyzmq", "msgpack"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperWay:
+    """See `System`."""
+
+    name: str = "paper"
+    family: Family = "ours"
+    claim: Claim = _CLAIM
+    environment: str | None = None
+    programs: tuple[str, ...] = ()
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `System`."""
+        return (setting("default", "one stream, msgpack, shards shuffled, high-water mark 16"),)
+
+    def why_not(self) -> str | None:
+        """See `System`."""
+        return None if msgpack_is_installed() else "needs msgpack: pip install emlio-bench"
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `System`."""
+        return make_records(corpus, folder)
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `System`."""
+        port = free_port(link.storage)
+        sender = [sys.executable, "-m", "emlio_bench.race.paper_sender", str(prepared)]
+        sender += [link.storage.listen, link.storage.address, str(port)]
+        with served("the paper's sender", sender, link, port):
+            offer_data_ports(link)
+            yield f"tcp://{link.storage.address}:{port}"
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `System`."""
+        return consumer_command(None, "read_paper", order)

@@ -1,0 +1,220 @@
+"""The order of runs in a race.
+
+The machines are shared and their speed varies, so systems take turns: each runs once in a contest,
+then all run again, and each round begins with another system. Ratios are taken within a round.
+
+Covers: the rounds of a race, measuring the link before them, preparing each system's data,
+continuing after an interruption, runs that are not repeated. Does not cover: one run
+(emlio_bench.race.measure), the entries (emlio_bench.race.entries).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from emlio.errors import EmlioError
+from emlio_bench.link.accuracy import LinkReport
+from emlio_bench.link.choice import open_link
+from emlio_bench.link.contract import Link, LinkKind
+from emlio_bench.link.measuring import measure_link
+from emlio_bench.link.spec import LinkSpec
+from emlio_bench.race.entries import Entry
+from emlio_bench.race.folder import RaceFolder
+from emlio_bench.race.joules import Joules
+from emlio_bench.race.measure import Job, run_once
+from emlio_bench.race.outcome import Contest, Race, Run
+from emlio_bench.race.system import Claim
+from emlio_bench.race.timetable import Timetable
+from emlio_bench.subjects.iperf import find_iperf
+
+__all__ = ["Turns"]
+
+_STREAMS: Final = (1, 8, 16)
+_BETWEEN_NS: Final = 2_000_000_000
+"""The estimated time to set up a link and start a server."""
+
+
+class Turns:
+    """The turns of one race. Used by one thread."""
+
+    def __init__(
+        self,
+        folder: RaceFolder,
+        race: Race,
+        entries: Sequence[Entry],
+        *,
+        kind: LinkKind,
+        tuned: bool,
+        joules: Joules | None,
+        tell: Callable[[str], None],
+        look_at: Callable[[Link], LinkReport] | None = None,
+    ) -> None:
+        """Create the turns; nothing runs yet.
+
+        Args:
+            folder: folder that receives each run.
+            race: state of the race.
+            entries: entries that can run.
+            kind: implementation of the links.
+            tuned: whether TCP's buffers are raised.
+            joules: recorder of the machine's energy, or None.
+            tell: called with each line of progress.
+            look_at: measures a link before anything else runs over it; None for `measure_link`.
+        """
+        self._folder = folder
+        self._entries = entries
+        self._kind = kind
+        self._tuned = tuned
+        self._joules = joules
+        self._tell = tell
+        self._look_at = look_at or partial(measure_link, streams=_STREAMS, iperf=find_iperf())
+        self._runs = list(race.runs)
+        self._measured = {name for name, _ in race.links}
+
+    def hold(self, contests: Sequence[Contest], forms: Path, rounds: int, within_ns: int | None = None) -> None:
+        """Run all rounds of these contests, except for runs that were made before.
+
+        Args:
+            contests: the contests. Contests that are compared with one another take turns too.
+            forms: folder of all systems' data.
+            rounds: most rounds.
+            within_ns: time within which every round after the first must probably end, or it is not
+                started; None for no limit.
+        """
+        begun_ns = time.monotonic_ns()
+        grounds = [
+            _Ground(
+                contest=contest,
+                spec=LinkSpec(rtt_ns=contest.rtt_ns, rate_bytes_per_s=contest.rate_bytes_per_s, tuned=self._tuned),
+                able=tuple(entry for entry in self._entries if _can(entry.system.claim, contest)),
+            )
+            for contest in contests
+        ]
+        runs = {ground: sum(len(self._places(ground, number)) for number in range(rounds)) for ground in grounds}
+        grounds = [ground for ground in grounds if runs[ground]]
+        for ground in grounds:
+            if ground.contest.name not in self._measured:
+                self._measure(ground)
+            self._prepare(ground, forms)
+        timetable = Timetable(sum(runs.values()), clock_ns=time.monotonic_ns)
+        for number in range(rounds):
+            passed_ns = time.monotonic_ns() - begun_ns
+            round_ns = sum(self._round_ns(ground, number) for ground in grounds)
+            if within_ns is not None and number and round_ns and passed_ns + round_ns > within_ns:
+                self._tell(f"no round {number + 1}, which would end too late")
+                return
+            for ground in grounds:
+                self._hold_round(ground, number, timetable)
+
+    def _hold_round(self, ground: "_Ground", number: int, timetable: Timetable) -> None:
+        contest = ground.contest
+        for place, entry in self._places(ground, number):
+            if entry.system.name not in ground.prepared or not self._is_worth_while(contest, entry):
+                timetable.leave_out()
+                continue
+            job = Job(
+                contest=contest,
+                system=entry.system,
+                setting=entry.setting,
+                prepared=ground.prepared[entry.system.name],
+                spec=ground.spec,
+                kind=self._kind,
+                round=number,
+                place=place,
+                seed=number + 1,
+            )
+            run = run_once(job, self._joules)
+            self._runs.append(run)
+            self._folder.add_run(run)
+            timetable.add(_key(entry), run.elapsed_ns)
+            self._tell(timetable.line(contest, run))
+
+    def _places(self, ground: "_Ground", number: int) -> list[tuple[int, Entry]]:
+        """Return the entries that still have to run in a round, with their positions."""
+        return [
+            (place, entry)
+            for place, entry in enumerate(_rotated(ground.able, number))
+            if not self._is_done(ground.contest, entry, number)
+        ]
+
+    def _round_ns(self, ground: "_Ground", number: int) -> int:
+        """Estimate the duration of a round from earlier runs."""
+        total_ns = 0
+        for _, entry in self._places(ground, number):
+            taken = [run.elapsed_ns for run in self._runs_of(ground.contest, entry)]
+            if taken and self._is_worth_while(ground.contest, entry):
+                total_ns += _BETWEEN_NS + max(taken)
+        return total_ns
+
+    def _measure(self, ground: "_Ground") -> None:
+        name = ground.contest.name
+        self._tell(f"{name}: measuring the link")
+        with open_link(ground.spec, self._kind) as link:
+            report = self._look_at(link)
+        self._folder.add_link(name, report)
+        self._measured.add(name)
+        for reason in report.missed:
+            self._tell(f"{name}: the link is not what was asked for: {reason}")
+
+    def _prepare(self, ground: "_Ground", forms: Path) -> None:
+        """Convert the records to each system's own format, once."""
+        contest = ground.contest
+        for system in {entry.system.name: entry.system for entry in ground.able}.values():
+            try:
+                ground.prepared[system.name] = system.prepare(contest.corpus, forms)
+            except EmlioError as error:
+                self._tell(f"{contest.name}: {system.name} cannot run: {error}")
+                for entry in ground.able:
+                    if entry.system.name == system.name and not self._runs_of(contest, entry):
+                        failed = _failed(contest, entry, str(error))
+                        self._runs.append(failed)
+                        self._folder.add_run(failed)
+
+    def _runs_of(self, contest: Contest, entry: Entry) -> list[Run]:
+        return [run for run in self._runs if run.contest == contest.name and (run.subject, run.setting) == _key(entry)]
+
+    def _is_done(self, contest: Contest, entry: Entry, number: int) -> bool:
+        return any(run.round == number for run in self._runs_of(contest, entry)) or not self._is_worth_while(
+            contest, entry
+        )
+
+    def _is_worth_while(self, contest: Contest, entry: Entry) -> bool:
+        """Return whether another run is useful.
+
+        Another run after a cut one would give the same bound, and a system that failed twice will
+        fail again.
+        """
+        runs = self._runs_of(contest, entry)
+        return not any(run.cut for run in runs) and sum(run.failure is not None for run in runs) < 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ground:
+    """A contest with the entries that can run it, and the prepared data of each system."""
+
+    contest: Contest
+    spec: LinkSpec
+    able: tuple[Entry, ...]
+    prepared: dict[str, Path] = field(default_factory=dict[str, Path])
+
+
+def _can(claim: Claim, contest: Contest) -> bool:
+    return (claim.decodes or not contest.decode) and (claim.halves or not contest.halves)
+
+
+def _key(entry: Entry) -> tuple[str, str]:
+    return entry.system.name, entry.setting.name
+
+
+def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
+    """Return the entries in the order of a round, so that no entry always comes first."""
+    turn = number % max(len(entries), 1)
+    return [*entries[turn:], *entries[:turn]]
+
+
+def _failed(contest: Contest, entry: Entry, reason: str) -> Run:
+    subject, setting = _key(entry)
+    return Run(contest=contest.name, subject=subject, setting=setting, round=0, place=0, failure=reason)

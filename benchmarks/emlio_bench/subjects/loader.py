@@ -1,0 +1,172 @@
+"""EMLIO's subject: a daemon's process and a rank's, as a user would run them.
+
+Covers: one sample with all checks on, of raw records or of decoded Examples, with keys or without,
+over loopback or a link, with this version of the package or another. Does not cover: making keys
+(emlio_bench.harness.protected), start-up (emlio_bench.start.run), memory
+(emlio_bench.memory.run).
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from emlio import EmlioLoader
+from emlio.errors import DatasetError, TransportError
+from emlio.wire.control import Pace
+from emlio.wire.protection import CLEAR
+from emlio_bench.harness.meter import Measurement, Meter
+from emlio_bench.harness.pair import ANSWER_S, hear_sample
+from emlio_bench.harness.protected import WAYS, RankTrust, make_keys
+from emlio_bench.harness.scenario import DataSpec, Scenario, Window
+from emlio_bench.link.contract import Link, LinkEnd
+from emlio_bench.processes.child import say, start_worker
+from emlio_bench.processes.daemon import RunningDaemon, running_daemon
+from emlio_bench.versions.checkout import THIS, Checkout
+
+__all__ = ["EXAMPLE_FIELDS", "Loader", "open_loader", "receive"]
+
+EXAMPLE_FIELDS: Final = ("image/encoded", "image/class/label")
+"""The features of an Example that a training script reads."""
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    address: str
+    sender_pid: int
+    window: Window
+    data: DataSpec
+    batch_records: int
+    order: str
+    trust: RankTrust | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """See `Subject`.
+
+    Attributes:
+        order: shuffle mode of the loader.
+        way: protection of the data, a key of WAYS; empty for no keys and no protection.
+        link: link between daemon and rank; None for loopback.
+        checkout: copy of this package that both run; None for the copy that Python finds.
+    """
+
+    order: str
+    way: str = ""
+    link: Link | None = None
+    checkout: Checkout | None = None
+
+    @property
+    def name(self) -> str:
+        """See `Subject`."""
+        name = f"emlio-{self.order}-{self.way}" if self.way else f"emlio-{self.order}"
+        return name if self.checkout is None or self.checkout.name == THIS else f"{name}@{self.checkout.name}"
+
+    def measure(self, scenario: Scenario, directory: Path, window: Window) -> Measurement:
+        """See `Subject`."""
+        with self._daemon(directory) as (daemon, trust):
+            order = _Order(
+                address=daemon.address,
+                sender_pid=daemon.pid,
+                window=window,
+                data=scenario.data,
+                batch_records=scenario.batch_records,
+                order=self.order,
+                trust=trust,
+            )
+            with start_worker("loader-measure", order, self._at_training) as receiver:
+                measured = hear_sample(receiver, window)
+        may_be = WAYS[self.way][1] if self.way else (CLEAR,)
+        if measured.protection not in may_be:
+            raise TransportError(f"{self.name} must protect data by {' or '.join(may_be)}, got {measured.protection}")
+        return measured
+
+    @contextmanager
+    def _daemon(self, directory: Path) -> Generator[tuple[RunningDaemon, RankTrust | None], None, None]:
+        with make_keys(self.way) if self.way else nullcontext() as sides:
+            flags = list(sides.daemon_flags) if sides is not None else []
+            if self.link is not None:
+                flags += ["--bind", f"tcp://{self.link.storage.address}:0", *([] if sides else ["--insecure"])]
+            with running_daemon(directory, flags, within=self._at_storage) as daemon:
+                yield daemon, sides.rank if sides is not None else None
+
+    def _at_storage(self, argv: Sequence[str]) -> list[str]:
+        return self._run(argv, self.link.storage if self.link is not None else None)
+
+    def _at_training(self, argv: Sequence[str]) -> list[str]:
+        return self._run(argv, self.link.training if self.link is not None else None)
+
+    def _run(self, argv: Sequence[str], end: LinkEnd | None) -> list[str]:
+        command = self.checkout.command(argv) if self.checkout is not None else list(argv)
+        return end.command(command) if end is not None else command
+
+
+def open_loader(
+    address: str,
+    data: DataSpec,
+    batch_records: int,
+    shuffle: str,
+    trust: RankTrust | None = None,
+    *,
+    pace: Pace = "race",
+    prefetch: str = "auto",
+) -> EmlioLoader:
+    """Open the loader under test.
+
+    Every record is checked, and handed out as memory views or as decoded fields.
+    """
+    decoded = data.kind == "example"
+    return EmlioLoader(
+        address,
+        batch_size=batch_records,
+        shuffle=shuffle,
+        raw=not decoded,
+        fields=list(EXAMPLE_FIELDS) if decoded else None,
+        verify="all",
+        to="numpy",
+        rank=0,
+        world_size=1,
+        timeout=f"{ANSWER_S:g}s",
+        keys=trust.keys if trust is not None else None,
+        daemon_key=trust.daemon_key if trust is not None else None,
+        encryption=trust.encryption if trust is not None else "auto",
+        pace=pace,
+        prefetch=prefetch,
+    )
+
+
+def receive(orders: bytes) -> None:
+    """Consume for one window, and report the measurement."""
+    order = msgspec.json.decode(orders, type=_Order)
+    meter = Meter(order.window, order.sender_pid)
+    column = EXAMPLE_FIELDS[0] if order.data.kind == "example" else "record"
+    with open_loader(order.address, order.data, order.batch_records, order.order, order.trust) as loader:
+        _consume(loader, meter, column, order.data.record_bytes)
+        stats = loader.stats()
+        say(meter.measurement(stats.first_batch_ns, stats.protection))
+
+
+def _consume(loader: EmlioLoader, meter: Meter, column: str, record_bytes: int) -> None:
+    looked = False
+    while True:
+        for batch in loader:
+            values = _column(batch, column)
+            if not looked:
+                looked = True
+                _check_sizes(values, record_bytes)
+            if meter.add(len(values) * record_bytes, len(values)):
+                return
+
+
+def _column(batch: Any, name: str) -> Sequence[Any]:
+    values: Sequence[Any] = batch[name]
+    return values
+
+
+def _check_sizes(values: Sequence[Any], record_bytes: int) -> None:
+    sizes = {len(value) for value in values}
+    if sizes != {record_bytes}:
+        raise DatasetError(f"all records must have {record_bytes} bytes, got sizes {sorted(sizes)[:4]}")

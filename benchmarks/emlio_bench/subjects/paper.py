@@ -1,0 +1,85 @@
+"""The paper's method: batches packed by msgpack, shards in shuffled order, no checks.
+
+A batch of records is one msgpack message of bytes.
+
+Covers: both processes and one sample. Does not cover: the paper's threads per node and its
+decoding.
+"""
+
+import random
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from emlio.shards.dataset import open_dataset
+from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
+from emlio_bench.harness.meter import Measurement, Meter
+from emlio_bench.harness.pair import ReceiveOrder, bound_push, connected_pull, measure_pair
+from emlio_bench.harness.scenario import Scenario, Window
+from emlio_bench.processes.child import say
+from emlio_bench.subjects.bare import map_files
+
+__all__ = ["Paper", "msgpack_is_installed", "receive", "send"]
+
+
+class _SendOrder(msgspec.Struct, frozen=True, kw_only=True):
+    directory: str
+    batch_records: int
+
+
+def msgpack_is_installed() -> bool:
+    """Return whether msgpack is installed (extra "bench")."""
+    return find_spec("msgpack") is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """See `Subject`."""
+
+    name: str = "paper"
+
+    def measure(self, scenario: Scenario, directory: Path, window: Window) -> Measurement:
+        """See `Subject`."""
+        order = _SendOrder(directory=str(directory), batch_records=scenario.paper_records)
+        return measure_pair("paper", order, window)
+
+
+def send(orders: bytes) -> None:
+    """Send the dataset over and over, with its shards in another order each time."""
+    order = msgspec.json.decode(orders, type=_SendOrder)
+    msgpack: Any = import_module("msgpack")
+    with open_dataset("bench", Path(order.directory)) as dataset:
+        views = map_files([str(shard.path) for shard in dataset.shards])
+        bounds = [shard.offsets.tolist() for shard in dataset.shards]
+    shuffled = list(range(len(views)))
+    draws = random.Random(0)
+    with bound_push() as socket:
+        while True:
+            draws.shuffle(shuffled)
+            for number in shuffled:
+                view, offsets = views[number], bounds[number]
+                for first in range(0, len(offsets) - 1, order.batch_records):
+                    places = offsets[first : first + order.batch_records + 1]
+                    records = [
+                        bytes(view[begin + HEADER_BYTES : end - FOOTER_BYTES]) for begin, end in pairwise(places)
+                    ]
+                    labels = list(range(first, first + len(records)))
+                    socket.send(msgpack.packb({"records": records, "labels": labels}))
+
+
+def receive(orders: bytes) -> None:
+    """Receive and unpack for one window, and report the measurement."""
+    order = msgspec.json.decode(orders, type=ReceiveOrder)
+    msgpack: Any = import_module("msgpack")
+    meter = Meter(order.window, order.sender_pid)
+    with connected_pull(order.endpoint) as socket:
+        while True:
+            records: list[bytes] = msgpack.unpackb(socket.recv())["records"]
+            if meter.add(sum(map(len, records)), len(records)):
+                break
+        say(meter.measurement())
