@@ -157,11 +157,11 @@ def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(smal
         (["--data-port", "65536"], "--data-port: must be a port in [1, 65535], got '65536'"),
         (
             ["--bind", "tcp://127.0.0.1:65535"],
-            "--bind must leave the next port free for data, got port 65535",
+            "--bind must leave the next port free for data, got port 65535; choose a data port with --data-port",
         ),
         (
             ["--bind", "tcp://127.0.0.1:5555", "--data-port", "5555"],
-            "--data-port must differ from the port of --bind, got 5555",
+            "--data-port must differ from the port of --bind, got 5555 for both",
         ),
         (["--message-size", "1"], "--message-size must be auto or in [4 KiB, 64 MiB], got 1"),
         (["--message-size", "big"], "--message-size: must be a size of 0 or more, such as '64MiB', got 'big'"),

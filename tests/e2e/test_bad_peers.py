@@ -241,7 +241,7 @@ def test_a_rank_of_another_protocol_version_gets_a_refusal_it_can_read(daemon: D
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [
-        ({"type": "refused", "code": "protocol", "text": "speak version 1"}, RefusedError, "refuses: speak version 1"),
+        ({"type": "refused", "code": "protocol", "text": "speak version 1"}, RefusedError, "refused: speak version 1"),
         ({"type": "welcome1", "session": 1}, RemoteProtocolError, "the peer uses protocol version 1, this side"),
     ],
     ids=["refusal", "another answer"],

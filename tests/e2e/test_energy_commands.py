@@ -132,7 +132,7 @@ def test_a_calibration_at_its_usual_place_is_used_and_a_broken_one_told(tmp_path
     [
         (("--cpu-watts", "lots"), "must be IDLE:MAX"),
         (("--powercap-root", "/nowhere/at/all"), "must be a directory"),
-        (("--calibration", "/nowhere/at/all"), "must be readable"),
+        (("--calibration", "/nowhere/at/all"), "/nowhere/at/all: cannot be read"),
         (("--check", "soon"), "must be a duration"),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_secret_key_is_never_printed(store: Host, train: Host) -> None:
 
 def test_a_key_that_lost_a_character_is_refused(store: Host) -> None:
     assert "64 in all, this one has 63" in store.refused("allow", "a", str(OTHER)[:-1])
-    assert "copy the public key again" in store.refused("trust", "a", str(OTHER)[:-2] + "aa")
+    assert "Copy the public key again" in store.refused("trust", "a", str(OTHER)[:-2] + "aa")
 
 
 def test_another_key_for_a_known_daemon_wants_a_word_for_it(train: Host) -> None:
