@@ -40,20 +40,23 @@ A configuration file holds the same names, and the datasets as a table:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="emlio-daemon",
-        description="Serve datasets: read, batch and push their records to training processes.",
+        description="Serve datasets: read their records, batch them and push them to training processes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="a TOML file; flags and EMLIO_DAEMON_* go before it"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML configuration file; flags and EMLIO_DAEMON_* variables override it",
     )
     parser.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="[NAME=]DIR",
-        help="a dataset to serve; may be given several times",
+        help="dataset to serve; repeat the flag for several",
     )
     add_flags(parser, DaemonConfig)
     return parser
@@ -65,7 +68,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         names = [word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")]
-        hints = [f"--{name} is gone, {REMOVED_OPTIONS[name]}" for name in names if name in REMOVED_OPTIONS]
+        hints = [f"--{name} was removed: {REMOVED_OPTIONS[name]}" for name in names if name in REMOVED_OPTIONS]
         parser.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *hints]))
     return arguments
 

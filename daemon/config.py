@@ -21,8 +21,8 @@ from emlio.wire.protection import SETTINGS
 __all__ = ["REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
 
 REMOVED_OPTIONS: Final[Mapping[str, str]] = {
-    "data-ports": "one port carries the data of all ranks: name it with data-port",
-    "workers": "one thread sends the data of all ranks: leave workers out",
+    "data-ports": "one port carries the records of all ranks, set it with data-port",
+    "workers": "one thread sends the records of all ranks, delete the option",
 }
 """Options of former versions, with what to do instead."""
 
@@ -46,7 +46,8 @@ class DatasetSource:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
             raise ConfigError(
-                f"a dataset's name must be letters, digits, '.', '_' or '-', at most {MAX_NAME_LENGTH}, got {self.name!r}"
+                f"a dataset's name must be 1 to {MAX_NAME_LENGTH} letters, digits, '.', '_' or '-' and begin with a "
+                f"letter or digit, got {self.name!r}"
             )
 
     @staticmethod
@@ -141,7 +142,7 @@ def parse_path(value: Any) -> Path:
         path = Path(str(value)).expanduser()
         holds_zero = b"\0" in os.fsencode(path)
     except (RuntimeError, ValueError) as error:
-        raise ConfigError(f"must be a path that can be found, got {value!r}: {error}") from error
+        raise ConfigError(f"must be a valid path, got {value!r}: {error}") from error
     if holds_zero:
         raise ConfigError(f"must be a path without zero bytes, got {value!r}")
     return path
@@ -154,97 +155,104 @@ class DaemonConfig:
     data: tuple[DatasetSource, ...]
     bind: Endpoint = option(
         Endpoint(host="127.0.0.1", port=5555),
-        "where ranks say hello; data has a port of its own, see --data-port. An address that other machines can reach needs keys "
-        "(default tcp://127.0.0.1:5555)",
+        "address of the control port, where ranks connect first; records use --data-port. An address that other "
+        "machines can reach requires keys (default: tcp://127.0.0.1:5555)",
         parse=Endpoint.parse,
         metavar="tcp://HOST:PORT",
     )
     insecure: bool = option(
         False,
-        "allow an address that other machines can reach although clients need no key",
+        "allow clients without keys at an address that other machines can reach",
         parse=_switch,
         switch=True,
     )
     keys: Path | None = option(
         None,
-        "the folder that emlio keygen made: only clients allowed there may connect (default: no key is needed at an "
-        "address of this machine; elsewhere the folder where emlio keygen puts keys)",
+        "key folder made by emlio keygen; only clients allowed in it may connect (default: no keys at a loopback "
+        "address, otherwise the folder where emlio keygen writes keys)",
         parse=parse_path,
         metavar="DIR",
     )
     encryption: str = option(
         "auto",
-        "of data: aead (AES-GCM or ChaCha20-Poly1305, whichever is fast), off; auto is aead where clients have keys "
-        "(default auto)",
+        "encryption of records: aead (AES-GCM or ChaCha20-Poly1305, whichever is faster) or off; auto means aead if "
+        "clients have keys, else off (default: auto)",
         parse=_encryption,
         metavar="auto|aead|off",
     )
     data_port: int = option(
         0,
-        "port for data of all ranks, which a firewall must let in besides that of --bind (default: the one after that)",
+        "port for the records of all ranks; a firewall must allow it and the port of --bind (default: the port of "
+        "--bind plus 1)",
         parse=_port,
         metavar="PORT",
     )
     readers: int = option(
         2,
-        "threads that read ahead, for each dataset; a cold disk gains up to its queue depth, a warm cache needs one (default 2)",
+        "reading threads per dataset; an uncached disk gains from more, up to its queue depth, cached data needs one "
+        "(default: 2)",
         parse=_whole(1, 256),
         metavar="N",
     )
     lanes: int = option(
         0,
-        "connections for data of each rank (lanes): auto takes what the rank derives from the round trip, a number is for all "
-        "(default auto)",
+        "lanes (TCP connections for records) per rank: auto uses the number that each rank derives from its round "
+        "trip, N applies to all ranks (default: auto)",
         parse=_lanes,
         metavar="auto|N",
     )
     high_water_mark: int = option(
         16,
-        "messages that may be under way on a lane, sent and not read by the rank; one that leaves in a single frame counts half. "
-        "Bytes have a bound of their own (default 16)",
+        "most messages in flight on a lane, sent and not yet read by the rank; a message of a single frame counts "
+        "half. Bytes have their own limit (default: 16)",
         parse=_whole(1, 120),
         metavar="N",
     )
     message_size: int = option(
         0,
-        "bytes a message is filled to: auto is 4 MiB on a single lane, which costs least per byte, and less the more lanes "
-        "there are, down to 2 MiB, which costs least memory (default auto)",
+        "target size of a message: auto is 4 MiB on a single lane, the cheapest per byte, and 2 MiB on several "
+        "lanes, which saves memory (default: auto)",
         parse=_message_size,
         metavar="auto|SIZE",
     )
     memory: int = option(
         512 << 20,
-        "bytes read but not yet taken by the network, over all ranks (default 512MiB)",
+        "most memory for records read and not yet sent, over all ranks (default: 512MiB)",
         parse=parse_size,
         metavar="SIZE",
     )
     heartbeat_timeout: int = option(
         10_000_000_000,
-        "a rank not heard for this long is dead: its lanes are closed, and its rank is free for another process. Ranks say "
-        "something five times in it and more; one that was only stopped comes back by itself (default 10s)",
+        "a rank silent for this long is lost: its lanes are closed, and another process may take its place. Ranks "
+        "send at least five messages in this time; a rank that was only paused reconnects by itself (default: 10s)",
         parse=parse_duration_ns,
         metavar="TIME",
     )
     drain_timeout: int = option(
         10_000_000_000,
-        "how long what was read may take to leave after SIGTERM (default 10s)",
+        "time limit after SIGTERM for sending what was already read (default: 10s)",
         parse=parse_duration_ns,
         metavar="TIME",
     )
     cache_dir: Path | None = option(
-        None, "where indexes go when a dataset's folder cannot be written", parse=parse_path, metavar="DIR"
+        None, "directory for indexes if a dataset's own folder is not writable", parse=parse_path, metavar="DIR"
     )
     energy: Path | None = option(
         None,
-        "the file of this host's recorder (emlio energy record --out FILE), for ranks that ask what their epochs used here; "
-        "opened when one asks (default: none, for not every host records)",
+        "recording of this host's energy (emlio energy record --out FILE), for ranks that request the energy of "
+        "their epochs; opened at the first request (default: none)",
         parse=parse_path,
         metavar="FILE",
     )
     ready_file: Path | None = option(
-        None, "write the real endpoints here as JSON once ranks may come", parse=parse_path, metavar="FILE"
+        None,
+        "write the actual endpoints to this file, as JSON, once the daemon accepts ranks",
+        parse=parse_path,
+        metavar="FILE",
     )
-    log: str = option("text", "text for people or json for machines (default text)", parse=_log, metavar="text|json")
+    log: str = option(
+        "text", "format of the log: text, or json for machines (default: text)", parse=_log, metavar="text|json"
+    )
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -254,16 +262,22 @@ class DaemonConfig:
         if twice:
             raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")
         if self.insecure and self.keys is not None:
-            raise ConfigError("--keys asks clients for keys, --insecure asks for none: give one of them")
+            raise ConfigError(
+                "--keys and --insecure exclude each other: --keys requires keys of clients, --insecure requires none"
+            )
         if not self.data_port and self.bind.port == 65535:
-            raise ConfigError("--bind must leave the next port for data, got port 65535: name one with --data-port")
+            raise ConfigError(
+                "--bind must leave the next port free for data, got port 65535; choose a data port with --data-port"
+            )
         if self.data_port and self.data_port == self.bind.port:
-            raise ConfigError(f"--data-port must be another port than that of --bind, got {self.data_port} for both")
+            raise ConfigError(f"--data-port must differ from the port of --bind, got {self.data_port} for both")
         if self.message_size and not 4096 <= self.message_size <= 64 << 20:
             raise ConfigError(f"--message-size must be auto or in [4 KiB, 64 MiB], got {self.message_size}")
         largest = self.message_bytes(1)
         if self.memory < 4 * largest:
-            raise ConfigError(f"--memory must hold four messages of {largest} bytes, got {self.memory}")
+            raise ConfigError(
+                f"--memory must be at least {4 * largest} bytes (four messages of {largest} bytes), got {self.memory}"
+            )
         if self.heartbeat_timeout < 100_000_000:
             raise ConfigError(
                 f"--heartbeat-timeout must be at least 100ms, got {format_duration(self.heartbeat_timeout)}"

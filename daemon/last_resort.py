@@ -10,7 +10,7 @@ __all__ = ["INTERNAL", "guarded"]
 
 _LOG = logging.getLogger("emlio.daemon")
 
-INTERNAL = "internal error: the daemon's log says more"
+INTERNAL = "internal error, see the daemon's log"
 
 
 def guarded(action: Callable[[], None], instead: Callable[[], None] = lambda: None) -> None:

@@ -31,7 +31,7 @@ def check_own_address(endpoint: Endpoint) -> None:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind(address)
     except UnicodeError as error:  # an empty label, or one of more than 63 characters
-        raise _not_own(endpoint, "no host name can be written like that") from error
+        raise _not_own(endpoint, "not a valid host name") from error
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             raise _not_own(endpoint, error.strerror or str(error)) from error
@@ -39,6 +39,6 @@ def check_own_address(endpoint: Endpoint) -> None:
 
 def _not_own(endpoint: Endpoint, reason: str) -> ConfigError:
     return ConfigError(
-        f"the host to listen at must be an address, name or network interface of this machine, got {endpoint}: "
-        f"{reason}. tcp://*:{endpoint.port} listens at all of them"
+        f"--bind must be an address, name or network interface of this machine, got {endpoint}: {reason}. "
+        f"tcp://*:{endpoint.port} listens on all addresses"
     )

@@ -31,8 +31,8 @@ __all__ = ["Daemon", "serve"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _AS_ROOT = (
-    "this daemon runs as root, whom no file's permissions hold back: a mistake in it would lay open the whole host. It needs to "
-    "read its datasets and nothing more: run it as a user of its own, as the unit in deploy/systemd does, or a container's --user"
+    "this daemon runs as root, so a defect in it could expose the whole host. It only needs to read its datasets: "
+    "run it as a user of its own (see deploy/systemd, or a container's --user)"
 )
 _ENDED = b"\0"
 """The byte in the pipe that means the end. A signal writes its number, which is never 0."""
@@ -105,7 +105,7 @@ class Daemon:
             self._control.run()
         except Exception as error:  # noqa: BLE001  # `serve` must exit with a status
             _LOG.exception("the control thread failed")
-            self.error = EmlioError(f"internal error, which ended the daemon: {error!r}")
+            self.error = EmlioError(f"the daemon ended with an internal error: {error!r}")
         finally:
             for action in self._when_ended:
                 action()
@@ -220,7 +220,7 @@ class _Signals:
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
         action: Callable[[], None] = self._daemon.stop if self._asked else self._daemon.drain
-        _LOG.info("%s: %s", name, "stopping now" if self._asked else "draining; once more stops at once")
+        _LOG.info("%s: %s", name, "stopping now" if self._asked else "draining, a second signal stops at once")
         self._asked = True
         action()
 
@@ -247,4 +247,4 @@ def _write_ready(path: Path, **facts: object) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        raise ConfigError(f"--ready-file must be in a folder that can be written: {path}: {error.strerror}") from error
+        raise ConfigError(f"--ready-file must be in a writable folder, got {path}: {error.strerror}") from error

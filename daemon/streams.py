@@ -309,7 +309,9 @@ def _owned(agreed: AgreedPlan, order: Open) -> npt.NDArray[np.bool_]:
     absent: list[int] = np.flatnonzero(owned & (agreed.local < 0)).tolist()
     if absent:
         names = [agreed.plan.catalog.shards[number].name for number in absent[:_ABSENT_NAMED]]
-        raise RefusedError(f"a stream must be of shards held here; not held: {', '.join(names)}", code="not-held")
+        raise RefusedError(
+            f"a stream must name only shards of this daemon, it does not hold {', '.join(names)}", code="not-held"
+        )
     return owned
 
 

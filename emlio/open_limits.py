@@ -63,19 +63,21 @@ def refusal_of(error: OSError, what: str) -> DatasetError | None:
     match error.errno:
         case errno.EMFILE:
             return DatasetError(
-                f"{what} cannot be opened: this process has {descriptor_limit():,} files open, as many as it may. "
-                "Raise its limit (ulimit -n, or LimitNOFILE of its unit), or look for what else it keeps open",
+                f"{what} cannot be opened: this process has reached its limit of {descriptor_limit():,} open files. "
+                "Raise the limit (ulimit -n, or LimitNOFILE in its unit), or close other files",
                 passing=True,
             )
         case errno.ENFILE:
             return DatasetError(
-                f"{what} cannot be opened: this host has as many files open as it may. Raise its limit: sysctl fs.file-max",
+                f"{what} cannot be opened: this host has reached its limit of open files. Raise the limit: sysctl "
+                "fs.file-max",
                 passing=True,
             )
         case errno.ENOMEM:
             return DatasetError(
-                f"{what} cannot be mapped: there is no memory for it, or this process has its {mapping_limit():,} mappings. "
-                "Raise the limit: sysctl -w vm.max_map_count=1048576; or look at its limit of memory (ulimit -v)",
+                f"{what} cannot be mapped: out of memory, or this process has reached its limit of "
+                f"{mapping_limit():,} mappings. Raise the limit (sysctl -w vm.max_map_count=1048576), or the limit "
+                "of memory (ulimit -v)",
                 passing=True,
             )
         case _:

@@ -68,11 +68,11 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise ConfigError(f"a configuration file must be readable: {path}: {error.strerror}") from error
+        raise ConfigError(f"configuration file {path}: cannot be read: {error.strerror}") from error
     except RecursionError as error:
-        raise ConfigError(f"a configuration file must be nested less deeply: {path}") from error
+        raise ConfigError(f"configuration file {path}: nested too deeply") from error
     except ValueError as error:  # not TOML, not UTF-8, or a number that Python does not read
-        raise ConfigError(f"a configuration file must be TOML: {path}: {error}") from error
+        raise ConfigError(f"configuration file {path}: not valid TOML: {error}") from error
 
 
 def read_settings(
@@ -101,7 +101,7 @@ def read_settings(
     known = {field.name.replace("_", "-") for field in _options(settings)}
     unknown = sorted(set(table) - known)
     if unknown:
-        hints = [f"{key} is gone, {removed[key]}" for key in unknown if key in removed]
+        hints = [f"{key} was removed: {removed[key]}" for key in unknown if key in removed]
         raise ConfigError(
             "; ".join(
                 [f"{table_name}: unknown keys {', '.join(unknown)}", *hints, f"known: {', '.join(sorted(known))}"]
@@ -155,10 +155,10 @@ def ignored_variables(
             continue
         option_name = name.lower().replace("_", "-")
         if option_name in removed:
-            advice = f"{option_name} is gone, {removed[option_name]}"
+            advice = f"{option_name} was removed: {removed[option_name]}"
         elif name in others:
-            advice = f"{name.lower()} can be given by a flag or in a configuration file only"
+            advice = "set it with a flag or in a configuration file"
         else:
-            advice = f"the nearest is {prefix}{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}"
+            advice = f"the most similar setting is {prefix}{difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]}"
         found.append(f"environment variable {variable} is ignored: no setting is read from it; {advice}")
     return found

@@ -30,4 +30,4 @@ def _most_bytes(setting: str) -> int:
         with open(f"/proc/sys/net/ipv4/{setting}", encoding="ascii") as file:
             return int(file.read().split()[2])
     except (OSError, IndexError, ValueError) as error:
-        raise ConfigError(f"the size of TCP's buffers must be readable from /proc: {setting}: {error}") from error
+        raise ConfigError(f"the size of TCP buffers cannot be read from /proc: {setting}: {error}") from error

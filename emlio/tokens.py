@@ -50,7 +50,7 @@ class TokenBatches:
             raise ConfigError(f"dtype of tokens must be one of {', '.join(_BITS)}, got {self.dtype!r}")
         if (self.max_tokens is None) == (self.pack is None):
             raise ConfigError(
-                f"one of max_tokens and pack must be given, got max_tokens={self.max_tokens!r} and pack={self.pack!r}"
+                f"either max_tokens or pack must be given, got max_tokens={self.max_tokens!r} and pack={self.pack!r}"
             )
         for name, value in (("max_tokens", self.max_tokens), ("pack", self.pack), ("pool", self.pool)):
             if value is not None:
@@ -62,7 +62,7 @@ class TokenBatches:
         object.__setattr__(self, "pad_id", pad_id)
         object.__setattr__(self, "truncate", flag("truncate", self.truncate))
         if self.pack is not None and self.truncate:
-            raise ConfigError("truncate belongs to max_tokens: packing cuts a long record into several rows")
+            raise ConfigError("truncate requires max_tokens: packing splits a long record into several rows")
 
     @property
     def token_bytes(self) -> int:

@@ -40,23 +40,23 @@ _DURATIONS = {
 _QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Zµ]*)\s*")
 
 
-def _parse(text: str | float, units: dict[str, int], example: str) -> int:
+def _parse(text: str | float, units: dict[str, int], kind: str, example: str) -> int:
     match = _QUANTITY.fullmatch(str(text))
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ConfigError(f"must be a number with a unit, like {example!r}, got {text!r}")
+        raise ConfigError(f"must be a {kind} of 0 or more, such as {example!r}, got {text!r}")
     whole = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
     return round(whole)
 
 
 def parse_size(text: str | int) -> int:
     """Return the bytes of "64MiB", "1.5GB", "4096" or 4096."""
-    return _parse(text, _SIZES, "64MiB")
+    return _parse(text, _SIZES, "size", "64MiB")
 
 
 def parse_duration_ns(text: str | float) -> int:
     """Return the nanoseconds of "30ms", "60s", "2min"; a number without a unit is in seconds."""
-    return _parse(text, _DURATIONS, "30ms")
+    return _parse(text, _DURATIONS, "duration", "30ms")
 
 
 def format_size(size_bytes: float) -> str:

@@ -72,8 +72,8 @@ def merge_holdings(holdings: Mapping[str, Sequence[ShardEntry]]) -> Holdings:
             names = holders.setdefault(entry.name, [])
             if known != entry:
                 raise DatasetError(
-                    f"shard {entry.name!r} must be the same wherever it is held, but at {names[0]} and {daemon} they"
-                    f" differ: {_differences(known, entry)}"
+                    f"all copies of shard {entry.name!r} must be the same, at {names[0]} and {daemon} they differ: "
+                    f"{_differences(known, entry)}"
                 )
             if daemon in names[-1:]:
                 raise DatasetError(f"shard {entry.name!r} must be listed once by {daemon}, got it twice")

@@ -34,8 +34,8 @@ class Plan:
         samples = spec.batch_size * spec.world_size
         if spec.drop_last and samples > catalog.records:
             raise ConfigError(
-                f"with drop_last a step must not need more samples than there are, got batch_size {spec.batch_size} x"
-                f" world_size {spec.world_size} = {samples} with {catalog.records} records: there would be zero steps"
+                f"with drop_last batch_size x world_size must be at most the {catalog.records} records of the "
+                f"dataset, got {spec.batch_size} x {spec.world_size} = {samples}: an epoch would have no steps"
             )
         self.catalog: Final = catalog
         self.spec: Final = spec

@@ -49,4 +49,4 @@ class PlanSpec:
                 f"batch_size x world_size must be at most 2**40, got {self.batch_size} x {self.world_size}"
             )
         if self.drop_last and self.pad:
-            raise ConfigError("drop_last and pad must not both be true: the last step is either left out or filled")
+            raise ConfigError("drop_last and pad must not both be True: the last step is either dropped or filled")

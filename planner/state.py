@@ -86,7 +86,7 @@ class PlanState:
         )
         for name, saved, current in pairs:
             if saved != current:
-                raise PlanError(f"a state must have the {name} of the plan, which is {current}, got {saved}")
+                raise PlanError(f"a state must have the same {name} as the plan, {current}, got {saved}")
         if self.consumed > catalog.records:
             raise PlanError(
                 f"a state must have consumed at most the dataset's {catalog.records} records, got {self.consumed}"
@@ -102,7 +102,7 @@ def state_value(document: Mapping[str, object], key: str) -> object:
     if not isinstance(cast("object", document), Mapping):
         raise ConfigError(f"a state must be a dictionary that state_dict() returned, got {document!r}")
     if key not in document:
-        raise ConfigError(f"a state must have the key {key!r}, got only {sorted(document)}")
+        raise ConfigError(f"a state must have the key {key!r}, has only {sorted(document)}")
     return document[key]
 
 

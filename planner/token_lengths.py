@@ -40,8 +40,8 @@ def token_lengths(catalog: Catalog, frame_sizes: npt.NDArray[np.int64], token_by
     if wrong.size:
         record = int(wrong[0])
         raise DatasetError(
-            f"{name_record(catalog, record)}: its data must be whole tokens of {token_bytes} bytes, fewer than 2**31 of"
-            f" them, got {int(data[record])} bytes; {wrong.size} of {catalog.records} records are like that"
+            f"{name_record(catalog, record)}: its size must be a multiple of {token_bytes} bytes (one token) and "
+            f"below 2**31 tokens, got {int(data[record])} bytes; {wrong.size} of {catalog.records} records are wrong"
         )
     return lengths.astype(np.int32)
 

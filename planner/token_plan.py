@@ -49,7 +49,7 @@ class TokenPlan:
         """
         if plan.spec.drop_last or plan.spec.pad:
             raise ConfigError(
-                "with token batches there is no last batch to drop or to pad: all ranks have equally many"
+                "drop_last and pad cannot be used with token batches, of which all ranks have the same number"
             )
         if lengths.dtype != np.int32 or lengths.shape != (plan.catalog.records,):
             raise ConfigError(
@@ -60,9 +60,9 @@ class TokenPlan:
         longest = int(lengths.argmax())
         if cut.accepted_tokens is not None and int(lengths[longest]) > cut.accepted_tokens:
             raise DatasetError(
-                f"{name_record(plan.catalog, longest)}: its tokens must fit max_tokens, which is {cut.accepted_tokens}, got"
-                f" {int(lengths[longest])}; {int(np.count_nonzero(lengths > cut.accepted_tokens))} of"
-                f" {plan.catalog.records} records are longer"
+                f"{name_record(plan.catalog, longest)}: it must have at most max_tokens={cut.accepted_tokens} "
+                f"tokens, got {int(lengths[longest])}; {int(np.count_nonzero(lengths > cut.accepted_tokens))} of "
+                f"{plan.catalog.records} records are longer"
             )
         self.plan = plan
         self.cut = cut
@@ -126,7 +126,7 @@ def _interrupted(epoch: TokenEpoch, layer: TokenLayer) -> TokenGroup:
     group = epoch.first_group
     if group is None or layer.batches >= group.batches:
         raise PlanError(
-            f"a layer must end before its group, which has {group.batches if group is not None else 0} batches at place"
-            f" {layer.origin}, got {layer.batches} batches done"
+            f"a layer must end before its group, which has {group.batches if group is not None else 0} batches at "
+            f"place {layer.origin}, got {layer.batches}"
         )
     return group

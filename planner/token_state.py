@@ -98,7 +98,7 @@ class TokenState:
             raise ConfigError(f"a state must have at most {_MOST_LAYERS} layers, got {len(self.layers)}")
         origins = [*(layer.origin for layer in self.layers), self.consumed]
         if origins != sorted(origins):
-            raise ConfigError(f"a state's layers must begin one after another and before consumed, got {origins}")
+            raise ConfigError(f"a state's layers must have increasing origins below consumed, got {origins}")
 
     def to_json(self) -> dict[str, object]:
         """Return a dictionary for json.dumps: less than 1 KB with up to ten layers."""
@@ -154,7 +154,7 @@ class TokenState:
         )
         for name, saved, current in pairs:
             if saved != current:
-                raise PlanError(f"a state must have the {name} of the plan, which is {current}, got {saved}")
+                raise PlanError(f"a state must have the same {name} as the plan, {current}, got {saved}")
         if self.consumed > plan.catalog.records:
             raise PlanError(
                 f"a state must have consumed at most the dataset's {plan.catalog.records} records, got {self.consumed}"

@@ -146,8 +146,8 @@ class OtherRanks:
         rank, world_size = self.config.rank, self.config.world_size
         if self._find_group() != (rank, world_size):
             _LOG.warning(
-                "rank %d of %d is a run of its own for the daemons of %r, since nothing names the run: they do not compare it "
-                "with the other ranks; set EMLIO_JOB to one name in all of them",
+                "rank %d of %d has no job name, so the daemons of %r do not compare it with the other ranks. Set "
+                "EMLIO_JOB to the same name in all ranks",
                 rank,
                 world_size,
                 self.config.address.dataset,
@@ -207,7 +207,7 @@ class OtherRanks:
             latest = store.look(f"{place}/rank {first.rank}")
             other = first if latest is None else _DECODER.decode(latest)
         except Exception as error:  # noqa: BLE001  # a store that fails is torch's to tell of, at its next collective
-            _LOG.debug("ranks are not compared: the process group's store failed: %r", error)
+            _LOG.debug("the ranks were not compared: the process group's store failed: %r", error)
             return None
         pair = clash(loaders, other.made())
         if pair is None:

@@ -83,9 +83,9 @@ class LoaderStats:
     def verdict(self) -> str:
         """The stage that bounds the run, derived from which queue was empty."""
         if not self.batches:
-            return "nothing was handed out yet"
+            return "no batch was handed out yet"
         if self.wait_share < _SELDOM:
-            return f"bound by what uses the batches (waiting for data {self.wait_share:.0%} of the time)"
+            return f"bound by the training loop (waiting for data {self.wait_share:.0%} of the time)"
         waiting = f"waiting for data {self.wait_share:.0%} of the time"
         elapsed = self.wait_ns + self.busy_ns
         if self.assemble_ns > 0.8 * elapsed:
@@ -95,7 +95,7 @@ class LoaderStats:
         if not self.received_bytes:
             return f"bound by this host's disks ({waiting})"
         if self.storage_starved_ns > self.network_blocked_ns:
-            return f"bound by reading at the storage ({waiting})"
+            return f"bound by reading at the daemons ({waiting})"
         return f"bound by the network ({waiting})"
 
     @property
@@ -104,7 +104,7 @@ class LoaderStats:
         counts = (
             (self.lost_daemons, "loss", "losses", "of a daemon"),
             (self.reopened_streams, "stream", "streams", "opened again"),
-            (self.moved_shards, "shard", "shards", "moved to quicker daemons"),
+            (self.moved_shards, "shard", "shards", "moved to faster daemons"),
         )
         return ", ".join(f"{_counted(count, one, many)} {became}" for count, one, many, became in counts if count)
 

@@ -43,6 +43,11 @@ class ClientQuota:
             if not self._taken[whose]:
                 del self._taken[whose]
 
+    @property
+    def most_each(self) -> int:
+        """The limit for one client."""
+        return self._most_each
+
     def of(self, whose: bytes) -> int:
         """Return the amount that the client has taken."""
         with self._lock:

@@ -64,7 +64,7 @@ class Descriptors:
                 self._left = 0 if used is None else limit - used - max(_KEPT, limit // _KEPT_PART)
             if self._left < 1:
                 raise TransportError(
-                    f"each lane takes an open file, and this daemon has nearly as many as it may, {self._limit():,}: allow "
-                    "more (ulimit -n, or LimitNOFILE of its unit), or fewer connections with --lanes"
+                    f"no open file is left for a lane: this daemon is close to its limit of {self._limit():,}. Raise "
+                    "the limit (ulimit -n, or LimitNOFILE in its unit), or allow fewer connections with --lanes"
                 )
             self._left -= lanes

@@ -66,5 +66,5 @@ class Gate:
         if self._knows is None:
             return Verdict(admitted=True)
         if not self._knows(request.key):
-            return Verdict(admitted=False, reason="its key is not among the clients")
+            return Verdict(admitted=False, reason="its key is not among the allowed clients")
         return Verdict(admitted=True, user=request.key.hex())

@@ -85,7 +85,7 @@ class _Session:
             return Refused(reason=f"wrong token for lane {number}")
         # Checked last: wrong tokens must not use up the rank's attempts.
         if not self._may_try(now_ns):
-            return Refused(reason=f"at most {MOST_TRIES} lanes per session are admitted, and one more each second")
+            return Refused(reason=f"too many lanes: a session may open {MOST_TRIES}, and one more each second")
         if behind < 0:
             # A number far ahead must not cause a shift by two billion bits.
             self._used = self._used << -behind & (1 << _WINDOW) - 1 if -behind < _WINDOW else 0
@@ -153,17 +153,22 @@ class LaneGate:
         """Decide about a request; return None if it is held, and `settle` decides later."""
         said = _USER.fullmatch(request.user.decode("latin-1"))
         if said is None or int(said[2]) > _MOST_NUMBER:
-            return Refused(reason="it does not name a session and a lane, as loaders do")
+            return Refused(reason="it names no session and lane, so it does not come from a loader")
         group, number = said[1], int(said[2])
         with self._lock:
             session = self._sessions.get(group)
             if session is not None:
                 return session.judge(group, number, request.token, now_ns)
             if self._held >= MOST_HELD:
-                return Refused(reason=f"its session is unknown, and {MOST_HELD} such connections wait already")
+                return Refused(
+                    reason=f"its session is unknown, and {MOST_HELD} other connections already wait for their sessions"
+                )
             if self._by_address[request.address] >= MOST_HELD_EACH:
                 return Refused(
-                    reason=f"its session is unknown, and {MOST_HELD_EACH} such connections of its address wait already"
+                    reason=(
+                        f"its session is unknown, and {MOST_HELD_EACH} other connections from its address already "
+                        "wait for their sessions"
+                    )
                 )
             held = _Held(request=request, group=group, number=number, until_ns=now_ns + HOLD_NS)
             self._queue.append(held)
@@ -188,8 +193,8 @@ class LaneGate:
                 held = self._queue.popleft()
                 if not held.settled:
                     self._release(held)
-                    waited = f"its session did not begin within {HOLD_NS // _SECOND_NS} s"
-                    reason = f"{waited}: its rank is gone, or has no keys or wrong ones"
+                    waited = f"no session began for it within {HOLD_NS // _SECOND_NS} s"
+                    reason = f"{waited}: the rank has ended, or its key is missing or wrong"
                     decided.append((held.request, Refused(reason=reason)))
         return decided
 

@@ -83,11 +83,15 @@ class LetIn:
             if session is None or session.over:
                 return ""  # needs no reason: the rank itself ended the session
             if session.lanes >= self._most_session:
-                return f"its session already has {session.lanes} connections for data, the most there may be"
+                return f"its session already has {session.lanes} lanes, which is the limit"
             if not self._clients.take(session.owner):
-                of_all = f", and all clients have {self._lanes} of {self._most}" if self._lanes >= self._most else ""
+                of_all = (
+                    f", and all clients together have {self._lanes} of {self._most}"
+                    if self._lanes >= self._most
+                    else ""
+                )
                 have = self._clients.of(session.owner)
-                return f"its client already has {have} of {self._most_each} connections for data{of_all}"
+                return f"its client already has {have} of {self._most_each} lanes{of_all}"
             session.lanes += 1
             self._lanes += 1
             return None

@@ -57,9 +57,9 @@ class Permissions:
             _LOG.error("%s", problem)
         if self._folder.obstacle is not None and (self._warn_at_ns is None or now_ns >= self._warn_at_ns):
             self._warn_at_ns = now_ns + _WARN_EVERY_NS
-            _LOG.warning("%s; clients that were read before may come in as before", self._folder.obstacle)
+            _LOG.warning("%s. Clients allowed before stay allowed", self._folder.obstacle)
         if changed is not None:
-            _LOG.info("clients that may come in now: %d", len(changed.rules))
+            _LOG.info("clients allowed to connect: %d", len(changed.rules))
         former, self._before, self._list = self._before, self._list, changed or self._list
         return former is not self._before or self._before is not self._list
 
@@ -97,18 +97,18 @@ def find_keys(config: DaemonConfig, environment: Mapping[str, str]) -> tuple[Key
     if not config.asks_for_keys:
         return None, Permissions(None)
     folder = KeyFolder(config.keys if config.keys is not None else default_key_folder(environment))
-    why = f"{config.bind} can be reached from other machines, so clients must show keys, and this host"
+    why = f"{config.bind} can be reached from other machines, which requires keys, and this host"
     if config.keys is not None:
         pair = folder.pair()
     else:
         try:
             found = folder.find_pair()
         except ConfigError as error:
-            raise ConfigError(f"{why}'s keys cannot be used: {error}") from error
+            raise ConfigError(f"{why}'s keys are not usable: {error}") from error
         if found is None:
             raise ConfigError(
-                f"{why} has none: {folder.secret_path} does not exist. Make keys with {folder.how_to_make}, or bind to "
-                "127.0.0.1, or say --insecure if everyone on that network may read the data"
+                f"{why} has none: {folder.secret_path} does not exist. Make keys with {folder.how_to_make}, bind to "
+                "127.0.0.1, or give --insecure if everyone on that network may read the data"
             )
         pair = found
     return pair, Permissions(AllowFolder(folder.clients_path))

@@ -45,7 +45,7 @@ class RateLimitedLog:
         if is_soon:
             self._left_out += 1
             return
-        more = f" ({self._left_out} more since the last such line)" if self._left_out else ""
+        more = f" ({self._left_out} more since the last line like this)" if self._left_out else ""
         self._left_out, self._last_ns = 0, now_ns
         if reason is not None:
             self._said_ns.pop(reason, None)

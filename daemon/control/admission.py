@@ -50,7 +50,7 @@ class Admission:
             config.encryption,
             keyed=permissions.are_asked,
             has_aes=has_aes(),
-            missing="this daemon uses none. Make its keys with emlio keygen and start it with --keys DIR",
+            missing="this daemon has none. Make them with emlio keygen and start the daemon with --keys DIR",
         )
         self._sessions = ClientQuota(most=most_sessions, most_each=most_sessions_each)
 
@@ -77,9 +77,9 @@ class Admission:
         """
         admitted = self.judge(caller)
         if not self._sessions.take(caller.owner):
-            have = self._sessions.of(caller.owner)
+            have, most = self._sessions.of(caller.owner), self._sessions.most_each
             raise RefusedError(
-                f"no session is free: this client already has {have}; close loaders that are not used",
+                f"no free session: this client already has {have} (limit {most}). Close loaders that are not in use",
                 code="no-session",
             )
         return admitted

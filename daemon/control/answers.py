@@ -86,6 +86,6 @@ def code_of_files(error: EmlioError) -> str:
 def not_let_go(path: Path) -> DatasetError:
     """Return the error for a rank that blocks another process from writing to a shard."""
     return DatasetError(
-        f"a shard must not change while it is served: another process waits to write to {path}, and this rank did not "
-        "take what was sent of it in time"
+        f"a shard must not change while it is served: another process waits to write to {path}, and this rank did "
+        "not receive the records sent from it in time"
     )

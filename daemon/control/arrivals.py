@@ -83,7 +83,10 @@ class Arrivals:
         if self._take_place(caller):
             self._inspections.ask(served, lambda error: self._looked(caller, error))
         else:
-            text = f"{self._most} wait for a look at the files of their datasets, there is no room for more: call again later"
+            text = (
+                f"the daemon is busy: {self._most} ranks already wait until it has checked the files of their "
+                "datasets. Retry later"
+            )
             self._turn_down(caller, "no-session", text)
 
     def gone(self, connection: bytes) -> None:
@@ -115,7 +118,7 @@ class Arrivals:
             self._let_in(caller)
 
     def _turn_down(self, caller: Caller, code: str, text: str) -> None:
-        complaint = f"rank {caller.hello.rank} at {caller} is refused: {text}"
+        complaint = f"rank {caller.hello.rank} at {caller} was refused: {text}"
         self._complaints.add(complaint, self._clock.monotonic_ns(), reason=text)
         self._refuse(caller.connection, Refused(code=code, text=text))
 

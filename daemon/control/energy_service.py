@@ -24,7 +24,7 @@ from emlio.wire.limits import MAX_ENERGY_DEVICES, READINGS_PER_ENERGY, VALUES_PE
 
 __all__ = ["EnergyService"]
 
-_NOBODY_RECORDS = "this daemon was not told where its node's recorder writes: emlio-daemon --energy FILE"
+_NOBODY_RECORDS = "this daemon has no energy recording; start it with --energy FILE, the file of its host's recorder"
 _MOST_REASON = 1000
 
 
@@ -129,7 +129,10 @@ def _reply(file: Path, boot: str, request: EnergyRequest) -> EnergyReply:
     run = recording.run
     if len(run.devices) > MAX_ENERGY_DEVICES:
         return EnergyReply(
-            absent=f"at most {MAX_ENERGY_DEVICES} devices can be told of, {run.node} has {len(run.devices)}"
+            absent=(
+                f"a recording must have at most {MAX_ENERGY_DEVICES} devices to be sent, {run.node} has "
+                f"{len(run.devices)}"
+            )
         )
     return EnergyReply(
         node=run.node,

@@ -124,11 +124,15 @@ class SessionCommands:
             self._carry_out(client, machine.refuse("draining", _LEAVING))
             return
         if agreed is None:
-            self._carry_out(client, machine.refuse("protocol", "a stream must be opened after a plan is agreed"))
+            self._carry_out(
+                client,
+                machine.refuse("protocol", "a stream must be opened after the plan is agreed, there is no plan yet"),
+            )
             return
         lanes = self._streams.lanes_of(order.lanes, machine.hello.world_size)
         if not self._lanes.take(client.owner, lanes):
-            text = f"no lanes are free: this client already has {self._lanes.of(client.owner)}"
+            have, most = self._lanes.of(client.owner), self._lanes.most_each
+            text = f"no free lanes: this client already holds {have} (limit {most}), this stream needs {lanes}"
             self._carry_out(client, machine.refuse("no-lane", text))
             return
         client.lanes = lanes

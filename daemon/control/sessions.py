@@ -58,7 +58,7 @@ class Sessions:
         if group is None:
             self._admission.leave(caller.owner)
             raise RefusedError(
-                "a lane_secret must be drawn for each hello, another session has this one", code="protocol"
+                "lane_secret must be new for each hello, another session already uses this one", code="protocol"
             )
         machine = DaemonSession(
             hello=hello,

@@ -57,8 +57,8 @@ class StreamReports:
             return None
         sent, unread = self._streams.totals(stream).sent_bytes, self._streams.unread_bytes(client.group)
         if unread:
-            _LOG.warning("%s not drained: %s bytes were not read in time", client.label, f"{unread:,}")
+            _LOG.warning("%s was not drained: the rank did not read %s bytes in time", client.label, f"{unread:,}")
             sent = 0  # data in the lanes is dropped when they are closed: nothing can be promised
         else:
-            _LOG.info("%s drained: %s bytes sent", client.label, f"{sent:,}")
+            _LOG.info("%s was drained: %s bytes sent", client.label, f"{sent:,}")
         return Pong(nonce=0, sent_bytes=sent)

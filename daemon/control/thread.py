@@ -190,7 +190,7 @@ class Control:
         for client in self._clients.values():
             if client.stream is not None:
                 self._streams.finish(client.stream)
-        _LOG.info("draining: %d sessions, no new ones", len(self._clients))
+        _LOG.info("draining %d sessions, accepting no new ones", len(self._clients))
 
     def stop(self) -> None:
         """End without waiting."""
@@ -246,14 +246,14 @@ class Control:
             message = decode_control(received.data)
         except RemoteProtocolError as error:
             who = client.label if client else f"an unknown client at {received.address}"
-            self._complaints.add(f"a control message from {who} was not understood: {error}", heard_ns)
+            self._complaints.add(f"invalid control message from {who}: {error}", heard_ns)
             self._refuse(identity, "protocol", str(error))
             return
         match message:
             case CatalogPart() if client is not None and not self._orders.has_memory(client, len(received.data)):
-                self._refuse(identity, "no-session", "there is no memory for another list of shards now")
+                self._refuse(identity, "no-session", "no memory for another list of shards at the moment; retry later")
             case Hello() if client is not None or self._arrivals.waits(identity) or self._rules.waits(identity):
-                self._refuse(identity, "protocol", "a connection must say hello once")
+                self._refuse(identity, "protocol", "a connection must send hello once, got a second one")
             case Hello():
                 caller = Caller(connection=identity, hello=message, address=received.address, key=received.key)
                 self._arrivals.greet(caller)
@@ -263,7 +263,7 @@ class Control:
             case Ping() if client is None and message.session == 0:
                 self._send(identity, Pong(nonce=message.nonce))
             case _ if client is None:
-                self._refuse(identity, "no-session", "there is no such session here: say hello first")
+                self._refuse(identity, "no-session", "no session on this connection: send hello first")
             case _:
                 self._carry_out(client, client.machine.receive(message, heard_ns))
         if client is not None and identity in self._clients:
@@ -284,7 +284,9 @@ class Control:
         for client in list(self._clients.values()) if self._permissions.look(now_ns) else ():
             dataset = client.machine.hello.dataset
             if not self._permissions.may_read_on(client.key, dataset):
-                self._carry_out(client, client.machine.refuse("revoked", f"this key may not read {dataset} any more"))
+                self._carry_out(
+                    client, client.machine.refuse("revoked", f"this key is no longer allowed to read {dataset}")
+                )
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------
 
@@ -304,7 +306,7 @@ class Control:
                 case Admit(caller=caller):
                     self._admit(caller)
                 case TurnAway(caller=caller, code=code, text=text):
-                    self._complaints.add(f"{caller} is turned away: {text}", self._clock.monotonic_ns())
+                    self._complaints.add(f"{caller} was refused: {text}", self._clock.monotonic_ns())
                     self._send(caller.connection, Refused(code=code, text=text))
                 case Agree(connection=connection):
                     if (client := self._clients.get(connection)) is not None:
@@ -331,10 +333,10 @@ class Control:
             return
         self._clients[identity] = client
         self._watch(client)
-        _LOG.info("%s begins", client.label)
+        _LOG.info("%s began", client.label)
         self._carry_out(client, client.machine.begin())
         if not client.reached:
-            self._carry_out(client, client.machine.end("it went away before it was welcomed"))
+            self._carry_out(client, client.machine.end("the rank disconnected before it was welcomed"))
 
     # ---- carrying out ---------------------------------------------------------------------------------------------
 
@@ -346,12 +348,12 @@ class Control:
         sent = self._socket.send(client.identity, data)
         client.reached = sent.reached
         if sent.reached and not sent.taken:
-            self._carry_out(client, client.machine.end("it does not read what it is answered"))
+            self._carry_out(client, client.machine.end("the rank does not read its answers"))
         return sent
 
     def _answer_at_length(self, client: Client, answer: Callable[[], ControlMessage | bytes]) -> None:
         if not self._replies.add(client, answer):
-            text = f"at most {MOST_OPEN_QUESTIONS} questions may be open, this rank asks more before it takes answers"
+            text = f"a session may have at most {MOST_OPEN_QUESTIONS} unanswered requests, this rank sent another one"
             self._carry_out(client, client.machine.refuse("protocol", text))
 
     def _carry_out(self, client: Client, instructions: Sequence[DaemonInstruction]) -> None:

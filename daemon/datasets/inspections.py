@@ -85,7 +85,7 @@ class Inspections:
         try:
             thread.start()
         except RuntimeError as error:  # the system has no thread left
-            refused = EmlioError(f"the files of {served.dataset.name} cannot be looked at: {error}")
+            refused = EmlioError(f"the files of {served.dataset.name} cannot be checked: {error}")
             for heard in asked:
                 heard(refused)
         else:
@@ -100,8 +100,8 @@ class Inspections:
         except OSError as wrong:
             error = DatasetError(f"the shards in {served.dataset.directory} must be readable: {wrong.strerror}")
         except Exception as wrong:  # noqa: BLE001  # the waiting loaders must get an answer
-            _LOG.exception("looking at the files of %s failed", served.dataset.name)
-            error = EmlioError(f"internal error while looking at the files of {served.dataset.name}: {wrong!r}")
+            _LOG.exception("checking the files of %s failed", served.dataset.name)
+            error = EmlioError(f"internal error while checking the files of {served.dataset.name}: {wrong!r}")
         if not self._closing.is_set():
             self._call(lambda: self._end(served, look, error))
 
@@ -127,7 +127,7 @@ class Inspections:
                 look.thread.join(_ENDING_S)
                 if look.thread.is_alive():
                     _LOG.warning(
-                        "a disk has not answered for %s s: the look at %s ends without it",
+                        "a disk has not answered for %s s: the check of %s ends without a result",
                         _ENDING_S,
                         served.dataset.name,
                     )

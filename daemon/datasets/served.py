@@ -89,10 +89,10 @@ class ServedDataset:
             number = self._numbers.get(entry.name)
             if number is not None and self.dataset.entries[number] != entry:
                 raise DatasetError(
-                    f"all copies of a shard must be the same: {entry.name} has {entry.records} records, "
-                    f"{entry.size_bytes} bytes, digest {entry.digest} in the rank's catalog, here it has "
-                    f"{self.dataset.entries[number].records} records, {self.dataset.entries[number].size_bytes} bytes, "
-                    f"digest {self.dataset.entries[number].digest}"
+                    f"all copies of a shard must be the same: in the rank's catalog {entry.name} has {entry.records} "
+                    f"records, {entry.size_bytes} bytes and digest {entry.digest}, at this daemon "
+                    f"{self.dataset.entries[number].records} records, {self.dataset.entries[number].size_bytes} "
+                    f"bytes and digest {self.dataset.entries[number].digest}"
                 )
 
 
@@ -142,8 +142,10 @@ class Datasets:
         known = self.names if among is None else sorted(among)
         served = self._served.get(name) if name in known else None
         if served is None:
-            names = ", ".join(known) or "none that may be read with this key"
-            raise RefusedError(f"there is no dataset {name!r} here; there is: {names}", code="unknown-dataset")
+            names = ", ".join(known) or "none for this key"
+            raise RefusedError(
+                f"there is no dataset {name!r} at this daemon, available: {names}", code="unknown-dataset"
+            )
         return served
 
     def judge(
@@ -179,8 +181,8 @@ class Datasets:
         plan = agreed.plan
         if plan.digest != offer.digest:
             raise PlanError(
-                f"both sides must come to the same plan: the rank has digest {offer.digest}, here it is {plan.digest}; "
-                "install the same release of emlio on both sides"
+                f"both sides must compute the same plan: the rank has digest {offer.digest}, the daemon "
+                f"{plan.digest}. Install the same release of emlio on both sides"
             )
         return agreed
 
@@ -226,7 +228,9 @@ class Datasets:
             )
         )
         if catalog.fingerprint != fingerprint:
-            raise PlanError(f"a catalog must have the fingerprint offered, {fingerprint}, got {catalog.fingerprint}")
+            raise PlanError(
+                f"a catalog must have the fingerprint of the offered plan, {fingerprint}, got {catalog.fingerprint}"
+            )
         served.check_copies(catalog)
         self._catalogs[key] = catalog
         on_new(catalog)

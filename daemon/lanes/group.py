@@ -105,7 +105,7 @@ class Lane:
     def becomes(self, state: LaneState) -> None:
         """Change the state; `LocalProtocolError` if there is no such transition."""
         if state not in _MOVES[self.state]:
-            raise LocalProtocolError(f"a lane that is {self.state.name} must not become {state.name}")
+            raise LocalProtocolError(f"a lane cannot go from state {self.state.name} to {state.name}")
         self.state = state
 
 

@@ -210,7 +210,7 @@ class LaneSender:
         try:
             action()
         except Exception:  # noqa: BLE001  # one order must not end the thread of all streams
-            _LOG.exception("an order to the sending thread failed")
+            _LOG.exception("a command of the sending thread failed")
 
     # ---- lanes and their credits --------------------------------------------------------------------------------------
 

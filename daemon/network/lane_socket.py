@@ -114,7 +114,7 @@ class LaneSocket:
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
                 return Outcome.GONE
-            raise TransportError(f"a lane cannot be written to: {error.strerror}") from error
+            raise TransportError(f"sending on a lane failed: {error.strerror}") from error
         # The name was accepted, so the frame is, too. If the lane has gone since, libzmq drops it.
         self._socket.send(frame, zmq.DONTWAIT, copy=False)
         return Outcome.SENT

@@ -195,7 +195,7 @@ class Network:
             return self._context.socket(kind)
         except zmq.ZMQError as error:
             raise TransportError(
-                f"a socket cannot be made: {error.strerror}; allow more open files (ulimit -n)"
+                f"a socket cannot be created: {error.strerror}. Allow more open files (ulimit -n)"
             ) from error
 
     @staticmethod
@@ -230,7 +230,7 @@ class Network:
             bound: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment]  # pyzmq types all options as int or bytes
             return int(bound.rstrip(b"\0").rsplit(b":", 1)[1])
         socket.close(linger=0)
-        raise TransportError(f"the {name} cannot be opened: {reason}; name another one with {flag}")
+        raise TransportError(f"the {name} cannot be opened: {reason}. Choose another one with {flag}")
 
     def close(self) -> None:
         """Free the context; every socket must be closed before."""

@@ -121,7 +121,7 @@ class ZapThread:
         """
         self._doorbell.answer(request, verdict)
         if not verdict.admitted and verdict.reason:
-            text = f"a connection from {request.address} is refused at the {request.port} port: {verdict.reason}"
+            text = f"a connection from {request.address} to the {request.port} port was refused: {verdict.reason}"
             self._complaints.add(text, now_ns, reason=text if once else None)
 
     def close(self) -> None:

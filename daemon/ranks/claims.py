@@ -168,7 +168,7 @@ class Claims:
         if seat.holders and seat.holder.process != caller.process:
             return self._wait(seat, caller, now_ns)
         decisions: list[Decision] = [
-            End(connection=connection, reason="the same loader began anew")
+            End(connection=connection, reason="the same loader started a new session")
             for connection, holder in seat.holders.items()
             if holder.loader == caller.loader
         ]
@@ -218,7 +218,7 @@ class Claims:
             if not seat.waiting:
                 continue
             decisions.extend(
-                End(connection=connection, reason="its connection broke, and another process waits for its rank")
+                End(connection=connection, reason="its connection was lost, and another process waits for its rank")
                 for connection, lost_ns in seat.lost_ns.items()
                 if now_ns - lost_ns >= self._lost_for_ns
             )
@@ -251,7 +251,13 @@ class Claims:
                 before, one.caller = one.caller, caller
                 del self._waiting[before.connection]
                 self._waiting[caller.connection] = seat
-                return [TurnAway(caller=before, code="no-session", text="the same loader said hello again elsewhere")]
+                return [
+                    TurnAway(
+                        caller=before,
+                        code="no-session",
+                        text="the same loader sent hello again on another connection",
+                    )
+                ]
         if len(seat.waiting) >= _MOST_WAITING_EACH or len(self._waiting) >= _MOST_WAITING:
             return [_taken(caller, seat.holder)]
         seat.waiting.append(_Waiting(caller=caller, since_ns=now_ns))
@@ -294,7 +300,8 @@ class Claims:
 def _taken(caller: Caller, holder: Caller) -> TurnAway:
     job, dataset, rank = caller.claim
     text = (
-        f"a rank belongs to one process: rank {rank} of job {job!r} on dataset {dataset!r} is that of {holder}, "
-        f"this is {caller}; end one of the two, or give them different values of EMLIO_JOB if they belong to different runs"
+        f"a rank must belong to one process: rank {rank} of job {job!r} on dataset {dataset!r} is held by {holder}, "
+        f"and {caller} asks for it too. Stop one of the two, or give them different values of EMLIO_JOB if they "
+        "belong to different runs"
     )
     return TurnAway(caller=caller, code="rank-claimed", text=text)

@@ -230,7 +230,7 @@ class Comparison:
     def tick(self, now_ns: int) -> list[Verdict]:
         """Return the decisions that are due at this time."""
         verdicts: list[Verdict] = [
-            End(connection=connection, reason="its connection broke, and another rank waits with another plan")
+            End(connection=connection, reason="its connection was lost, and another rank waits with a different plan")
             for connection in self._awaited
             if connection in self._lost_ns and now_ns - self._lost_ns[connection] >= self._lost_for_ns
         ]

@@ -177,7 +177,7 @@ class Readers:
             self._fail(stream, error)
         except OSError as error:
             unreadable = DatasetError(
-                f"a shard could not be read: {error.filename or ''} {error.strerror}", passing=is_used_up(error)
+                f"a shard cannot be read: {error.filename or ''} {error.strerror}", passing=is_used_up(error)
             )
             self._fail(stream, unreadable)
         except Exception as error:  # noqa: BLE001  # one stream must not end the thread of all
@@ -207,7 +207,7 @@ class Readers:
             if thread.ident is not None:
                 thread.join(max(deadline_s - time.monotonic(), 0))
                 if thread.is_alive():
-                    _LOG.warning("a disk has not answered for %s s: %s is left behind", _ENDING_S, thread.name)
+                    _LOG.warning("a disk has not answered for %s s: thread %s is left running", _ENDING_S, thread.name)
 
 
 def _let_go(error: BaseException) -> None:

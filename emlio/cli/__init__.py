@@ -16,30 +16,32 @@ from emlio.errors import EmlioError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
-    "allow": "let a client read from this host",
-    "convert": "turn images, tars, manifests or arrays into a dataset",
-    "energy": "joules of this node: what can be measured, recording, exports",
+    "allow": "allow a client to read from this host",
+    "convert": "convert images, tars, manifests or arrays to a dataset",
+    "energy": "measure, record and report energy",
     "index": "index the shards of a dataset",
-    "inspect": "show what a dataset holds, verify it, preview it",
-    "keygen": "make this host's keys",
-    "keys": "list keys, clients and known daemons",
-    "plan": "show which record is at which place",
-    "revoke": "let a client in no more",
+    "inspect": "show, verify or preview a dataset",
+    "keygen": "make the key pair of this host",
+    "keys": "list keys, allowed clients and trusted daemons",
+    "plan": "show the order of a dataset's records",
+    "revoke": "withdraw the permission of a client",
     "synth": "make a synthetic dataset",
-    "trust": "know a daemon by its key",
+    "trust": "trust a daemon by its public key",
 }
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="emlio", description="Datasets for the EMLIO daemon, what becomes of them, and who may read them."
+        prog="emlio", description="Make and inspect datasets, manage keys, and measure energy."
     )
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         if name == chosen:
-            import_module(f"emlio.cli.{name}").add_arguments(command)
+            module = import_module(f"emlio.cli.{name}")
+            command.description = module.HELP
+            module.add_arguments(command)
     return parser
 
 

@@ -8,24 +8,24 @@ from emlio.keys.key import PublicKey
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "On the storage host: let a client in by its public key. A running daemon notices within a second or two."
+HELP = "Allow a client to read from this storage host, by its public key. A running daemon notices within two seconds."
 
 _EXAMPLE = """\
 example:
   emlio allow train1 emlio1... --datasets 'imagenet,coco-*'
 
-The same name and key again change what the client may read.
+Run it again with the same name and key to change what the client may read.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", metavar="NAME", help="what to call the client: letters, digits, '.', '_' and '-'")
-    parser.add_argument("key", metavar="KEY", help="its public key, as emlio keygen prints it there")
+    parser.add_argument("name", metavar="NAME", help="name for the client: letters, digits, '.', '_' and '-'")
+    parser.add_argument("key", metavar="KEY", help="the client's public key, which emlio keygen prints on its host")
     parser.add_argument(
         "--datasets",
         metavar="PATTERN,...",
-        help="datasets it may read, by name or with *, ? and [...] (default: all)",
+        help="datasets the client may read: names, or patterns with *, ? and [...] (default: all)",
     )
     add_folder_flag(parser)
     add_example(parser, _EXAMPLE)

@@ -15,43 +15,45 @@ from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Turn images in class folders, WebDataset tars, a manifest, .npy files or other TFRecords into a dataset."
+HELP = "Convert images in class folders, WebDataset tars, a manifest, .npy files or TFRecords to a dataset."
 
 _SKIPS_SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", metavar="SOURCE", type=Path, help="a directory or a file")
-    parser.add_argument("out", metavar="OUT", type=Path, help="the directory of the new dataset")
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="directory or file to convert")
+    parser.add_argument("out", metavar="OUT", type=Path, help="directory of the new dataset")
     parser.add_argument(
-        "--from", dest="kind", choices=SOURCE_KINDS, help="the source's form (default: guessed, and said)"
+        "--from", dest="kind", choices=SOURCE_KINDS, help="format of the source (default: detected and printed)"
     )
     cut = parser.add_mutually_exclusive_group()
-    cut.add_argument("--shard-size", metavar="SIZE", help="about how large a shard should be (default: 256MiB)")
-    cut.add_argument("--shards", metavar="N", type=int, help="how many shards there should be, instead of their size")
+    cut.add_argument("--shard-size", metavar="SIZE", help="approximate size of a shard (default: 256MiB)")
+    cut.add_argument("--shards", metavar="N", type=int, help="number of shards, instead of their size")
     parser.add_argument(
-        "--workers", metavar="N", type=int, help="shards written at once (default: one a core, at least 4)"
+        "--workers", metavar="N", type=int, help="shards written in parallel (default: one per core, at least 4)"
     )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the order of the records (default: 0)")
-    parser.add_argument("--no-shuffle", action="store_true", help="keep the source's order")
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="seed for the order of the records (default: 0)"
+    )
+    parser.add_argument("--no-shuffle", action="store_true", help="keep the order of the source")
     parser.add_argument(
         "--labels",
         metavar="FILE",
         type=Path,
-        help="a class a line, in the order of their numbers from 0; behind a tab or a synset, its plain name "
+        help="text file with one class per line, numbered from 0; a readable name may follow after a tab or a synset "
         "(default: class folders by sorted name)",
     )
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="end at an item that cannot be read (default), or leave it out and list it",
+        help="stop at an item that cannot be read (default), or skip and list it",
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace a dataset that emlio convert or synth made in OUT before"
+        "--force", action="store_true", help="replace a dataset that emlio convert or emlio synth made in OUT"
     )
-    parser.epilog = "If it is interrupted, run the same command again: finished shards are kept."
+    parser.epilog = "After an interruption, run the same command again: finished shards are kept."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         finished = sum(1 for _ in options.out.glob("mapping_shard_*.json"))
         print(
-            f"emlio convert: stopped; {finished} shards are finished in {options.out}. "
-            "Run the same command again to go on",
+            f"emlio convert: interrupted, {finished} shards are finished in {options.out}. Run the same command "
+            "again to continue",
             file=sys.stderr,
         )
         raise
@@ -77,9 +79,9 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
     source: Path = arguments.source
     if kind is None:
         if not source.exists():
-            raise ConfigError(f"source {source}: there is no such file or directory")
+            raise ConfigError(f"source {source}: no such file or directory")
         kind = guess_kind(source)
-        print(f"{source}: looks like {kind} (--from says otherwise)")
+        print(f"{source}: format {kind} (use --from for another)")
     shard_bytes: int | None = None
     if arguments.shards is None:
         shard_bytes = DEFAULT_SHARD_BYTES
@@ -111,9 +113,9 @@ def _print(report: ConvertReport, out: Path, took_ns: int) -> None:
         f"written and read back in {format_duration(took_ns)}"
     )
     if report.ignored:
-        print(f"passed over: {report.ignored:,} files of the source that are not of its form")
+        print(f"ignored: {report.ignored:,} files of another format in the source")
     if report.skipped:
-        print(f"left out: {len(report.skipped):,} items that could not be read, listed in {out}/skipped_shard_*.txt")
+        print(f"skipped: {len(report.skipped):,} items that could not be read, listed in {out}/skipped_shard_*.txt")
         for line in report.skipped[:_SKIPS_SHOWN]:
             print(f"  {line}")
         if len(report.skipped) > _SKIPS_SHOWN:

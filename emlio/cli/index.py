@@ -18,26 +18,26 @@ from emlio.units import format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Index TFRecord shards where they lie, so that a daemon starts at once."
+HELP = "Index TFRecord shards in place, so that a daemon starts without scanning them."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="a dataset's directory")
+    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="directory of the dataset")
     parser.add_argument(
-        "--dali", action="store_true", help="also write the .idx files DALI's own TFRecord reader needs"
+        "--dali", action="store_true", help="also write the .idx files that DALI's TFRecord reader needs"
     )
-    parser.add_argument("--force", action="store_true", help="scan shards even where there are indexes")
+    parser.add_argument("--force", action="store_true", help="scan all shards again, even if they have indexes")
     parser.add_argument(
         "--mapping",
         action="store_true",
-        help="also describe each shard in a mapping beside it; existing ones are kept unless --force is given",
+        help="also write a mapping file beside each shard; existing ones are kept unless --force is given",
     )
     parser.add_argument(
         "--cache-dir",
         metavar="FOLDER",
         type=Path,
-        help="keep indexes under this folder (default: beside the shards, else in ~/.cache/emlio)",
+        help="directory for indexes (default: beside the shards, or in ~/.cache/emlio if those are read-only)",
     )
 
 
@@ -73,7 +73,7 @@ def _index(directory: Path, arguments: argparse.Namespace) -> bool:
         if arguments.dali:
             facts.append(f"{_write_dali(dataset):,} DALI indexes written")
         if dataset.missing:
-            facts.append(f"{len(dataset.missing):,} shards are not here, for example {dataset.missing[0]}")
+            facts.append(f"{len(dataset.missing):,} shards are missing, for example {dataset.missing[0]}")
         print(f"{directory}: {', '.join(facts)}")
         return True if arguments.dali else _dali_agrees(dataset)
 
@@ -97,7 +97,7 @@ def _dali_agrees(dataset: Dataset) -> bool:
             continue
         try:
             same = np.array_equal(read_dali_index(path, shard.size_bytes), shard.offsets)
-            reason = "" if same else f"DALI index {path}: has other records than {shard.name}"
+            reason = "" if same else f"DALI index {path}: does not match the records of {shard.name}"
         except DatasetError as error:
             same, reason = False, str(error)
         if not same:

@@ -21,20 +21,23 @@ from emlio.units import format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Show what a dataset holds; with --verify, check every record."
+HELP = "Show the contents of a dataset, and optionally check every record."
 
 _SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the dataset's directory")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="directory of the dataset")
     parser.add_argument("--verify", action="store_true", help="read every byte and check every record's checksum")
     parser.add_argument(
-        "--preview", metavar="PICTURE", type=Path, help="draw some of the images into this file (needs Pillow)"
+        "--preview",
+        metavar="PICTURE",
+        type=Path,
+        help="write a picture with some of the images to this file (requires Pillow)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    parser.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="where indexes are kept, as for emlio index")
+    parser.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="directory of indexes, as for emlio index")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -89,23 +92,23 @@ def _as_text(summary: Summary) -> Iterator[str]:
     )
     yield f"  shards       {here}"
     if summary.missing:
-        yield f"  not here     {len(summary.missing):,}: {_list(list(summary.missing))}"
+        yield f"  missing      {len(summary.missing):,}: {_list(list(summary.missing))}"
     yield f"  records      {summary.records:,}"
     figures = (("min", sizes.min), ("mean", sizes.mean), ("p50", sizes.p50), ("p99", sizes.p99), ("max", sizes.max))
     yield f"  record size  {'  '.join(f'{name} {format_size(value)}' for name, value in figures)}"
     yield f"  fingerprint  {summary.fingerprint}"
     if summary.features:
-        source = "  (by a few records)" if summary.features_sampled else ""
+        source = "  (from a sample of records)" if summary.features_sampled else ""
         names = sorted(summary.features)
         yield f"  features     {_feature(names[0], summary.features[names[0]])}{source}"
         for name in names[1:]:
             yield f"               {_feature(name, summary.features[name])}"
     elif summary.features_sampled:
-        yield "  features     unknown: the records looked at are not tf.train.Example"
+        yield "  features     unknown: the sampled records are not tf.train.Example"
     else:
-        yield "  features     unknown: not looked at"
+        yield "  features     unknown: not sampled"
     if summary.label_counts is None:
-        yield "  labels       not counted: no mapping tells"
+        yield "  labels       unknown: not in the mappings"
     else:
         called = summary.label_names or {}
         common = sorted(summary.label_counts.items(), key=lambda item: (-item[1], item[0]))

@@ -15,7 +15,7 @@ def add_folder_flag(parser: argparse.ArgumentParser) -> None:
         "--folder",
         metavar="DIR",
         type=Path,
-        help="the key folder (default: $EMLIO_HOME, else $XDG_CONFIG_HOME/emlio, else ~/.config/emlio)",
+        help="key folder (default: $EMLIO_HOME, else $XDG_CONFIG_HOME/emlio, else ~/.config/emlio)",
     )
 
 

@@ -10,20 +10,21 @@ from emlio.keys.allow_list import check_client_name
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Make this host's pair of keys, unless it has one, and print the public key."
+HELP = "Make the key pair of this host, unless it has one, and print the public key."
 
 _EXAMPLE = """\
 example:
   emlio keygen                                        # on the training host; prints its public key
   emlio allow train1 "$(ssh train1 emlio keygen)"     # on the storage host
 
-A pair is never replaced. For a new one, remove secret.key and public.key yourself, and have others revoke and trust anew.
+An existing pair is never replaced. To make a new one, remove secret.key and public.key; then revoke and allow
+the client again, and trust the daemon again.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--name", metavar="NAME", help="what the files call this host (default: its host name)")
+    parser.add_argument("--name", metavar="NAME", help="name of this host in the files (default: its host name)")
     add_folder_flag(parser)
     add_example(parser, _EXAMPLE)
 
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if made:
         print(f"wrote {folder.secret_path} (keep it here) and {folder.public_path}", file=sys.stderr)
     else:
-        print(f"there is a pair already in {folder.path}; its public key:", file=sys.stderr)
+        print(f"{folder.path} already has a key pair, with the public key:", file=sys.stderr)
     print(pair.public)
     return 0
 

@@ -14,13 +14,14 @@ from emlio.keys.known_daemons import KnownDaemons
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "List this host's public key, the clients it lets in and the daemons it knows; say what is wrong with any file."
+HELP = "List the public key of this host, its allowed clients and its trusted daemons, and report invalid files."
 
 _EXAMPLE = """\
 example:
   emlio keys --folder /etc/emlio
 
-Ends with status 1 where a file is not as it must be. Of other keys their beginning is shown; grep finds it in the files.
+Exit status: 1 if a file is invalid. Of the keys of other hosts only the beginning is shown; use grep to find the
+whole key in the files.
 """
 
 
@@ -65,12 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _own_key(folder: KeyFolder, problems: list[str]) -> str:
     if not os.path.lexists(folder.secret_path):
-        return "none yet; it is made by: emlio keygen"
+        return "none, make one with: emlio keygen"
     try:
         return str(folder.pair().public)
     except ConfigError as error:
         problems.append(str(error))
-        return "cannot be used"
+        return "not usable"
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -24,7 +24,7 @@ from emlio.units import format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Show the order of a dataset's records, and which of them a step holds, without reading any."
+HELP = "Show the order of a dataset's records, or the records of one step, without reading them."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,32 +45,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         nargs="*",
         type=Path,
-        help="a dataset's directory; several are taken as the parts, or copies, that several daemons hold",
+        help="directory of the dataset; several directories stand for the parts or copies of several daemons",
     )
-    data.add_argument("--records", metavar="N", type=int, help="plan for N imagined records instead")
-    data.add_argument("--shards", metavar="S", type=int, default=1, help="in S equal shards (default: 1)")
-    data.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="where indexes are kept")
+    data.add_argument("--records", metavar="N", type=int, help="plan for N records without a dataset")
+    data.add_argument(
+        "--shards", metavar="S", type=int, default=1, help="number of equal shards for --records (default: 1)"
+    )
+    data.add_argument("--cache-dir", metavar="FOLDER", type=Path, help="directory of indexes")
     spec = parser.add_argument_group("plan")
     spec.add_argument(
         "--batch-size", metavar="B", type=int, default=256, help="samples per rank and step (default: 256)"
     )
     spec.add_argument("--world-size", metavar="W", type=int, default=1, help="number of ranks (default: 1)")
-    spec.add_argument("--rank", metavar="R", type=int, help="show this rank only")
-    spec.add_argument("--seed", type=int, default=0, help="draws the order (default: 0)")
+    spec.add_argument("--rank", metavar="R", type=int, help="show only this rank")
+    spec.add_argument("--seed", type=int, default=0, help="seed of the order (default: 0)")
     choices = ", ".join(mode.value for mode in ShuffleMode)
     spec.add_argument(
         "--shuffle", metavar="MODE", default="global", help=f"{choices} or block:RECORDS:BLOCKS (default: global)"
     )
-    spec.add_argument("--drop-last", action="store_true", help="leave out a last step that is not full")
-    spec.add_argument("--pad", action="store_true", help="fill the last step by beginning the order again")
-    spec.add_argument("--epoch", metavar="E", type=int, default=0, help="which epoch (default: 0)")
+    spec.add_argument("--drop-last", action="store_true", help="drop the last step if it is not full")
+    spec.add_argument("--pad", action="store_true", help="fill the last step with records from the start of the order")
+    spec.add_argument("--epoch", metavar="E", type=int, default=0, help="number of the epoch (default: 0)")
     spec.add_argument(
-        "--origin", metavar="P", type=int, default=0, help="samples of the epoch handed out before, over all ranks"
+        "--origin",
+        metavar="P",
+        type=int,
+        default=0,
+        help="samples of the epoch already handed out, over all ranks (default: 0)",
     )
     view = parser.add_mutually_exclusive_group()
     view.add_argument("--step", metavar="N", type=int, help="list the records of global step N")
-    view.add_argument("--summary", action="store_true", help="counts, digests and the last batches (default)")
-    view.add_argument("--quality", action="store_true", help="how well the order mixes")
+    view.add_argument("--summary", action="store_true", help="print counts, digests and the last batches (default)")
+    view.add_argument("--quality", action="store_true", help="print how well the order mixes")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -111,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _holdings(arguments: argparse.Namespace) -> Holdings:
     if bool(arguments.directories) == (arguments.records is not None):
-        raise ConfigError("emlio plan must have either directories or --records, got both or neither")
+        raise ConfigError("give either dataset directories or --records, not both and not neither")
     if arguments.records is not None:
         if not 1 <= arguments.shards <= arguments.records:
             raise ConfigError(f"--shards must be in [1, {arguments.records}], got {arguments.shards}")

@@ -6,7 +6,9 @@ from emlio.cli.key_folder import add_example, add_folder_flag, chosen_folder
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "On the storage host: let a client in no more. A running daemon notices within a second or two."
+HELP = (
+    "Withdraw the permission of a client to read from this storage host. A running daemon notices within two seconds."
+)
 
 _EXAMPLE = """\
 example:
@@ -16,7 +18,9 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("name", metavar="NAME", help="what emlio allow called the client; emlio keys lists them")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the client as given to emlio allow; emlio keys lists all names"
+    )
     add_folder_flag(parser)
     add_example(parser, _EXAMPLE)
 
@@ -24,5 +28,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Remove the client's file."""
     chosen_folder(arguments).revoke(arguments.name)
-    print(f"{arguments.name} may read nothing any more")
+    print(f"{arguments.name} is no longer allowed to read anything")
     return 0

@@ -22,36 +22,44 @@ _SIZE_OF_IMAGE = re.compile(r"([0-9]{1,5})x([0-9]{1,5})")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("out", metavar="OUT", type=Path, help="the directory of the new dataset")
+    parser.add_argument("out", metavar="OUT", type=Path, help="directory of the new dataset")
     parser.add_argument(
         "--kind",
         choices=SYNTH_KINDS,
         default="images",
-        help="images: JPEGs like ImageNet's (default); opaque: random bytes after the record's number; "
-        "example: small Examples of such bytes",
+        help="images: JPEGs similar to ImageNet (default); opaque: the record's number and random bytes; example: "
+        "small tf.train.Example records of random bytes",
     )
     amount = parser.add_mutually_exclusive_group(required=True)
-    amount.add_argument("--records", metavar="N", type=int, help="how many records")
-    amount.add_argument("--size", metavar="SIZE", help="about how much in all, for example 10GB")
-    parser.add_argument("--record-size", metavar="SIZE", help="of opaque (default: 100kB) and example (3kB)")
+    amount.add_argument("--records", metavar="N", type=int, help="number of records")
+    amount.add_argument("--size", metavar="SIZE", help="approximate total size, for example 10GB")
+    parser.add_argument(
+        "--record-size",
+        metavar="SIZE",
+        help="size of a record with --kind opaque (default: 100kB) or example (default: 3kB)",
+    )
     parser.add_argument(
         "--spread",
         metavar="SHARE",
         type=float,
         default=0.0,
-        help="of the record size: 0.5 makes 50 to 150 kB of 100 kB",
+        help="variation of the record size: 0.5 turns 100 kB into 50 to 150 kB (default: 0)",
     )
-    parser.add_argument("--image-size", metavar="WxH", default="500x375", help="default: 500x375")
-    parser.add_argument("--classes", metavar="N", type=int, default=1000, help="how many labels (default: 1000)")
-    parser.add_argument("--shard-size", metavar="SIZE", default="256MiB", help="about how large a shard is (256MiB)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="default: 0")
-    parser.add_argument("--workers", metavar="N", type=int, help="threads (default: one a core)")
     parser.add_argument(
-        "--force", action="store_true", help="replace a dataset that emlio convert or synth made in OUT before"
+        "--image-size", metavar="WxH", default="500x375", help="width and height of the images (default: 500x375)"
+    )
+    parser.add_argument("--classes", metavar="N", type=int, default=1000, help="number of labels (default: 1000)")
+    parser.add_argument(
+        "--shard-size", metavar="SIZE", default="256MiB", help="approximate size of a shard (default: 256MiB)"
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of the contents (default: 0)")
+    parser.add_argument("--workers", metavar="N", type=int, help="number of threads (default: one per core)")
+    parser.add_argument(
+        "--force", action="store_true", help="replace a dataset that emlio convert or emlio synth made in OUT"
     )
     parser.epilog = (
-        "The same arguments make the same bytes. Some hundred pictures are drawn and repeated under other labels, names and "
-        "JPEG comments; random bytes come from a pool of 16 MiB."
+        "The same arguments make the same bytes. A few hundred images are drawn and repeated with different labels, "
+        "names and JPEG comments. Random bytes come from a pool of 16 MiB."
     )
 
 
@@ -65,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         finished = sum(1 for _ in out.glob("mapping_shard_*.json"))
         print(
-            f"emlio synth: stopped; {finished} shards are finished in {out}. Run the same command again to go on",
+            f"emlio synth: interrupted, {finished} shards are finished in {out}. Run the same command again to "
+            "continue",
             file=sys.stderr,
         )
         raise

@@ -8,22 +8,22 @@ from emlio.keys.known_daemons import DaemonPlace
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "On the training host: know a daemon by its public key, so that nothing else can answer in its place."
+HELP = "Trust a daemon on this training host, by its public key, so that no other server can answer in its place."
 
 _EXAMPLE = """\
 example:
   emlio trust store1 emlio1...           # every daemon on store1
-  emlio trust store1:5555 emlio1...      # this one; goes before the line without a port
+  emlio trust store1:5555 emlio1...      # only this daemon; overrides the line without a port
 
-The name must be the one that addresses use: emlio://store1:5555/imagenet.
+Use the host name that addresses use, as in emlio://store1:5555/imagenet.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("place", metavar="HOST[:PORT]", help="the daemon's host, or host and control port")
-    parser.add_argument("key", metavar="KEY", help="its public key, as emlio keygen prints it there")
-    parser.add_argument("--replace", action="store_true", help="put this key in the place of another one")
+    parser.add_argument("place", metavar="HOST[:PORT]", help="host of the daemon, with or without its control port")
+    parser.add_argument("key", metavar="KEY", help="the daemon's public key, which emlio keygen prints on its host")
+    parser.add_argument("--replace", action="store_true", help="replace the key trusted before")
     add_folder_flag(parser)
     add_example(parser, _EXAMPLE)
 
@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
     place = DaemonPlace.parse(arguments.place)
     key = PublicKey.parse(arguments.key.strip())
     new = chosen_folder(arguments).trust(place, key, replace=arguments.replace)
-    print(f"{place} must have the key {key.fingerprint}" + ("" if new else ", as before"))
+    print(f"{place} must have the key {key.fingerprint}" + ("" if new else ", unchanged"))
     return 0

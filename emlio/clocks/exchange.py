@@ -39,7 +39,7 @@ class Exchange:
     def __post_init__(self) -> None:
         if self.came_ns < self.sent_ns or self.answered_ns < self.heard_ns or self.round_trip_ns < 0:
             raise ConfigError(
-                "an answer must leave after its question was heard, and come after that by at least as much, got "
+                "an exchange must take at least as long as the other side's part of it, got "
                 f"sent {self.sent_ns}, heard {self.heard_ns}, answered {self.answered_ns}, came {self.came_ns} ns"
             )
 

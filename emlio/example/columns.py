@@ -53,7 +53,7 @@ class Piece:
             or int(self.ends.max()) > len(self.buffer)
             or not (self.starts <= self.ends).all()
         ):
-            raise ConfigError(f"a piece's records must lie inside its buffer of {len(self.buffer)} bytes")
+            raise ConfigError(f"a piece's records must be inside its buffer of {len(self.buffer)} bytes")
 
 
 class ColumnDecoder:
@@ -77,12 +77,12 @@ class ColumnDecoder:
         """
         if isinstance(fields, str) or (fields is not None and (not fields or len(set(fields)) != len(fields))):
             raise ConfigError(
-                f"fields must be different names of features, at least one, or None for all; got {fields!r}"
+                f"fields must be a list of one or more different feature names, or None for all, got {fields!r}"
             )
         try:
             self._fields = None if fields is None else tuple(name.encode() for name in fields)
         except (AttributeError, UnicodeEncodeError) as error:
-            raise ConfigError(f"fields must be names that UTF-8 can write, got {fields!r}") from error
+            raise ConfigError(f"fields must be names that can be encoded as UTF-8, got {fields!r}") from error
         self._together_from = together_from
 
     def decode(self, pieces: Sequence[Piece], count: int) -> dict[str, Column]:
@@ -118,7 +118,9 @@ class ColumnDecoder:
         slots = np.concatenate([piece.slots for piece in pieces]) if pieces else np.empty(0, np.int64)
         # Not np.array_equal, which treats any exception of a signal's handler as a difference.
         if count < 1 or len(slots) != count or bool((np.sort(slots) != np.arange(count)).any()):
-            raise ConfigError(f"the pieces' slots must be each place in [0, {count}) once, got {len(slots)} slots")
+            raise ConfigError(
+                f"the pieces' slots must contain each number in [0, {count}) once, got {len(slots)} slots"
+            )
 
     def _names(self, pieces: Sequence[Piece]) -> tuple[bytes, ...]:
         if self._fields is not None:
@@ -164,11 +166,11 @@ def _check_closed(features: dict[bytes, Feature], columns: dict[bytes, Gathered]
     for name, feature in features.items():
         if name not in columns and feature[0] != NO_KIND:
             raise DatasetError(
-                f"record {slot} of the batch has a feature {name.decode()!r} that record 0 has not; "
-                f"name the fields to load"
+                f"record {slot} of the batch has a feature {name.decode()!r} that record 0 lacks; choose the "
+                "features to load with fields="
             )
 
 
 def _absent(name: bytes, slot: int, features: dict[bytes, Feature]) -> DatasetError:
     there = sorted(other.decode() for other, feature in features.items() if feature[0] != NO_KIND)
-    return DatasetError(f"record {slot} of the batch has no feature {name.decode()!r}; it has {there}")
+    return DatasetError(f"record {slot} of the batch must have feature {name.decode()!r}, it has only {there}")

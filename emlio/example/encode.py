@@ -72,7 +72,7 @@ def _append_entry(parts: list[bytes | memoryview], name: str, value: FeatureValu
         key = name.encode()
         kind, body = _body(name, value)
     except UnicodeEncodeError as error:
-        raise ConfigError(f"feature {name!r}: its name and values must be text that UTF-8 can write") from error
+        raise ConfigError(f"feature {name!r}: its name and text values must be encodable as UTF-8") from error
     list_size = sum(map(len, body))
     list_head = kind + _varint(list_size)
     feature_size = len(list_head) + list_size
@@ -96,7 +96,7 @@ def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryvie
         raise ConfigError(f"feature {name!r}: must be bytes, text, numbers or a list of one of them, got {value!r:.80}")
     items = cast("Sequence[object]", value)
     if not items:
-        raise ConfigError(f"feature {name!r}: an empty list has no kind; give an empty numpy array of the dtype meant")
+        raise ConfigError(f"feature {name!r}: an empty list has no type; use an empty NumPy array with a dtype")
     if all(isinstance(item, _SINGLES) for item in items):
         return _BYTES, _bytes_list(cast("Sequence[bytes]", items))
     if all(isinstance(item, Integral) for item in items):
@@ -116,7 +116,9 @@ def _body(name: str, value: FeatureValue) -> tuple[bytes, list[bytes | memoryvie
 
 def _array_body(name: str, value: npt.NDArray[Any]) -> tuple[bytes, list[bytes | memoryview]]:
     if value.ndim > 1:
-        raise ConfigError(f"feature {name!r}: an Example holds no shape; ravel the array, got shape {value.shape}")
+        raise ConfigError(
+            f"feature {name!r}: an array must have one dimension, got shape {value.shape}; flatten it with ravel()"
+        )
     flat = value.reshape(-1)
     if flat.dtype.kind == "f":
         return _FLOATS, _packed(_floats(flat))

@@ -23,7 +23,7 @@ __all__ = ["Absent", "find_absent", "find_faults", "without"]
 
 _Choice = TypeVar("_Choice", bound=Hashable)
 _Kinds = dict[bytes, int]
-_OTHER_KIND = "; nor are most others of its batch: records of another kind are read with raw=True"
+_OTHER_KIND = ", and most records of its batch are none either; use raw=True for records of another format"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ def find_faults(pieces: Sequence[Piece], fields: Sequence[str] | None) -> dict[i
             if kinds[name] != usual_kind:
                 faults.setdefault(
                     place,
-                    f"feature {name.decode()!r} must be of one kind in all records of a batch: "
-                    f"most hold {KIND_NAMES[usual_kind or NO_KIND]}, this one {KIND_NAMES[kinds[name]]}",
+                    f"feature {name.decode()!r} must have one type in all records of a batch: most hold "
+                    f"{KIND_NAMES[usual_kind or NO_KIND]}, this one {KIND_NAMES[kinds[name]]}",
                 )
     return dict(sorted(faults.items()))
 
@@ -132,7 +132,7 @@ def _read_each(pieces: Sequence[Piece], fields: tuple[bytes, ...] | None) -> tup
                     kinds_by_place[place] = kinds
                 else:
                     there = _named(_kinds(piece.buffer, start, end, None))
-                    faults[place] = f"has no feature {missing.decode()!r}; it has {there}"
+                    faults[place] = f"has no feature {missing.decode()!r}, only {there}"
             except DatasetError as error:
                 malformed[place] = str(error)
     if len(malformed) > len(kinds_by_place) + len(faults):
@@ -155,7 +155,8 @@ def _most_usual(choices: Iterable[_Choice]) -> _Choice | None:
 def _other_names(kinds: Mapping[bytes, int], usual: frozenset[bytes] | None) -> str:
     lacks, more = _named((usual or frozenset()) - kinds.keys()), _named(kinds.keys() - (usual or frozenset()))
     return (
-        f"has other features than most records of the batch: lacks {lacks}, has {more} besides; name the fields to load"
+        f"has other features than most records of the batch: it lacks {lacks} and adds {more}. Choose the features "
+        "to load with fields="
     )
 
 

@@ -142,8 +142,8 @@ class Gathered:
             return
         if self._kind != NO_KIND:
             raise DatasetError(
-                f"feature {self._name!r} must be of one kind in all records of a batch: record {self._kind_slot} holds "
-                f"{KIND_NAMES[self._kind]}, record {slot} {KIND_NAMES[kind]}"
+                f"feature {self._name!r} must have one type in all records of a batch: record {self._kind_slot} "
+                f"holds {KIND_NAMES[self._kind]}, record {slot} {KIND_NAMES[kind]}"
             )
         self._kind, self._kind_slot = kind, slot
         if kind == BYTES:

@@ -86,7 +86,7 @@ def _jpeg(encoded: bytes) -> ImageHeader:
             break
         else:
             at += 2 + struct.unpack_from(">H", encoded, at + 2)[0]
-    raise DatasetError(f"a JPEG must say its size before its pixels begin, {len(encoded)} bytes hold no such header")
+    raise DatasetError(f"a JPEG must have a frame header before its pixels, {len(encoded)} bytes hold none")
 
 
 def _png(encoded: bytes) -> ImageHeader:
@@ -104,7 +104,7 @@ def _by_pillow(encoded: bytes) -> ImageHeader:
         from PIL import Image
     except ImportError as error:
         raise DatasetError(
-            "neither a JPEG nor a PNG; other formats are recognised with Pillow: pip install 'emlio[images]'"
+            "neither a JPEG nor a PNG; install Pillow to read other formats: pip install 'emlio[images]'"
         ) from error
     try:
         with Image.open(io.BytesIO(encoded)) as image:
@@ -120,4 +120,4 @@ def _by_pillow(encoded: bytes) -> ImageHeader:
     # Pillow's plug-ins raise many kinds of errors on broken bytes; these are the ones that its
     # documentation and sources name.
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
-        raise DatasetError(f"is no image that Pillow can open: {error}") from error
+        raise DatasetError(f"is not an image that Pillow can open: {error}") from error

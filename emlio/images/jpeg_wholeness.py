@@ -58,11 +58,11 @@ def jpeg_fault(encoded: bytes | memoryview) -> str | None:
         at += 2 + length
         if marker == _START_OF_SCAN:
             if not has_frame:
-                return "a JPEG must say its size before its pixels begin, this one does not"
+                return "a JPEG must have a frame header before its pixels, this one has none"
             if at + 2 <= size and encoded[size - 2] == 0xFF and encoded[size - 1] == _END_OF_IMAGE:
                 return None
             return _scans_fault(encoded, at)
-    return f"a JPEG must go on to its pixels, this one ends in its header after {size} bytes"
+    return f"a JPEG must have pixels after its header, this one is cut off in the header after {size} bytes"
 
 
 def _scans_fault(encoded: bytes | memoryview, at: int) -> str | None:

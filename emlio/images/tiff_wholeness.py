@@ -41,15 +41,15 @@ def tiff_fault(encoded: bytes | memoryview) -> str | None:
     else:
         form = _Form(order=order, directory_at=4, word="I", word_bytes=4, entries="H", entries_bytes=2)
     if form.directory_at + form.word_bytes > size:
-        return f"a TIFF must say where its directory is, this one ends after {size} bytes"
+        return f"a TIFF must have a header with its directory's position, this one is cut off after {size} bytes"
     (at,) = struct.unpack_from(order + form.word, encoded, form.directory_at)
     if at + form.entries_bytes > size:
-        return f"a TIFF's directory must lie in its {size} bytes, this one's is at byte {at}"
+        return f"a TIFF's directory must be inside its {size} bytes, this one's is at byte {at}"
     (entries,) = struct.unpack_from(order + form.entries, encoded, at)
     at += form.entries_bytes
     entry_bytes = 4 + 2 * form.word_bytes
     if at + entries * entry_bytes > size:
-        return f"a TIFF's directory must lie in its {size} bytes, this one's has {entries} entries from byte {at} on"
+        return f"a TIFF's directory must be inside its {size} bytes, this one's has {entries} entries from byte {at} on"
     tags: dict[int, list[int]] = {}
     for entry_at in range(at, at + entries * entry_bytes, entry_bytes):
         tag, kind, count = struct.unpack_from(f"{order}HH{form.word}", encoded, entry_at)
@@ -59,7 +59,8 @@ def tiff_fault(encoded: bytes | memoryview) -> str | None:
             (values_at,) = struct.unpack_from(order + form.word, encoded, values_at)
         if values_at + values_bytes > size:
             return (
-                f"a TIFF's tags must lie in its {size} bytes, this one's tag {tag} ends at {values_at + values_bytes}"
+                f"a TIFF's tags must be inside its {size} bytes, this one's tag {tag} ends at "
+                f"{values_at + values_bytes}"
             )
         if kind in _WHOLE_NUMBERS and tag in _TAGS_READ:
             tags[tag] = list(struct.unpack_from(f"{order}{count}{_WHOLE_NUMBERS[kind]}", encoded, values_at))
@@ -68,13 +69,15 @@ def tiff_fault(encoded: bytes | memoryview) -> str | None:
 
 def _parts_fault(tags: dict[int, list[int]], size: int) -> str | None:
     if not (any(tags.get(_WIDTH, ())) and any(tags.get(_HEIGHT, ()))):
-        return "a TIFF must have pixels, this one's directory names no width or no height"
+        return "a TIFF must have pixels, this one's directory has no width or no height"
     for starts_tag, sizes_tag in _PARTS:
         starts = tags.get(starts_tag)
         if starts:
             sizes = tags.get(sizes_tag, [1] * len(starts))  # very old writers omit the sizes
             if len(sizes) != len(starts):
-                return f"a TIFF must give each strip or tile a size, this one has {len(starts)} and {len(sizes)} sizes"
+                return (
+                    f"a TIFF must have a size for each strip or tile, this one has {len(starts)} and {len(sizes)} sizes"
+                )
             end = max(map(sum, zip(starts, sizes, strict=True)))
-            return None if end <= size else f"a TIFF's pixels must lie in its {size} bytes, this one's end at {end}"
-    return "a TIFF must say where its pixels are, this one's directory does not"
+            return None if end <= size else f"a TIFF's pixels must be inside its {size} bytes, this one's end at {end}"
+    return "a TIFF's directory must have the position of its pixels, this one's has none"

@@ -56,7 +56,7 @@ def image_fault(encoded: bytes | memoryview) -> str | None:
         return _pnm_fault(encoded)
     if not head:
         return "an image must have bytes, this one is empty"
-    return f"no image format that is known: {len(encoded)} bytes that begin with {head!r}"
+    return f"not a known image format: {len(encoded)} bytes that begin with {head!r}"
 
 
 def _png_fault(encoded: bytes | memoryview) -> str | None:
@@ -82,7 +82,7 @@ def _webp_fault(encoded: bytes | memoryview) -> str | None:
     size = len(encoded)
     (length,) = struct.unpack_from("<I", encoded, 4)
     if 8 + length > size:
-        return f"a WebP must have the {8 + length} bytes its header names, this one is cut off after {size}"
+        return f"a WebP must have the {8 + length} bytes that its header states, this one is cut off after {size}"
     if length < 12 or bytes(encoded[12:16]) not in (b"VP8 ", b"VP8L", b"VP8X"):
         return "a WebP must begin with a VP8 chunk, this one does not"
     return None
@@ -91,7 +91,7 @@ def _webp_fault(encoded: bytes | memoryview) -> str | None:
 def _bmp_fault(encoded: bytes | memoryview) -> str | None:
     size = len(encoded)
     if size < 26:
-        return f"a BMP must have a header of 26 bytes and more, this one ends after {size}"
+        return f"a BMP must have a header of at least 26 bytes, this one ends after {size}"
     pixels_at, header_bytes = struct.unpack_from("<II", encoded, 10)
     compression = stored = 0
     if header_bytes == _BMP_OLD_HEADER_BYTES:
@@ -105,14 +105,20 @@ def _bmp_fault(encoded: bytes | memoryview) -> str | None:
     # A negative height means that rows are stored from the top. A row is padded to four bytes.
     pixels_bytes = abs(height) * ((width * bits + 31) // 32 * 4) if compression in _BMP_UNCOMPRESSED else stored
     if pixels_at + pixels_bytes > size:
-        return f"a BMP must have {pixels_at + pixels_bytes} bytes by its header, this one is cut off after {size}"
+        return (
+            f"a BMP must have the {pixels_at + pixels_bytes} bytes that its header states, this one is cut off after "
+            f"{size}"
+        )
     return None
 
 
 def _jpeg2000_fault(encoded: bytes | memoryview) -> str | None:
     pixels = _JPEG2000_PIXELS.search(encoded)
     if pixels is None:
-        return f"a JPEG 2000 must go on to its pixels, this one ends in its header after {len(encoded)} bytes"
+        return (
+            f"a JPEG 2000 must have pixels after its header, this one is cut off in the header after {len(encoded)} "
+            "bytes"
+        )
     if bytes(encoded[-2:]) != b"\xff\xd9" and _JPEG2000_END.search(encoded, pixels.end()) is None:
         return f"a JPEG 2000 must end with its end marker, this one is cut off after {len(encoded)} bytes"
     return None
@@ -133,11 +139,12 @@ def _pnm_fault(encoded: bytes | memoryview) -> str | None:
     if kind in _PNM_SAMPLES:
         largest = _PNM_LARGEST.match(encoded, header.end())
         if largest is None:
-            return "a PNM must name its largest value before its pixels, this one does not"
+            return "a PNM must state its largest value before its pixels, this one does not"
         pixels_at = largest.end()
         pixels_bytes = width * height * _PNM_SAMPLES[kind] * (1 if int(largest[1]) < 256 else 2)
     if pixels_at + pixels_bytes > len(encoded):
         return (
-            f"a PNM must have {pixels_at + pixels_bytes} bytes by its header, this one is cut off after {len(encoded)}"
+            f"a PNM must have the {pixels_at + pixels_bytes} bytes that its header states, this one is cut off after "
+            f"{len(encoded)}"
         )
     return None

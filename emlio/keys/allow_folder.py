@@ -139,7 +139,7 @@ class AllowFolder:
         self.changed()
         if self._problems:
             more = len(self._problems) - _TOLD_AT_ONCE
-            rest = f"; and {more} more, see: emlio keys" if more > 0 else ""
+            rest = f"; {more} more are listed by: emlio keys" if more > 0 else ""
             raise ConfigError("; ".join(self._problems[:_TOLD_AT_ONCE]) + rest)
         assert self._current is not None  # the first look always yields a new result
         return self._current
@@ -215,7 +215,9 @@ class AllowFolder:
         doubles = same_keys(rules)
         for first, second in doubles:
             paths = f"{self._path(first.name)} and {self._path(second.name)}"
-            problems.append(f"{paths}: each client must have a key of its own, these have the same; neither is let in")
+            problems.append(
+                f"{paths}: each client must have a key of its own, these two have the same, so neither is allowed"
+            )
         refused = {rule.key for _, rule in doubles}
         return FoundRules(rules=tuple(rule for rule in rules if rule.key not in refused), problems=tuple(problems))
 
@@ -235,13 +237,13 @@ class AllowFolder:
                         marks[name] = self._mark_of(name, entry.stat)
                     if len(marks) > MAX_CLIENTS or number > _MOST_FILES:
                         raise ConfigError(
-                            f"{self.path}: must hold at most {MAX_CLIENTS} clients and {_MOST_FILES} files, holds more; "
-                            "nobody is let in"
+                            f"{self.path}: must hold at most {MAX_CLIENTS} clients and {_MOST_FILES} files, holds "
+                            "more; no client is allowed until some are removed"
                         )
         except FileNotFoundError as error:
             raise ConfigError(
-                f"{self.path}: there must be a folder of client keys, is none. Let a client in, by the key that emlio keygen "
-                f"prints on its host: emlio allow NAME KEY --folder {shlex.quote(str(self.path.parent))}"
+                f"{self.path}: no folder of client keys. Allow a client with the key that emlio keygen prints on its "
+                f"host: emlio allow NAME KEY --folder {shlex.quote(str(self.path.parent))}"
             ) from error
         except OSError as error:
             raise failed(self.path, "listed", error) from error
@@ -262,7 +264,7 @@ class AllowFolder:
             seen = self._seen.get(name)
             if seen is None or not is_passing(error):
                 return None  # reading it will report the reason
-            self.obstacle = self.obstacle or str(failed(self._path(name), "looked at", error))
+            self.obstacle = self.obstacle or str(failed(self._path(name), "accessed", error))
             return seen.mark
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
@@ -283,7 +285,7 @@ class AllowFolder:
         except FileNotFoundError:
             if not os.path.lexists(path):
                 return None
-            problem = f"{path}: must be a file, is a link that leads nowhere"
+            problem = f"{path}: must be a file, is a broken link"
         except ConfigError as error:
             problem = str(error) if str(path) in str(error) else f"{path}: {error}"
             if before is not None and is_passing(error):

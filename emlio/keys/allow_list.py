@@ -47,7 +47,7 @@ def parse_patterns(text: str) -> tuple[str, ...]:
     """
     patterns = tuple(part.strip() for part in text.split(","))
     if patterns == ("",):
-        raise ConfigError("datasets must name at least one; a client that may read none is removed: emlio revoke NAME")
+        raise ConfigError("datasets must name at least one dataset, got none. Use emlio revoke NAME to remove a client")
     return _check_patterns(patterns)
 
 
@@ -57,8 +57,8 @@ def _check_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     for place, pattern in enumerate(patterns, 1):
         if not _PATTERN.fullmatch(pattern):
             raise ConfigError(
-                "datasets must be names or patterns of letters, digits, '.', '_', '-', '*', '?' and '[...]', with commas "
-                f"between them; number {place} is not"
+                "datasets must be names or patterns of letters, digits, '.', '_', '-', '*', '?' and '[...]', "
+                f"separated by commas; number {place} is not valid"
             )
     return patterns
 
@@ -98,16 +98,16 @@ class ClientRule:
             word, separator, value = line.text.partition("=")
             if separator and word.strip() == "datasets":
                 if datasets is not None:
-                    raise line.error("datasets must be given once; put all of them on one line")
+                    raise line.error("datasets must be given once, put all patterns on one line")
                 try:
                     datasets = parse_patterns(value)
                 except ConfigError as error:
                     raise line.error(error) from error
             elif separator:
                 # The word is not repeated in the error: it may be part of a secret.
-                raise line.error("must be a public key or 'datasets = PATTERN, ...'; there is no other setting")
+                raise line.error("must be a public key or 'datasets = PATTERN, ...'")
             elif key is not None:
-                raise line.error("must not be a second key; each client has a file of its own")
+                raise line.error("must not be a second key, each client has a file of its own")
             else:
                 try:
                     key = PublicKey.parse(line.text)

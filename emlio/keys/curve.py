@@ -25,7 +25,7 @@ class KeyPair:
 
     def __post_init__(self) -> None:
         if _public_of(self.secret) != self.public:
-            raise ConfigError(f"the public key {self.public.fingerprint} must belong to the secret key; it does not")
+            raise ConfigError(f"the public key {self.public.fingerprint} does not belong to the secret key")
 
     @classmethod
     def make(cls) -> Self:
@@ -47,4 +47,4 @@ def _public_of(secret: SecretKey) -> PublicKey:
 
 def _check_curve() -> None:
     if not zmq.has("curve"):
-        raise ConfigError("keys need a libzmq that was built with CURVE; that of this pyzmq was not")
+        raise ConfigError("keys require a libzmq built with CURVE, the one of this pyzmq was built without it")

@@ -47,9 +47,7 @@ def default_key_folder(environment: Mapping[str, str]) -> Path:
     try:
         home = Path(environment["HOME"]) if environment.get("HOME") else Path.home()
     except RuntimeError as error:
-        raise ConfigError(
-            "a key folder must be named by EMLIO_HOME where the user has no home; both are missing"
-        ) from error
+        raise ConfigError("no key folder: this user has no home directory. Set EMLIO_HOME to the folder") from error
     return home / ".config" / "emlio"
 
 
@@ -82,18 +80,18 @@ class KeyFolder:
                 return False
             if os.path.lexists(self.public_path):
                 raise ConfigError(
-                    f"{self.public_path}: is there without its secret key, {self.secret_path}. "
-                    f"Bring that back, or remove the public key and make a new pair: {self.how_to_make}"
+                    f"{self.public_path}: its secret key {self.secret_path} is missing. Restore it, or remove the "
+                    f"public key and make a new pair: {self.how_to_make}"
                 )
             pair = KeyPair.make()
-            text = f"# The secret key of {name}: nobody else may read it, and it never leaves this host.\n"
+            text = f"# The secret key of {name}: keep it private and on this host.\n"
             made = put_new_file(self.secret_path, f"{text}{pair.secret.reveal()}\n".encode(), 0o600)
             if made:
                 self._put_public(pair.public, name)
             return made
 
     def _put_public(self, key: PublicKey, name: str) -> None:
-        put_file(self.public_path, f"# The public key of {name}: it may be given to anybody.\n{key}\n".encode(), 0o644)
+        put_file(self.public_path, f"# The public key of {name}: it may be shared.\n{key}\n".encode(), 0o644)
 
     @property
     def how_to_make(self) -> str:
@@ -108,9 +106,7 @@ class KeyFolder:
         """
         pair = self.find_pair()
         if pair is None:
-            raise ConfigError(
-                f"{self.secret_path}: there must be a key of this host, is none. Make one: {self.how_to_make}"
-            )
+            raise ConfigError(f"{self.secret_path}: this host has no key. Make one: {self.how_to_make}")
         return pair
 
     def find_pair(self) -> KeyPair | None:
@@ -131,8 +127,8 @@ class KeyFolder:
             return pair  # the secret key is sufficient
         if written != pair.public:
             raise ConfigError(
-                f"{self.public_path}: must hold the public part of secret.key, {pair.public.fingerprint}, holds "
-                f"{written.fingerprint}. If secret.key is the right one, remove public.key and type: {self.how_to_make}"
+                f"{self.public_path}: must hold the public key of secret.key, {pair.public.fingerprint}, holds "
+                f"{written.fingerprint}. If secret.key is right, remove public.key and run: {self.how_to_make}"
             )
         return pair
 
@@ -152,20 +148,23 @@ class KeyFolder:
             known = {other.name: other for other in there}.get(name)
             if known is not None and known.key != key:
                 raise ConfigError(
-                    f"{path}: {name} has the key {known.key.fingerprint}, not {key.fingerprint}. "
-                    f"If that is to end, first type: emlio revoke {name}"
+                    f"{path}: {name} already has another key, {known.key.fingerprint} instead of {key.fingerprint}. "
+                    f"To replace it, first run: emlio revoke {name}"
                 )
             if known is None and os.path.lexists(path):
                 raise ConfigError(
-                    f"{path}: is there and cannot be used; emlio keys says why. To remove it: emlio revoke {name}"
+                    f"{path}: exists and is not valid, emlio keys shows why. To remove it, run: emlio revoke {name}"
                 )
             other = next((other for other in there if other.key == key and other.name != name), None)
             if other is not None:
                 raise ConfigError(
-                    f"{self._client_path(other.name)}: holds this key already, under the name {other.name}"
+                    f"{self._client_path(other.name)}: this key is already allowed, under the name {other.name}"
                 )
             if known is None and len(list(self.clients_path.glob("*.key"))) >= MAX_CLIENTS:
-                raise ConfigError(f"{self.clients_path}: must hold at most {MAX_CLIENTS} clients and holds as many")
+                raise ConfigError(
+                    f"{self.clients_path}: must hold at most {MAX_CLIENTS} clients, and is full. Remove one with "
+                    "emlio revoke"
+                )
             put_file(path, rule.text(), 0o644)
 
     def revoke(self, name: str) -> None:
@@ -178,7 +177,7 @@ class KeyFolder:
         try:
             remove_file(path)
         except FileNotFoundError as error:
-            raise ConfigError(f"{path}: there is no client of that name; emlio keys lists them") from error
+            raise ConfigError(f"{path}: no client of this name; emlio keys lists all clients") from error
 
     def _client_path(self, name: str) -> Path:
         return self.clients_path / f"{name}.key"
@@ -223,9 +222,7 @@ class KeyFolder:
 def _only_key(data: bytes, where: str, parse: Callable[[str], _Key]) -> _Key:
     lines = parse_lines(data, where)
     if len(lines) != 1:
-        raise ConfigError(
-            f"{where}: must hold one key on a line of its own, holds {len(lines)} lines that are no comments"
-        )
+        raise ConfigError(f"{where}: must hold one key on a line of its own, holds {len(lines)} lines besides comments")
     try:
         return parse(lines[0].text)
     except ConfigError as error:

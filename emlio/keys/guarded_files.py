@@ -75,7 +75,7 @@ def check_folder(path: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise failed(path, "looked at", error) from error
+        raise failed(path, "accessed", error) from error
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{path}: must be a folder, is something else")
     check_owner(path, found, asker)
@@ -123,7 +123,7 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
         raise
     except OSError as error:
         if secret and error.errno == errno.ELOOP:
-            raise ConfigError(f"{path}: must be a file of its own, is a link; put the file itself there") from error
+            raise ConfigError(f"{path}: must be a regular file, is a link; put the file itself there") from error
         raise failed(path, "read", error) from error
     try:
         found = os.fstat(fd)
@@ -132,9 +132,9 @@ def read_file(path: Path, *, secret: bool = False) -> bytes:
         check_owner(path, found, asker)
         if secret and found.st_mode & _OTHERS:
             raise ConfigError(
-                f"{path}: nobody but its owner may read a secret key, its mode is {found.st_mode & 0o777:04o}. "
-                f"Type: chmod 600 {shlex.quote(str(path))}. If others may have read it, remove it and make a new one with: "
-                f"emlio keygen --folder {shlex.quote(str(path.parent))}"
+                f"{path}: a secret key must be readable by its owner only, its mode is {found.st_mode & 0o777:04o}. "
+                f"Run chmod 600 {shlex.quote(str(path))}; if others may have read the key, remove it and make a new "
+                f"one with: emlio keygen --folder {shlex.quote(str(path.parent))}"
             )
         check_writers(path, found)
         return _read_all(fd)

@@ -83,8 +83,8 @@ class PublicKey:
         """
         if holds_secret(text):
             raise ConfigError(
-                "a public key must be given, got a secret key. It must never leave its host: if others may have seen it, "
-                "remove it there and make a new one with: emlio keygen"
+                "a public key is needed here, got a secret key, which must never leave its host. If others may have "
+                "seen it, remove it there and make a new one with: emlio keygen"
             )
         return cls(raw=_decode(text, _PUBLIC, "public"))
 
@@ -168,21 +168,21 @@ def _encode(raw: bytes, prefix: str) -> str:
 def _decode(text: str, prefix: str, kind: str) -> bytes:
     form = f"a {kind} key must be {prefix} and {_TAIL} characters of a-z and 2-7"
     if not text.startswith(prefix):
-        raise ConfigError(f"{form}; what came does not begin with {prefix}")
+        raise ConfigError(f"{form}, this one does not begin with {prefix}")
     tail = text[len(prefix) :]
     odd = next((place for place, letter in enumerate(tail[:_TAIL], len(prefix) + 1) if letter not in _ALPHABET), None)
     if odd is not None:
-        raise ConfigError(f"{form}; what came has another character at place {odd}")
+        raise ConfigError(f"{form}, this one has another character at position {odd}")
     if len(tail) != _TAIL:
-        raise ConfigError(f"{form}, {len(prefix) + _TAIL} in all; what came has {len(text)}")
+        raise ConfigError(f"{form}, {len(prefix) + _TAIL} in all, this one has {len(text)}")
     try:
         data = base64.b32decode(tail.upper() + _PADDING)
     except binascii.Error as error:
-        raise ConfigError(f"{form}; what came is no base32") from error
+        raise ConfigError(f"{form}, this one is not base32") from error
     raw = data[:_KEY_BYTES]
     # Compared as text, so that the two bits at the end count too: a key has only one text form.
     if _encode(raw, prefix) != text:
-        raise ConfigError(f"{form} whose checksum holds; in what came a character is wrong: copy the {kind} key again")
+        raise ConfigError(f"{form} with a correct checksum, this one has a wrong character. Copy the {kind} key again")
     return raw
 
 

@@ -83,7 +83,7 @@ class KnownDaemons:
         seen: set[DaemonPlace] = set()
         for daemon in self.daemons:
             if daemon.place in seen:
-                raise ConfigError(f"each daemon must be known once, {daemon.place} is named twice")
+                raise ConfigError(f"each daemon must be listed once, {daemon.place} is listed twice")
             seen.add(daemon.place)
 
     def find(self, host: str, port: int) -> PublicKey | None:
@@ -119,7 +119,7 @@ def _parse(data: bytes, where: str) -> dict[Line, KnownDaemon]:
             raise line.error(error) from error
         first = lines.setdefault(daemon.place, line)
         if first is not line:
-            raise line.error(f"each daemon must be known once, {daemon.place} is also on line {first.number}")
+            raise line.error(f"each daemon must be listed once, {daemon.place} is also on line {first.number}")
         found[line] = daemon
     return found
 
@@ -144,9 +144,9 @@ def add_daemon(data: bytes, daemon: KnownDaemon, *, where: str, replace: bool = 
             return data
         if not replace:
             raise line.error(
-                f"{daemon.place} is known with the key {known.key.fingerprint}, not {daemon.key.fingerprint}. Either it got a "
-                "new key, or something else answers in its place. Ask whoever runs it; if the new key is right: "
-                f"emlio trust --replace {daemon.place} KEY"
+                f"{daemon.place} is already trusted with another key, {known.key.fingerprint} instead of "
+                f"{daemon.key.fingerprint}. Ask its administrator whether the key was changed; if so, run: emlio "
+                f"trust --replace {daemon.place} KEY"
             )
         texts = data.decode().split("\n")
         _, mark, comment = texts[line.number - 1].partition("#")

@@ -104,8 +104,8 @@ def check_owner(path: Path, found: os.stat_result, asker: Asker) -> None:
     """
     if not asker.believes(found.st_uid):
         raise ConfigError(
-            f"{path}: must belong to {_believed(asker)}, belongs to {_name(found.st_uid)}. "
-            f"Run this as {_name(found.st_uid)}, or type: chown {_name(asker.user)} {shlex.quote(str(path))}"
+            f"{path}: must belong to {_believed(asker)}, belongs to {_name(found.st_uid)}. Run this as "
+            f"{_name(found.st_uid)}, or run: chown {_name(asker.user)} {shlex.quote(str(path))}"
         )
 
 
@@ -117,8 +117,8 @@ def check_writers(path: Path, found: os.stat_result) -> None:
     """
     if found.st_mode & _OTHERS_WRITE:
         raise ConfigError(
-            f"{path}: nobody but its owner may write to it, its mode is {found.st_mode & 0o7777:04o}. "
-            f"Type: chmod go-w {shlex.quote(str(path))}"
+            f"{path}: must be writable by its owner only, its mode is {found.st_mode & 0o7777:04o}. Run: chmod go-w "
+            f"{shlex.quote(str(path))}"
         )
 
 
@@ -177,7 +177,7 @@ def _way(wanted: Path, asker: Asker) -> tuple[list[tuple[str, os.stat_result]], 
             continue
         links += 1
         if links > _MOST_LINKS:
-            raise ConfigError(f"{wanted}: must be a folder, is a link that leads nowhere")
+            raise ConfigError(f"{wanted}: must be a folder, is a broken link")
         passed.append((inside, found))
         target = asker.target(inside)
         ahead += target.split(os.sep)[::-1]
@@ -193,16 +193,16 @@ def _may_be_written(found: os.stat_result) -> bool:
 
 def _foreign(folder: str, found: os.stat_result, path: Path, asker: Asker) -> ConfigError:
     return ConfigError(
-        f"{folder}: must belong to {_believed(asker)}, since {path} is found through it, belongs to {_name(found.st_uid)}. "
-        f"Keep keys in a folder that nobody but {_believed(asker)} can exchange"
+        f"{folder}: must belong to {_believed(asker)}, because it is on the path to {path}, belongs to "
+        f"{_name(found.st_uid)}. Keep keys in a folder that only {_believed(asker)} can replace"
     )
 
 
 def _writable(folder: str, found: os.stat_result, path: Path, asker: Asker) -> ConfigError:
     return ConfigError(
-        f"{folder}: nobody but its owner may write to it, since {path} is found through it, its mode is "
-        f"{found.st_mode & 0o7777:04o}. Type: chmod go-w {shlex.quote(folder)}, "
-        f"or keep keys in a folder that nobody but {_believed(asker)} can exchange"
+        f"{folder}: must be writable by its owner only, because it is on the path to {path}, its mode is "
+        f"{found.st_mode & 0o7777:04o}. Run: chmod go-w {shlex.quote(folder)}, or keep keys in a folder that only "
+        f"{_believed(asker)} can replace"
     )
 
 

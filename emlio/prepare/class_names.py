@@ -66,7 +66,9 @@ class ClassNames:
             if not text and is_synset(first):
                 name, text = first, rest
             if not name or name in numbers:
-                raise ConfigError(f"labels {path}: line {number + 1} must name a class of its own, says {line!r}")
+                raise ConfigError(
+                    f"labels {path}: line {number + 1} must name a class that no other line names, got {line!r}"
+                )
             numbers[name] = number
             texts[number] = text.strip() or name
         if not numbers:
@@ -82,6 +84,6 @@ class ClassNames:
         number = self.numbers.get(name)
         if number is None:
             raise DatasetError(
-                f"{where}: its class {name!r} must be one of the {len(self.numbers)} in {self.listed_in}"
+                f"{where}: class {name!r} must be one of the {len(self.numbers)} classes in {self.listed_in}"
             )
         return number

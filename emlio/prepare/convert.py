@@ -81,14 +81,16 @@ class ConvertOptions:
         if self.source_kind is not None and self.source_kind not in SOURCE_KINDS:
             raise ConfigError(f"source_kind must be one of {', '.join(SOURCE_KINDS)}, got {self.source_kind!r}")
         if self.shard_bytes is not None and self.shards is not None:
-            raise ConfigError("give the size of a shard or the number of shards, not both")
+            raise ConfigError("give either the size of a shard or the number of shards, not both")
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers must be at least 1, got {self.workers}")
         source, out = self.source.resolve(), self.out.resolve()
         if source == out or out in source.parents:
-            raise ConfigError(f"out must not be the source or a folder around it, got {self.out} for {self.source}")
+            raise ConfigError(
+                f"out must not be the source or a folder that contains it, got {self.out} for {self.source}"
+            )
         if source in out.parents and source.is_dir():
-            raise ConfigError(f"out must not lie in the source, got {self.out} in {self.source}")
+            raise ConfigError(f"out must not be inside the source, got {self.out} in {self.source}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,7 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
             if options.on_error == "raise":
                 raise DatasetError(
-                    f"{reason}. To leave such items out, run the same command again with --on-error skip"
+                    f"{reason}. To skip such items, run the same command again with --on-error skip"
                 ) from error
             skips.append(reason)
             continue

@@ -43,11 +43,11 @@ def cut(sizes_bytes: npt.NDArray[np.int64], *, shard_bytes: int | None, shards: 
     assert shards is not None
     if not 1 <= shards <= MOST_SHARDS:
         raise ConfigError(
-            f"the number of shards must be in [1, {MOST_SHARDS}], got {shards} for {format_size(total)}: "
-            "choose a larger size of a shard"
+            f"the number of shards must be in [1, {MOST_SHARDS}], got {shards} for {format_size(total)}; choose "
+            "larger shards"
         )
     if shards > records:
-        raise ConfigError(f"the number of shards must be at most that of the records, {records}, got {shards}")
+        raise ConfigError(f"the number of shards must be at most {records}, the number of records, got {shards}")
     # A shard ends at the record in whose middle the shard's share of the bytes ends.
     shares = (np.arange(1, shards, dtype=np.float64) / shards) * total
     inner = np.searchsorted(ends - sizes_bytes // 2, shares, side="left").astype(np.int64)

@@ -92,8 +92,8 @@ def _class_folders(root: Path) -> list[str]:
         raise DatasetError(f"{root}: cannot be listed: {error.strerror or error}") from error
     if not folders:
         raise DatasetError(
-            f"{root}: must hold one folder of images for each class, holds no folder. "
-            "Images without classes can be listed in a manifest (--from manifest)"
+            f"{root}: must hold one folder of images per class, holds no folder. For images without classes use a "
+            "manifest (--from manifest)"
         )
     return folders
 

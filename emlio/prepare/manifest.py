@@ -110,10 +110,12 @@ def _columns(path: Path) -> tuple[list[str], dict[str, Sequence[_Cell]]]:
         raise DatasetError(f"{path}: must have a column {_FILE!r}, has {', '.join(sorted(table)) or 'none'}")
     for name in table:
         if name in _OURS:
-            raise DatasetError(f"{path}: a column must not be called {name!r}, the features of the file have that name")
+            raise DatasetError(
+                f"{path}: a column must not be named {name!r}, which is the name of a feature of the file"
+            )
     for place, cell in enumerate(files):
         if not isinstance(cell, str) or not cell:
-            raise DatasetError(f"{path}: entry {place + 1}: {_FILE!r} must be a path, is {cell!r}")
+            raise DatasetError(f"{path}: entry {place + 1}: {_FILE!r} must be a path, got {cell!r}")
     return [str(cell) for cell in files], table
 
 
@@ -122,7 +124,7 @@ def _csv(path: Path) -> dict[str, Sequence[_Cell]]:
         reader = csv.reader(file, strict=True)
         header: list[str] = next(reader, list[str]())
         if len(set(header)) != len(header):
-            raise DatasetError(f"{path}: every column must have a name of its own, the first line says {header}")
+            raise DatasetError(f"{path}: every column must have a name of its own, the first line is {header}")
         cells: list[list[str]] = [[] for _ in header]
         for row in reader:
             if not row:
@@ -161,12 +163,12 @@ def _jsonl(path: Path) -> dict[str, Sequence[_Cell]]:
                 rows.append(msgspec.json.decode(line, type=dict[str, _Cell]))
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise DatasetError(
-                    f"{path}: line {number}: must be an object of texts, numbers or lists of these: {error}"
+                    f"{path}: line {number}: must be a JSON object of strings, numbers or lists of these: {error}"
                 ) from error
             missing = rows[0].keys() ^ rows[-1].keys()
             if missing:
                 raise DatasetError(
-                    f"{path}: line {number}: must have the keys of the first line, differs in {sorted(missing)}"
+                    f"{path}: line {number}: must have the same keys as the first line, differs in {sorted(missing)}"
                 )
     names = list(rows[0]) if rows else []
     return {name: _one_kind([row[name] for row in rows]) for name in names}

@@ -40,7 +40,8 @@ class NpyFolder:
         flat = [path for path in self._paths if len(path.parts) == 1]
         if folders and flat:
             raise DatasetError(
-                f"{root}: arrays must lie in it or in folders of it, not both: {flat[0]} is beside {min(folders)}/"
+                f"{root}: arrays must be either in this folder or in its subfolders, not both: {flat[0]} is beside "
+                f"{min(folders)}/"
             )
         self._classes = classes if classes is not None and folders else ClassNames.sorted_from(folders)
         self._stamps = [stamp_of(root / path) for path in self._paths]

@@ -84,8 +84,8 @@ def _encoder() -> Callable[[int, int, int, int], bytes]:
         from PIL import Image
     except ImportError as error:
         raise ConfigError(
-            "images are encoded with Pillow, which is not installed: pip install 'emlio[images]'; "
-            "--kind opaque and --kind example need nothing"
+            "encoding images requires Pillow, which is not installed: pip install 'emlio[images]'. --kind opaque and "
+            "--kind example do not require it"
         ) from error
 
     def encode(width: int, height: int, seed: int, number: int) -> bytes:

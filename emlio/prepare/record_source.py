@@ -147,8 +147,8 @@ def read_stamped(path: Path, stamp: Stamp, offset: int = 0, size_bytes: int | No
             now = os.fstat(fd)
             if (now.st_size, now.st_mtime_ns) != (stamp.size_bytes, stamp.mtime_ns):
                 raise DatasetError(
-                    f"{path}: changed while it was being converted: had {stamp.size_bytes} bytes when it was listed, "
-                    f"has {now.st_size} now. Let it be finished, then run the same command again"
+                    f"{path}: changed during the conversion: had {stamp.size_bytes} bytes at the start, has "
+                    f"{now.st_size} now. Run the same command again when the file is complete"
                 )
             content = os.pread(fd, wanted, offset)
             while len(content) < wanted and (more := os.pread(fd, wanted - len(content), offset + len(content))):
@@ -159,6 +159,7 @@ def read_stamped(path: Path, stamp: Stamp, offset: int = 0, size_bytes: int | No
         raise DatasetError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(content) < wanted:
         raise DatasetError(
-            f"{path}: ends at {offset + len(content)}, must reach {offset + wanted}: it is being cut short"
+            f"{path}: must have at least {offset + wanted} bytes, ends after {offset + len(content)}: it was "
+            "truncated during the conversion"
         )
     return content

@@ -43,7 +43,8 @@ def disk_error(path: Path, needed_bytes: int, error: OSError) -> DatasetError:
         free = "an unknown amount"
     return DatasetError(
         f"{path}: cannot be written: {error.strerror or error}. It needs about {needed_bytes} bytes "
-        f"({format_size(needed_bytes)}), its file system has {free} free. Run the same command again to go on"
+        f"({format_size(needed_bytes)}), its file system has {free} free. Free some space and run the same command "
+        "again to continue"
     )
 
 
@@ -165,7 +166,7 @@ class ShardFile:
         same = np.array_equal(found.offsets, framing.offsets) and np.array_equal(found.data_crcs, framing.data_crcs)
         if not same:
             raise DatasetError(
-                f"{self._path}: must read back as the {framing.records} records just written, {found.records} were "
-                "found and not all are the same: the disk or the memory of this machine is faulty"
+                f"{self._path}: the {framing.records} records just written do not read back correctly, "
+                f"{found.records} were found. The disk or the memory of this machine may be faulty"
             )
         verify_records(self._temporary, framing.offsets, advance)

@@ -52,10 +52,10 @@ def open_source(path: Path, kind: str, labels: Path | None, unpack_in: Path) -> 
         DatasetError: the dataset is not of this format.
     """
     if not path.exists():
-        raise DatasetError(f"source {path}: there is no such file or directory")
+        raise DatasetError(f"source {path}: no such file or directory")
     wants_file = kind == "manifest"
     if kind in ("image-folder", "npy", "manifest") and path.is_file() != wants_file:
-        raise DatasetError(f"source {path}: {kind} must be a {'file' if wants_file else 'directory'}")
+        raise DatasetError(f"source {path}: must be a {'file' if wants_file else 'directory'} for format {kind}")
     classes = None if labels is None else ClassNames.read(labels)
     match kind:
         case "image-folder":
@@ -68,10 +68,10 @@ def open_source(path: Path, kind: str, labels: Path | None, unpack_in: Path) -> 
             return WebDataset(path, classes)
         case "tfrecord":
             if classes is not None:
-                raise ConfigError("labels cannot be given for TFRecord files: their records are copied as they are")
+                raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
             return TfrecordFiles(path, unpack_in)
         case _:
-            raise ConfigError(f"the form of a source must be one of {', '.join(SOURCE_KINDS)}, got {kind!r}")
+            raise ConfigError(f"the format of a source must be one of {', '.join(SOURCE_KINDS)}, got {kind!r}")
 
 
 def _kind_of_file(path: Path) -> str:
@@ -81,7 +81,7 @@ def _kind_of_file(path: Path) -> str:
         return "webdataset"
     if looks_like_tfrecord(path):
         return "tfrecord"
-    raise DatasetError(f"source {path}: its form is not known; looked for {_FORMS}. Say it with --from")
+    raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")
 
 
 def _kind_of_folder(path: Path) -> str:
@@ -103,4 +103,4 @@ def _kind_of_folder(path: Path) -> str:
             return "image-folder"
         if inside.endswith(".npy"):
             return "npy"
-    raise DatasetError(f"source {path}: its form is not known; looked for {_FORMS}. Say it with --from")
+    raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")

@@ -91,7 +91,9 @@ class SynthOptions:
         if self.records is not None and not 1 <= self.records <= _MOST_RECORDS:
             raise ConfigError(f"records must be in [1, {_MOST_RECORDS}], got {self.records}")
         if self.kind == "images" and (self.record_bytes is not None or self.spread):
-            raise ConfigError("the size of a record can be chosen for opaque and example; images have that of a JPEG")
+            raise ConfigError(
+                "record_bytes can be set only for opaque and example, the size of images follows from JPEG"
+            )
         if self.record_bytes is not None and not _ID_BYTES <= self.record_bytes <= _MOST_RECORD_BYTES:
             raise ConfigError(f"record_bytes must be in [{_ID_BYTES}, {_MOST_RECORD_BYTES}], got {self.record_bytes}")
         if not 0.0 <= self.spread <= 1.0:
@@ -240,7 +242,8 @@ class _Opaque:
             count = max(round((options.size_bytes or 0) / (self._mean + around)), 1)
             if count > _MOST_RECORDS:
                 raise ConfigError(
-                    f"at most {_MOST_RECORDS} records, {format_size(options.size_bytes or 0)} are {count}"
+                    f"a dataset must have at most {_MOST_RECORDS} records, {format_size(options.size_bytes or 0)} "
+                    f"would be {count}"
                 )
         self.sizes_bytes = self._payload_sizes(_numbers(count)) + around
         self.features: dict[str, Feature] = {}

@@ -70,12 +70,14 @@ def sole_writer(out: Path) -> Generator[None]:
         out.mkdir(parents=True, exist_ok=True)
         fd = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise ConfigError(f"{out}: must be a directory that can be written: {error.strerror or error}") from error
+        raise ConfigError(f"{out}: must be a writable directory: {error.strerror or error}") from error
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(f"{out}: another process is making a dataset in it; wait, or choose another") from error
+            raise ConfigError(
+                f"{out}: another process is writing a dataset here. Wait, or choose another directory"
+            ) from error
         except OSError:  # no locks on this file system: the user must start only one process
             pass
         _clear(out)
@@ -107,13 +109,11 @@ def settle(
     known = _digest_in(out) if RECIPE_NAME in there else None
     if there and not force and known != digest:
         what = (
-            f"must be empty or hold a dataset this command began, holds {there[0]!r}"
+            f"must be empty or hold a dataset started by this command, holds {there[0]!r}"
             if known is None
-            else f"holds a dataset made from other data or with other options, see {RECIPE_NAME} in it"
+            else f"holds a dataset made from other data or with other options, see its {RECIPE_NAME}"
         )
-        raise ConfigError(
-            f"{out}: {what}. Choose another directory, or --force to replace what these commands made in it"
-        )
+        raise ConfigError(f"{out}: {what}. Choose another directory, or replace the dataset with --force")
     try:
         if force:
             # Mappings first: without one, a shard counts as not written if this is interrupted.

@@ -82,7 +82,7 @@ class TfrecordFiles:
         framed = read_stamped(self._paths[file], self._stamps[file], offset, size)
         data = memoryview(framed)[HEADER_BYTES:-FOOTER_BYTES]
         if masked_crc32c(data).to_bytes(FOOTER_BYTES, "little") != framed[-FOOTER_BYTES:]:
-            raise DatasetError(f"the record at offset {offset} must have the checksum stored behind it, it has another")
+            raise DatasetError(f"the record at offset {offset} does not match its stored checksum")
         return Record(parts=(data,))
 
     def close(self) -> None:
@@ -137,11 +137,11 @@ class TfrecordFiles:
                             inflater = zlib.decompressobj(wbits=_ANY_WRAPPER)
             if not whole:  # a file that is cut between two records would otherwise go unnoticed
                 raise DatasetError(
-                    f"{path}: must be decompressed to its end, is cut short after {format_size(written)}"
+                    f"{path}: the compressed file is incomplete, it ends after {format_size(written)} of records"
                 )
         except zlib.error as error:
             raise DatasetError(
-                f"{path}: cannot be decompressed, it is broken after {format_size(written)}: {error}"
+                f"{path}: cannot be decompressed after {format_size(written)}, it is corrupt: {error}"
             ) from error
         except OSError as error:
             raise disk_error(target, path.stat().st_size, error) from error

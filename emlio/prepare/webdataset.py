@@ -89,7 +89,7 @@ def _label(content: bytes) -> int:
     try:
         return int(content.decode("ascii"))
     except ValueError as error:
-        raise DatasetError(f"its .cls must be a whole number, is {content[:40]!r}") from error
+        raise DatasetError(f"its .cls must be a whole number, got {content[:40]!r}") from error
 
 
 def _tars(path: Path) -> list[Path]:
@@ -125,7 +125,7 @@ def _samples(tar: Path, number: int) -> list[_Sample]:
                     continue
                 if member.issparse():
                     raise DatasetError(
-                        f"{tar}: {member.name}: a sparse member has no place of its own; pack it plainly"
+                        f"{tar}: {member.name}: sparse members are not supported, pack the file without --sparse"
                     )
                 sample = f"{folder}/{stem}" if folder else stem
                 if sample != name:
@@ -133,7 +133,9 @@ def _samples(tar: Path, number: int) -> list[_Sample]:
                     name, members = sample, {}
                 extension = extension.lower()
                 if extension in members:
-                    raise DatasetError(f"{tar}: {member.name}: a sample must have each extension once, has it twice")
+                    raise DatasetError(
+                        f"{tar}: {member.name}: a sample must have each extension once, this one is repeated"
+                    )
                 members[extension] = (extension, member.offset_data, member.size)
             finish()
             end = archive.offset
@@ -141,7 +143,9 @@ def _samples(tar: Path, number: int) -> list[_Sample]:
         with tar.open("rb") as raw:
             raw.seek(end)
             if any(raw.read(tarfile.BLOCKSIZE)):
-                raise DatasetError(f"{tar}: must have a header or its end at byte {end}, has neither: it is broken")
+                raise DatasetError(
+                    f"{tar}: must have a member header or the end mark at byte {end}, has neither: the file is corrupt"
+                )
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise DatasetError(f"{tar}: must be a tar file that is not compressed: {error}") from error
+        raise DatasetError(f"{tar}: must be an uncompressed tar file: {error}") from error
     return samples

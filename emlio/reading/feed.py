@@ -168,8 +168,8 @@ class Feed:
             shard.check_unchanged(os.fstat(descriptor))
         record = int(np.searchsorted(shard.offsets, offset, side="right")) - 1
         return CorruptRecordError(
-            f"record {record} of {shard.path} must have {int(message.sizes[at])} bytes at offset {offset}, "
-            "they cannot be read",
+            f"record {record} of {shard.path} cannot be read: it must have {int(message.sizes[at])} bytes at offset "
+            f"{offset}",
             shard=shard.name,
             record=record,
             offset=offset,

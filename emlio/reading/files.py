@@ -157,7 +157,7 @@ class OpenShards:
             found = self.dataset.folder.stat(shard.name)
         except OSError as error:
             raise refusal_of(error, f"shard {shard.path}") or DatasetError(
-                f"a shard must stay while it is served: {shard.path} {absence(error)}"
+                f"a shard must not be removed while it is served: {shard.path} {absence(error)}"
             ) from error
         self._compare(number, found)
 
@@ -224,7 +224,7 @@ class OpenShards:
     def _not_mapped(self, number: int, error: OSError) -> EmlioError:
         shard = self.dataset.shards[number]
         return refusal_of(error, f"shard {shard.path}") or DatasetError(
-            f"a shard must hold the {shard.size_bytes} bytes that were indexed: {shard.path}: {error.strerror}"
+            f"a shard must have the {shard.size_bytes} bytes that were indexed: {shard.path}: {error.strerror}"
         )
 
     def _hear_stuck(self, path: Path, borrowers: Collection[Borrower]) -> None:

@@ -220,4 +220,4 @@ def _unlock(descriptor: int) -> None:
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
-        _LOG.debug("letting go of the lease on descriptor %d: %s", descriptor, os.strerror(error.errno or 0))
+        _LOG.debug("releasing the lease on descriptor %d failed: %s", descriptor, os.strerror(error.errno or 0))

@@ -57,7 +57,7 @@ class LaneCredit:
         """
         if read_bytes > self.sent_bytes:
             raise RemoteProtocolError(
-                f"a rank must not have read more of a lane than was sent: {self.sent_bytes} bytes, it says {read_bytes}"
+                f"a rank must not acknowledge more bytes of a lane than were sent, {self.sent_bytes}, got {read_bytes}"
             )
         self.read_bytes = max(self.read_bytes, read_bytes)
 

@@ -98,7 +98,7 @@ class DaemonSession:
                 self._move("shardsrequest", RemoteProtocolError)
                 if message.first >= max(len(self._rows), 1):
                     raise RemoteProtocolError(
-                        f"the first row asked for must be in [0, {len(self._rows)}), got {message.first}"
+                        f"the first requested row must be in [0, {len(self._rows)}), got {message.first}"
                     )
                 part = list(self._rows[message.first : message.first + ROWS_PER_PART])
                 return [Send(message=ShardsReply(first=message.first, total=len(self._rows), rows=part))]
@@ -124,16 +124,17 @@ class DaemonSession:
                 self._move("stop", RemoteProtocolError)
                 return [StopStream()]
             case Goodbye():
-                return self._end(message.reason or "the rank said goodbye")
+                return self._end(message.reason or "the rank sent goodbye")
             case _:
                 raise RemoteProtocolError(f"a rank must not send {type(message).__name__}")
 
     def _on_energy(self, question: EnergyRequest) -> LookUpEnergy:
         if self._energy_asked:
-            raise RemoteProtocolError("energy must be asked for when the question before was answered, it was not")
+            raise RemoteProtocolError("energy must not be requested before the last request was answered")
         if question.to_ns < question.from_ns:
             raise RemoteProtocolError(
-                f"energy must be asked for from a moment on to a later one, got {question.from_ns} ns to {question.to_ns} ns"
+                f"energy must be requested for a time that ends after it begins, got {question.from_ns} ns to "
+                f"{question.to_ns} ns"
             )
         self._energy_asked = True
         return LookUpEnergy(question=question)
@@ -142,14 +143,14 @@ class DaemonSession:
         self._move("catalogpart", RemoteProtocolError)
         offer = self.offer
         if offer is None or part.fingerprint != offer.fingerprint:
-            raise RemoteProtocolError("a catalog must be that of the plan offered, got another fingerprint")
+            raise RemoteProtocolError("a catalog must have the fingerprint of the offered plan, got another one")
         if part.first != len(self._parts) or not part.rows or len(self._parts) + len(part.rows) > part.total:
             raise RemoteProtocolError(
-                f"a catalog must go on at row {len(self._parts)} of {part.total}, "
-                f"got row {part.first} with {len(part.rows)} rows"
+                f"a catalog must continue at row {len(self._parts)} of {part.total}, got row {part.first} with "
+                f"{len(part.rows)} rows"
             )
         if self._parts and part.total != self._total:
-            raise RemoteProtocolError(f"a catalog's total must stay {self._total} in all its parts, got {part.total}")
+            raise RemoteProtocolError(f"a catalog's total must be {self._total} in all its parts, got {part.total}")
         self._total = part.total
         self._parts.extend(part.rows)
         if len(self._parts) < part.total:
@@ -180,7 +181,7 @@ class DaemonSession:
         """
         if order.stream <= self._stream:
             raise RemoteProtocolError(
-                f"a stream's number must be above {self._stream}, the last one's, got {order.stream}"
+                f"a stream's number must be above that of the last stream, {self._stream}, got {order.stream}"
             )
 
     def _start(self, order: Open) -> StartStream:
@@ -193,7 +194,7 @@ class DaemonSession:
         A session has one dataset and so one catalog, which is sent once.
         """
         if self._catalog_asked:
-            return self.refuse("protocol", "a session may need one catalog, this rank offers plans over a second one")
+            return self.refuse("protocol", "a session must use one catalog, this rank offered plans over a second one")
         self._catalog_asked = True
         self._move("needcatalog", LocalProtocolError)
         self._parts = []
@@ -235,7 +236,7 @@ class DaemonSession:
             return []
         if silent < self._timeout_ns:
             return []
-        return self._end(f"nothing heard for {format_duration(silent)}")
+        return self._end(f"the rank was silent for {format_duration(silent)}")
 
     def deadline_ns(self) -> int:
         """The latest time at which `tick` must be called."""

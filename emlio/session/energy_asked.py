@@ -27,10 +27,11 @@ class EnergyAsked:
     def ask(self, question: EnergyRequest) -> Send:
         """Return the message that asks; no other question may be open."""
         if self._open is not None:
-            raise LocalProtocolError("energy must be asked for when the question before was answered, it was not")
+            raise LocalProtocolError("energy must not be requested before the last request was answered")
         if not 0 <= question.from_ns <= question.to_ns:
             raise LocalProtocolError(
-                f"energy must be asked for from a moment on to a later one, got {question.from_ns} ns to {question.to_ns} ns"
+                f"energy must be requested for a time that ends after it begins, got {question.from_ns} ns to "
+                f"{question.to_ns} ns"
             )
         self._open = question
         return Send(message=question)
@@ -39,21 +40,22 @@ class EnergyAsked:
         """Return the answer, which must match the open question."""
         question, self._open = self._open, None
         if question is None:
-            raise RemoteProtocolError("energy must be told who asked for it, got some that nobody asked for")
+            raise RemoteProtocolError("energy must only be sent on request, got a reply without a request")
         wrong = _wrong(question, reply)
         if wrong is not None:
-            raise RemoteProtocolError(f"an answer about energy {wrong}")
+            raise RemoteProtocolError(f"a reply with energy {wrong}")
         return EnergyCame(reply=reply)
 
 
 def _wrong(question: EnergyRequest, reply: EnergyReply) -> str | None:
     """Return what is wrong with the reply as the predicate of a sentence; None if nothing is."""
     if reply.absent:
-        return "must have readings, or say why there are none, it does both" if reply.readings or reply.more else None
+        both = "must not have both readings and a reason for their absence"
+        return both if reply.readings or reply.more else None
     if question.recording and reply.recording != question.recording:
-        return f"must go on with recording {question.recording}, got one of {reply.recording}"
+        return f"must continue recording {question.recording}, got recording {reply.recording}"
     if reply.more and not reply.readings:
-        return "must have readings where it has no room for all, got none"
+        return "must have readings if it is incomplete, got none"
     for row in reply.readings:
         if len(row.totals) != len(reply.devices) or len(row.events) not in (0, len(reply.devices)):
             return f"must have a total for each of {len(reply.devices)} devices, got {len(row.totals)} in {row.seq}"
@@ -61,5 +63,5 @@ def _wrong(question: EnergyRequest, reply: EnergyReply) -> str | None:
             return f"must begin at reading {question.first}, got {row.seq}"
     for before, after in pairwise(reply.readings):
         if after.seq <= before.seq or after.mono_ns <= before.mono_ns:
-            return f"must have readings in the order of time, got {after.seq} after {before.seq}"
+            return f"must have its readings in order of time, got {after.seq} after {before.seq}"
     return None

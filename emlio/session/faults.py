@@ -11,7 +11,7 @@ __all__ = ["error_of"]
 
 def error_of(fault: Fault, peer: str) -> EmlioError:
     """Return the error that the daemon at `peer` reported."""
-    text = f"the daemon at {peer} cannot go on: {fault.text}"
+    text = f"the daemon at {peer} cannot continue: {fault.text}"
     if fault.code == "corrupt-record":
         return CorruptRecordError(text, shard=fault.shard, record=fault.record, offset=fault.offset)
     if fault.code == "dataset":

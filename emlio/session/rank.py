@@ -164,7 +164,7 @@ class RankSession:
         self._move("asksizes", LocalProtocolError)
         if first < 0 or count < 1:
             raise LocalProtocolError(
-                f"sizes must be asked for from record 0 on and for at least 1, got {count} from record {first} of {shard}"
+                f"sizes must be requested for at least 1 record from 0 on, got {count} from record {first} of {shard}"
             )
         return self._sizes.ask(SizesRequest(session=self.session, shard=shard, first=first, count=count))
 
@@ -217,8 +217,8 @@ class RankSession:
             return []
         return self._fail(
             PeerLostError(
-                f"the connection to the daemon at {self.peer} must last as long as the session, it ended (state: "
-                f"{self.state.value}); does emlio-daemon still run there?"
+                f"the connection to the daemon at {self.peer} was lost (state: {self.state.value}). Check that "
+                "emlio-daemon is still running there"
             )
         )
 
@@ -236,12 +236,12 @@ class RankSession:
         waited = now_ns - self._since_ns()
         if waited >= self._timeout_ns:
             self.in_vain = self.state in (RankState.OPENING, RankState.STREAMING)
-            what, none = ("say anything", "nothing") if self._asked_ns is None else ("answer", "no answer")
+            what, none = ("send something", "nothing") if self._asked_ns is None else ("answer", "no answer")
             return self._fail(
                 PeerLostError(
-                    f"the daemon at {self.peer} must {what} within {format_duration(self._timeout_ns)}, "
-                    f"{none} came for {format_duration(waited)} (state: {self.state.value}); "
-                    "is emlio-daemon running there, and is the port reachable?"
+                    f"the daemon at {self.peer} must {what} within {format_duration(self._timeout_ns)}, {none} came "
+                    f"for {format_duration(waited)} (state: {self.state.value}). Check that emlio-daemon is running "
+                    "there and that its port is reachable"
                 )
             )
         if self._next_ping_ns is not None and now_ns >= self._next_ping_ns:
@@ -299,7 +299,7 @@ class RankSession:
             case Fault():
                 return self._fail(error_of(message, self.peer)) if message.stream in (0, self.stream) else []
             case Refused():
-                return self._fail(RefusedError(f"the daemon at {self.peer} refuses: {message.text}", code=message.code))
+                return self._fail(RefusedError(f"the daemon at {self.peer} refused: {message.text}", code=message.code))
             case Goodbye():
                 self.dismissed = True
                 reason = message.reason or "no reason given"
@@ -326,15 +326,15 @@ class RankSession:
         self._answered(now_ns)
         if message.first != len(self._rows) or not message.rows:
             raise RemoteProtocolError(
-                f"a list of shards must go on at row {len(self._rows)} and hold rows, "
-                f"got row {message.first} with {len(message.rows)}"
+                f"a list of shards must continue at row {len(self._rows)} with at least one row, got row "
+                f"{message.first} with {len(message.rows)}"
             )
         self._rows.extend(message.rows)
         total = self.welcome.shards if self.welcome else 0
         if message.total != total or len(self._rows) > total:
             raise RemoteProtocolError(
-                f"a list of shards must have the {total} rows of the welcome in total, "
-                f"got a total of {message.total} and {len(self._rows)} rows so far"
+                f"a list of shards must have the {total} rows announced in the welcome, got a total of "
+                f"{message.total} and {len(self._rows)} rows so far"
             )
         if len(self._rows) < total:
             return [self._ask(ShardsRequest(session=self.session, first=len(self._rows)), now_ns)]
@@ -354,9 +354,9 @@ class RankSession:
                 self._asked_ns = now_ns
             return [Agreed()]
         if self._offer is None:
-            raise RemoteProtocolError("a catalog must not be asked for before a plan is offered")
+            raise RemoteProtocolError("a catalog must not be requested before a plan is offered")
         if self._catalog_sent:
-            raise RemoteProtocolError("a catalog must be asked for once in a session, got the question again")
+            raise RemoteProtocolError("a catalog must be requested once per session, got a second request")
         self._catalog_sent = True
         rows, fingerprint = self._catalog, self._offer.fingerprint
         self._asked_ns = self._sent_ns = now_ns

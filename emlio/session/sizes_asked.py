@@ -36,14 +36,14 @@ class SizesAsked:
         question = next((asked for asked in self._open if (asked.shard, asked.first) == named), None)
         if question is None:
             raise RemoteProtocolError(
-                f"sizes must be those asked for, got some from record {reply.first} of {reply.shard!r} on that nobody "
-                "asked for"
+                f"sizes must only be sent on request, got sizes from record {reply.first} of {reply.shard!r} without "
+                "a request"
             )
         most = 4 * min(question.count, RECORDS_PER_SIZES)
         if len(reply.sizes) % 4 or len(reply.sizes) > most:
             raise RemoteProtocolError(
-                f"sizes of {question.count} records from record {reply.first} of {reply.shard!r} on must have 4 bytes "
-                f"each and {most} at most, got {len(reply.sizes)}"
+                f"sizes of {question.count} records from record {reply.first} of {reply.shard!r} on must have 4 "
+                f"bytes each and at most {most} bytes, got {len(reply.sizes)}"
             )
         self._open.remove(question)
         came = SizesCame(shard=reply.shard, first=reply.first, offset=reply.offset, sizes=reply.sizes)

@@ -95,6 +95,6 @@ def describe_difference(dataset: str, mine: tuple[str, Terms], other: tuple[str,
     (who, terms), (whom, others) = mine, other
     return (
         f"all ranks of a job must give the same options for dataset {dataset!r}: {who} has {terms.unlike(others)}, "
-        f"{whom} has {others.unlike(terms)}; give both the same, end the one that belongs to a former run, or say "
-        "rank=0, world_size=1 for a loader that only one rank makes"
+        f"{whom} has {others.unlike(terms)}. Give both the same, stop a process left from an earlier run, or pass "
+        "rank=0, world_size=1 to a loader that only one rank makes"
     )

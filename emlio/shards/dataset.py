@@ -74,8 +74,8 @@ class Shard:
         digest = content_digest(scan(self.path, None, folder.opener))
         if digest != self.digest:
             raise DatasetError(
-                f"shard {self.path}: changed while it was served: its content had the digest {self.digest}, has {digest}; "
-                f"{AFTER_RESTART}"
+                f"shard {self.path}: changed while it was served: its content had digest {self.digest}, now "
+                f"{digest}. {AFTER_RESTART}"
             )
 
     def check_unchanged(self, now: os.stat_result) -> None:
@@ -86,12 +86,12 @@ class Shard:
         """
         if now.st_ino != self.inode:
             raise DatasetError(
-                f"a shard must not change while it is served: {self.path} was replaced by another file; {AFTER_RESTART}"
+                f"a shard must not change while it is served: {self.path} was replaced by another file. {AFTER_RESTART}"
             )
         if now.st_size != self.size_bytes or now.st_mtime_ns != self.mtime_ns:
             raise DatasetError(
-                f"shard {self.path}: changed while it was served: had {self.size_bytes} bytes and time "
-                f"{self.mtime_ns} ns, has {now.st_size} bytes and time {now.st_mtime_ns} ns; {AFTER_RESTART}"
+                f"shard {self.path}: changed while it was served: had {self.size_bytes} bytes and mtime "
+                f"{self.mtime_ns} ns, now {now.st_size} bytes and mtime {now.st_mtime_ns} ns. {AFTER_RESTART}"
             )
 
 
@@ -209,7 +209,7 @@ def _open_shards(
         mapping = found.mappings.get(file)
         status = _stat(folder, file)
         if mapping is not None and mapping.size_bytes != status.st_size:
-            raise _changed(path, f"has {status.st_size} bytes, its mapping says {mapping.size_bytes}")
+            raise _changed(path, f"has {status.st_size} bytes, {mapping.size_bytes} in its mapping")
         kept = None
         if not rebuild:
             kept = store.load(file, status, mapped=mapping is not None)
@@ -233,7 +233,7 @@ def _open_shards(
     known.update((shard.name, shard) for shard in scanned)
     if refused:
         _LOG.warning(
-            "dataset %s: the indexes of %d of %d shards cannot be kept and are built again at every start: %s",
+            "dataset %s: the indexes of %d of %d shards cannot be saved, so every start builds them again: %s",
             name,
             len(refused),
             len(known),
@@ -270,7 +270,9 @@ def _scan_unchanged(
         before = (
             now  # only the ctime changed: by a hard link, by other permissions, or by a write, so it is scanned again
         )
-    raise DatasetError(f"shard {shard.path}: changed while it was scanned; open the dataset when nobody writes to it")
+    raise DatasetError(
+        f"shard {shard.path}: changed while it was scanned. Open the dataset when no process writes to it"
+    )
 
 
 def _stat(folder: Folder, name: str) -> os.stat_result:
@@ -293,12 +295,12 @@ def _shard(
     records = len(offsets) - 1
     if mapping is not None:
         if mapping.records != records:
-            raise _changed(path, f"has {records} records by its index, its mapping says {mapping.records}")
+            raise _changed(path, f"has {records} records in its index, {mapping.records} in its mapping")
         if digest is not None and digest != mapping.digest:
-            raise _changed(path, f"has the digest {digest}, its mapping says {mapping.digest}")
+            raise _changed(path, f"has digest {digest}, {mapping.digest} in its mapping")
     known = digest if digest is not None else mapping.digest if mapping is not None else None
     if known is None:
-        raise AssertionError("an index without a digest is taken for a mapped shard only")
+        raise AssertionError("an index without a digest is accepted only for a shard with a mapping")
     return Shard(
         name=path.name,
         path=path,
@@ -315,6 +317,6 @@ def _shard(
 
 def _changed(path: Path, how: str) -> DatasetError:
     return DatasetError(
-        f"shard {path}: changed after it was described: it {how}. Bring the file back, or describe it as it is now: "
-        f"emlio index --force --mapping {path.parent}"
+        f"shard {path}: does not match its mapping: it {how}. Restore the file, or write the mapping again: emlio "
+        f"index --force --mapping {path.parent}"
     )

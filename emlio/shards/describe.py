@@ -54,6 +54,6 @@ def describe_directory(
             path.unlink(missing_ok=True)
     except OSError as error:
         raise DatasetError(
-            f"mappings lie beside their shards, {directory} cannot be written: {error.strerror}"
+            f"mappings cannot be written to {directory}, the folder of the shards: {error.strerror}"
         ) from error
     return written

@@ -61,7 +61,7 @@ def open_folder(directory: Path) -> Folder:
     try:
         return Folder(directory)
     except FileNotFoundError as error:
-        raise DatasetError(f"dataset directory {directory}: there is no such directory") from error
+        raise DatasetError(f"dataset directory {directory}: no such directory") from error
     except NotADirectoryError as error:
         raise DatasetError(f"dataset directory {directory}: must be a directory, is a file") from error
     except OSError as error:
@@ -90,7 +90,7 @@ def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
         raise DatasetError(f"dataset directory {directory}: {_nothing(files.names, found.missing)}")
     for name in found.present:
         if not name.isprintable():
-            raise DatasetError(f"dataset directory {directory}: a shard's name must be printable text, is {name!r}")
+            raise DatasetError(f"dataset directory {directory}: a shard's name must be printable text, got {name!r}")
     return found
 
 
@@ -184,8 +184,8 @@ def _nothing(files: Sequence[str], missing: tuple[str, ...]) -> str:
             "Convert them once: emlio convert SOURCE TARGET"
         )
     if missing:
-        return f"has mappings, but none of the {len(missing)} shards they name is here, for example {missing[0]}"
-    return f"holds no shard; looked for {_LOOKED_FOR} among {len(files)} files"
+        return f"has mappings, but all {len(missing)} shards that they describe are missing, for example {missing[0]}"
+    return f"holds no shards, found no {_LOOKED_FOR} among {len(files)} files"
 
 
 def _is_shard(name: str) -> bool:
@@ -239,12 +239,12 @@ def _by_mappings(folder: Folder, names: Sequence[str], files: _Files) -> Discove
         for what, other in (("shard_index", by_index[mapping.shard_index]), ("file", by_file[mapping.file])):
             if other is not mapping:
                 raise DatasetError(
-                    f"mapping {directory / name}: its {what} must be its own, another mapping has it too"
+                    f"mapping {directory / name}: its {what} must be unique, another mapping has the same"
                 )
         if mapping.shard_count != mappings[0].shard_count:
             raise DatasetError(
-                f"mapping {directory / name}: shard_count must be the same in all, is {mapping.shard_count}, "
-                f"{names[0]} says {mappings[0].shard_count}"
+                f"mapping {directory / name}: shard_count must be the same in all mappings, got "
+                f"{mapping.shard_count}, and {mappings[0].shard_count} in {names[0]}"
             )
     present = tuple(sorted(name for name in by_file if name in files))
     missing = by_file.keys() - set(present)
@@ -271,7 +271,7 @@ def _unmapped(directory: Path, missing: Iterable[int], mappings: list[ShardMappi
         name = _member((match["stem"], match["count"], match["extension"]), index, digits)
         if name in files:
             raise DatasetError(
-                f"dataset directory {directory}: {name} is here without {mapping_name(index)}, though other shards have "
-                f"mappings. Describe them all again: emlio index --force --mapping {directory}"
+                f"dataset directory {directory}: {name} has no mapping {mapping_name(index)}, but other shards have "
+                f"mappings. Write all mappings again: emlio index --force --mapping {directory}"
             )
         yield name

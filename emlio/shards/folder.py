@@ -29,7 +29,7 @@ from emlio.shards.beneath import open_beneath
 
 __all__ = ["AFTER_RESTART", "Folder", "Kind", "absence", "must_be_file"]
 
-AFTER_RESTART = "what is there now is served after a restart of the daemon (with local=, of the loader)"
+AFTER_RESTART = "Restart the daemon (with local=, the loader) to serve the new files"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Non-blocking, because opening a FIFO would wait for a writer, and the name may be one.
@@ -144,7 +144,7 @@ class Folder:
         To be used as `opener` of `open`.
         """
         if flags & os.O_ACCMODE != os.O_RDONLY:
-            raise ValueError(f"a file of a folder that is served is opened for reading only, got flags {flags:#o}")
+            raise ValueError(f"files of a served folder must be opened for reading only, got flags {flags:#o}")
         return self.open(os.path.basename(path))
 
     def stat(self, name: str) -> os.stat_result:
@@ -211,11 +211,11 @@ class Folder:
             now = os.stat(self.path)
         except OSError as error:
             raise refusal_of(error, f"folder {self.path}") or DatasetError(
-                f"a dataset's folder must stay while it is served: {self.path} {absence(error)}"
+                f"a dataset's folder must not be removed while it is served: {self.path} {absence(error)}"
             ) from error
         if not os.path.samestat(now, self._status):
             raise DatasetError(
-                f"a dataset's folder must stay while it is served: {self.path} leads to another folder than it did; "
+                f"a dataset's folder must not be replaced while it is served: {self.path} is now another folder. "
                 f"{AFTER_RESTART}"
             )
 
@@ -227,14 +227,12 @@ class Folder:
     def _leads_out(self, name: str) -> str:
         link, folder = self.path / name, os.path.realpath(self.path)
         target = os.path.realpath(link)
-        begin = (
-            f"{link}: a link in a folder that is served must stay below it, below {folder}; this one leads to {target}"
-        )
+        begin = f"{link}: a link in a served folder must point inside it, inside {folder}, this one points to {target}"
         if os.path.commonpath((target, folder)) == folder:
-            return f"{begin} by an absolute path or by way of another folder. Make it relative: ln -sfr {target} {link}"
+            return f"{begin} with an absolute path or through another folder. Make it relative: ln -sfr {target} {link}"
         return (
-            f"{begin}, outside. Serve the target's folder, {os.path.dirname(target)}; or put the file itself here: a hard link, "
-            "or a bind mount (mount --bind)"
+            f"{begin}, outside of it. Serve the target's folder, {os.path.dirname(target)}, or put the file itself "
+            "here with a hard link or a bind mount (mount --bind)"
         )
 
     def __enter__(self) -> Self:
@@ -249,7 +247,7 @@ class Folder:
 def absence(error: OSError) -> str:
     """Describe an error of a file that existed before: it is gone, or cannot be read any more."""
     is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)
-    return f"{'is gone' if is_gone else 'cannot be read'} ({error.strerror or error})"
+    return f"{'was removed' if is_gone else 'cannot be read'} ({error.strerror or error})"
 
 
 def must_be_file(path: Path, status: os.stat_result) -> None:

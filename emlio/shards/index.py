@@ -108,10 +108,10 @@ def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
     length = int.from_bytes(head[8:10], "little")
     begin = 10 + length
     if head[:8] != _MAGIC or begin > len(head):
-        return f"it must begin as a .npy file of version 1.0, begins with {head[:10]!r}"
+        return f"it must be a .npy file of version 1.0, begins with {head[:10]!r}"
     match = _HEADER.fullmatch(head[10:begin])
     if match is None:
-        return f"it must hold one row of int64, its header says {head[10:begin].strip()!r}"
+        return f"it must hold one row of int64, its header is {head[10:begin].strip()!r}"
     count = int(match[1])
     size = file.seek(0, io.SEEK_END)
     # Compared before any allocation: the header of a broken file may promise any number.
@@ -128,9 +128,9 @@ def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
 def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
     """Return why these cannot be the offsets of a file of this size, or None."""
     if int(offsets[0]) != 0:
-        return f"its first offset must be 0, is {int(offsets[0])}"
+        return f"its first offset must be 0, got {int(offsets[0])}"
     if int(offsets[-1]) != size_bytes:
-        return f"its last offset must be the shard's size of {size_bytes} bytes, is {int(offsets[-1])}"
+        return f"its last offset must be the shard's size of {size_bytes} bytes, got {int(offsets[-1])}"
     for first in range(0, len(offsets) - 1, _CHECK_RECORDS):
         part = offsets[first : first + _CHECK_RECORDS + 1]
         # Offsets in [0, size] cannot overflow in a subtraction; others could give a plausible gap.
@@ -138,7 +138,7 @@ def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:
         gaps = np.diff(part) if sound else part
         if not sound or int(gaps.min()) < FRAME_BYTES:
             record = first + (int(np.argmin(gaps)) if sound else 0)
-            return f"record {record} or one after it must lie in the file and have at least {FRAME_BYTES} bytes"
+            return f"record {record} or a later one must be inside the file and have at least {FRAME_BYTES} bytes"
     return None
 
 
@@ -178,8 +178,8 @@ def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
                 left -= len(parts[-1])
                 if left < 0:
                     raise DatasetError(
-                        f"DALI index {path}: does not describe this shard: its records, of at least {FRAME_BYTES} bytes each, "
-                        f"must fit into {size_bytes} bytes, it has more"
+                        f"DALI index {path}: does not match this shard: it lists more records than fit into "
+                        f"{size_bytes} bytes, with at least {FRAME_BYTES} bytes each"
                     )
     except OSError as error:
         raise DatasetError(f"DALI index {path}: cannot be read: {error.strerror or error}") from error
@@ -193,9 +193,9 @@ def read_dali_index(path: Path, size_bytes: int) -> npt.NDArray[np.int64]:
         if len(gaps):
             record = int(gaps[0])
             needed, given = int(offsets[record + 1] - offsets[record]), int(numbers[record, 1])
-            reason = f"record {record} must have {needed} bytes up to the next one or the file's end, is given {given}"
+            reason = f"record {record} must have {needed} bytes up to the next one or the file's end, got {given}"
     if reason is not None:
-        raise DatasetError(f"DALI index {path}: does not describe this shard: {reason}")
+        raise DatasetError(f"DALI index {path}: does not match this shard: {reason}")
     return offsets
 
 

@@ -102,12 +102,13 @@ class ShardMapping:
             0 <= self.records <= room, f"records must be in [0, {room}] for {self.size_bytes} bytes, got {self.records}"
         )
         _must(bool(_DIGEST.fullmatch(self.digest)), f"digest must be 32 hexadecimal digits, got {self.digest!r}")
-        _must(len(self.features) <= _FEATURES, f"at most {_FEATURES} features, got {len(self.features)}")
+        _must(len(self.features) <= _FEATURES, f"there must be at most {_FEATURES} features, got {len(self.features)}")
         counts = self.label_counts or {}
-        _must(len(counts) <= _LABELS, f"at most {_LABELS} labels, got {len(counts)}")
+        _must(len(counts) <= _LABELS, f"there must be at most {_LABELS} labels, got {len(counts)}")
         _must(min(counts.values(), default=0) >= 0, "label_counts must not be negative")
         _must(
-            len(self.label_names or {}) <= _LABELS, f"at most {_LABELS} label names, got {len(self.label_names or {})}"
+            len(self.label_names or {}) <= _LABELS,
+            f"there must be at most {_LABELS} label names, got {len(self.label_names or {})}",
         )
 
 

@@ -42,7 +42,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     try:
         from PIL import Image, ImageDraw
     except ImportError as error:
-        raise ConfigError("a preview needs Pillow, which is not installed: pip install 'emlio[images]'") from error
+        raise ConfigError("--preview requires Pillow, which is not installed: pip install 'emlio[images]'") from error
     tiles: list[tuple[Any, str]] = []
     for number, record in _records(dataset):
         picture, label = _picture(Image, record)
@@ -50,7 +50,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
             tiles.append((picture, f"{number}{label}"))
     if not tiles:
         raise DatasetError(
-            f"dataset directory {dataset.directory}: no image in the records looked at, nothing to preview"
+            f"dataset directory {dataset.directory}: nothing to preview, no image in the sampled records"
         )
     columns = min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
@@ -65,7 +65,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     try:
         sheet.save(out)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--preview {out}: must be a picture's file that can be written: {error}") from error
+        raise ConfigError(f"--preview {out}: the picture cannot be written: {error}") from error
     return len(tiles)
 
 

@@ -130,9 +130,8 @@ class IndexStore:
                 records, crc = len(offsets) - 1, _index_crc(offsets)
                 if (records, crc) != (stamp.records, stamp.index_crc):
                     raise DatasetError(
-                        f"index {index}: must hold {stamp.records} records and have the CRC32C {stamp.index_crc:#010x} "
-                        f"by {stamp_name(shard)}, holds {records} and has {crc:#010x}. "
-                        f"Rebuild it: {self._repair}"
+                        f"index {index}: must have {stamp.records} records and CRC32C {stamp.index_crc:#010x} as in "
+                        f"{stamp_name(shard)}, got {records} and {crc:#010x}. Rebuild it: {self._repair}"
                     )
                 return KeptIndex(offsets=offsets, digest=stamp.digest)
         return None

@@ -192,8 +192,8 @@ class _Walk:
         record, offset = self._records + first, int(starts[first])
         self._refuse_compressed(record)
         raise CorruptRecordError(
-            f"{self._path}: record {record} at offset {offset}: the length {int(lengths[first])} must carry the masked "
-            f"CRC32C {int(expected[first]):#010x}, stored is {int(stored[first]):#010x}",
+            f"{self._path}: record {record} at offset {offset}: the masked CRC32C of the length "
+            f"{int(lengths[first])} must be {int(expected[first]):#010x}, stored is {int(stored[first]):#010x}",
             shard=self._path.name,
             record=record,
             offset=offset,
@@ -203,7 +203,7 @@ class _Walk:
         self._refuse_compressed(record)
         return CorruptRecordError(
             f"{self._path}: record {record} at offset {offset}: its {part} needs {needed} bytes, "
-            f"{self.size_bytes - offset} are left before the file's end at {self.size_bytes}: the file is cut short",
+            f"{self.size_bytes - offset} are left before the file's end at {self.size_bytes}: the file is truncated",
             shard=self._path.name,
             record=record,
             offset=offset,
@@ -211,7 +211,8 @@ class _Walk:
 
     def _shrank(self, end: int) -> DatasetError:
         return DatasetError(
-            f"{self._path}: had {self.size_bytes} bytes when opened and ends at {end} now: it is changing"
+            f"{self._path}: had {self.size_bytes} bytes when it was opened and ends at {end} now: another process is "
+            "changing it"
         )
 
     def _refuse_compressed(self, record: int) -> None:
@@ -226,6 +227,6 @@ class _Walk:
         if kind is not None:
             folder = self._path.parent
             raise DatasetError(
-                f"{self._path}: is a TFRecord file compressed with {kind}: records inside it have no place on disk, so "
-                f"it cannot be served in place. Convert it once: emlio convert {folder} {folder}-emlio"
+                f"{self._path}: compressed with {kind}, compressed TFRecord files cannot be served. Convert it once: "
+                f"emlio convert {folder} {folder}-emlio"
             )

@@ -126,10 +126,10 @@ def _fault(framed: memoryview) -> str:
     length, length_crc = _HEADER.unpack_from(framed)
     expected_length = len(framed) - FRAME_BYTES
     if length != expected_length:
-        return f"its length must be {expected_length} by the index, stored is {length}"
+        return f"its length must be {expected_length} as in the index, stored is {length}"
     expected = mask(crc32c(framed[:_LENGTH_BYTES]))
     if length_crc != expected:
-        return f"the length {length} must carry the masked CRC32C {expected:#010x}, stored is {length_crc:#010x}"
+        return f"the masked CRC32C of the length {length} must be {expected:#010x}, stored is {length_crc:#010x}"
     stored = _CRC.unpack_from(framed, len(framed) - FOOTER_BYTES)[0]
     actual = mask(crc32c(framed[HEADER_BYTES:-FOOTER_BYTES]))
-    return f"its {length} bytes have the masked CRC32C {actual:#010x}, stored is {stored:#010x}"
+    return f"the masked CRC32C of its {length} bytes must be {actual:#010x}, stored is {stored:#010x}"

@@ -383,13 +383,13 @@ def decode_control(data: bytes | memoryview) -> ControlMessage:
             with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 return _REFUSAL.decode(body)
         raise RemoteProtocolError(
-            f"the peer speaks protocol version {version}, this side version {PROTOCOL_VERSION}: "
-            "install the same release of emlio on both sides"
+            f"the peer uses protocol version {version}, this side version {PROTOCOL_VERSION}. Install the same "
+            "release of emlio on both sides"
         )
     if stored != computed:
         raise RemoteProtocolError(
             f"a control message must match its checksum {stored.hex() or '(none)'}, its {len(body)} bytes have "
-            f"{computed.hex()}: it was changed on its way"
+            f"{computed.hex()}: it was corrupted in transit"
         )
     try:
         return _DECODER.decode(body)

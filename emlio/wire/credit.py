@@ -72,7 +72,7 @@ def decode_credit(data: bytes | memoryview) -> Credit:
     view = memoryview(data)
     stored, body = bytes(view[:_CHECKSUM_BYTES]), view[_CHECKSUM_BYTES:]
     if stored != crc32c(body).to_bytes(_CHECKSUM_BYTES, "little"):
-        raise RemoteProtocolError("a credit must match its checksum: it was changed on its way, or is none")
+        raise RemoteProtocolError("a credit must match its checksum: it was corrupted in transit, or is no credit")
     try:
         credit = _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:

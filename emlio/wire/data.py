@@ -191,8 +191,8 @@ def split_data_frame(frame: memoryview) -> DataFrame:
     computed = _stamp_crc(crc32c(header), lane, sequence)
     if stored != computed:
         raise RemoteProtocolError(
-            f"a data header and its stamp must match the checksum {stored:08x}, these {length} bytes, lane {lane} and number "
-            f"{sequence} have {computed:08x}: they were changed on their way"
+            f"a data header and its stamp must match the checksum {stored:08x}, these {length} bytes, lane {lane} "
+            f"and number {sequence} have {computed:08x}: they were corrupted in transit"
         )
     if apart:
         ends_crc = int.from_bytes(frame[length:behind], "little")

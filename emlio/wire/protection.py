@@ -20,7 +20,7 @@ CLEAR: Final = "clear"
 SETTINGS: Final = ("auto", "aead", "off")
 
 
-def accepted(setting: str, *, keyed: bool, has_aes: bool, missing: str = "this side uses none") -> tuple[str, ...]:
+def accepted(setting: str, *, keyed: bool, has_aes: bool, missing: str = "this side has none") -> tuple[str, ...]:
     """Return the protections that a side with this setting accepts, the preferred one first.
 
     Args:
@@ -56,8 +56,8 @@ def choose(here: Sequence[str], offered: Sequence[str]) -> str:
         if protection in here:
             return protection
     raise RefusedError(
-        f"the daemon sends {_in_words(here)} only, the loader accepts {_in_words(offered)} only: give both sides the same "
-        "encryption",
+        f"the daemon sends {_in_words(here)}, the loader accepts {_in_words(offered)}. Give both sides the "
+        "same encryption",
         code="protection",
     )
 
@@ -71,9 +71,7 @@ def check_chosen(chosen: str, offered: Sequence[str]) -> None:
         RemoteProtocolError: the daemon chose a protection that was not offered.
     """
     if chosen not in offered:
-        raise RemoteProtocolError(
-            f"the daemon chose {_in_words((chosen,))}, this loader accepts {_in_words(offered)} only"
-        )
+        raise RemoteProtocolError(f"the daemon chose {_in_words((chosen,))}, this loader accepts {_in_words(offered)}")
 
 
 def _in_words(protections: Sequence[str]) -> str:

@@ -114,7 +114,7 @@ class StreamSeal:
         """
         if number < self._sealed:
             raise LocalProtocolError(
-                f"each message must be sealed once, in order: {self._sealed} is next, got {number}"
+                f"each message must be sealed once and in order: message {self._sealed} is next, got {number}"
             )
         self._sealed = number + 1
         self._of(number).encrypt_into(_nonce(number), payload, header, sealed)
@@ -131,7 +131,8 @@ class StreamSeal:
             self._of(number).decrypt_into(_nonce(number), sealed, header, payload)
         except InvalidTag:
             raise RemoteProtocolError(
-                f"message {number} of a stream must be what its sender sealed: it or its header was changed, or it is another's"
+                f"message {number} of a stream failed authentication: it or its header was changed, or it belongs to "
+                "another stream"
             ) from None
 
     def open_here(self, number: int, header: bytes, sealed: memoryview) -> memoryview:

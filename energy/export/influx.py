@@ -51,11 +51,12 @@ class InfluxTarget:
         parts = urlsplit(text)
         query = dict(parse_qsl(parts.query))
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("the address of InfluxDB must begin with http:// or https:// and name a host")
+            raise ConfigError("the address of InfluxDB must be a http:// or https:// address with a host")
         if not {"db", "bucket"} & set(query):
             raise ConfigError(
-                f"the address of InfluxDB must name a database, as in http://{parts.hostname}:8086/write?db=energy, or an "
-                "organisation and a bucket, as in /api/v2/write?org=mine&bucket=energy"
+                "the address of InfluxDB must name a database, such as "
+                f"http://{parts.hostname}:8086/write?db=energy, or an organisation and a bucket, such as "
+                "/api/v2/write?org=mine&bucket=energy"
             )
         path = parts.path if parts.path not in ("", "/") else "/write"
         place = parts.netloc.rpartition("@")[2]
@@ -155,7 +156,7 @@ def _post(target: InfluxTarget, body: bytes, timeout_s: float) -> None:
     except urllib.error.HTTPError as error:
         with error:
             said = error.read(_MOST_REASON_BYTES).decode(errors="replace").strip()
-        raise RefusedError(f"InfluxDB at {target.url} said {error.code}: {said}", code=str(error.code)) from error
+        raise RefusedError(f"InfluxDB at {target.url} answered {error.code}: {said}", code=str(error.code)) from error
     except OSError as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise TransportError(f"InfluxDB at {target.url} must be reachable: {reason}") from error
+        raise TransportError(f"InfluxDB at {target.url} cannot be reached: {reason}") from error

@@ -26,7 +26,7 @@ def write_parquet(path: Path, run: Run, number: int, readings: Iterable[Reading]
         arrow: Any = import_module("pyarrow")
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise ConfigError('Parquet is written with pyarrow: pip install "emlio[parquet]"') from error
+        raise ConfigError('writing Parquet requires pyarrow: pip install "emlio[parquet]"') from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
     left, count = rows(run, number, readings), 0
@@ -40,5 +40,5 @@ def write_parquet(path: Path, run: Run, number: int, readings: Iterable[Reading]
                 writer.write_table(arrow.table(columns, schema=schema))
                 count += len(group)
     except OSError as error:
-        raise ConfigError(f"a file of Parquet must be written to {path}: {error}") from error
+        raise ConfigError(f"{path}: the Parquet file cannot be written: {error}") from error
     return count

@@ -51,7 +51,7 @@ def device_of(row: DeviceRow) -> Device:
             adds=row.adds,
         )
     except (ConfigError, ValueError) as error:
-        raise RemoteProtocolError(f"a device of a recording must be one that there can be: {error}") from error
+        raise RemoteProtocolError(f"a recording has an invalid device: {error}") from error
 
 
 def row_of_reading(reading: Reading) -> ReadingRow:
@@ -98,4 +98,4 @@ def reading_of(row: ReadingRow) -> Reading:
             memory_bytes=row.memory_bytes,
         )
     except (ConfigError, ValueError) as error:
-        raise RemoteProtocolError(f"reading {row.seq} of a recording must be one that there can be: {error}") from error
+        raise RemoteProtocolError(f"a recording has an invalid reading {row.seq}: {error}") from error

@@ -42,7 +42,7 @@ class Idle:
         if not 0 <= self.watts < float("inf"):
             raise ConfigError(f"the idle watts of {self.device} must be 0 or more, got {self.watts}")
         if (self.spread_watts is None) is not (self.duration_ns is None):
-            raise ConfigError(f"idle watts of {self.device} that were measured must have a spread and a duration")
+            raise ConfigError(f"measured idle watts of {self.device} must have a spread and a duration")
 
     def energy_uj(self, duration_ns: int) -> int:
         """Return the energy that the idle device uses in `duration_ns`."""
@@ -83,7 +83,7 @@ def measure_idle(window: Window) -> Baseline:
     pieces = window.duration_ns // _PIECE_NS
     if pieces < _LEAST_PIECES:
         raise ConfigError(
-            f"a baseline must be measured for {_LEAST_PIECES} s or more, got {window.duration_ns / 1e9:.1f} s"
+            f"a baseline must be measured for at least {_LEAST_PIECES} s, got {window.duration_ns / 1e9:.1f} s"
         )
     idles = [_idle(window, device.name, pieces) for device in window.series.devices]
     return Baseline(idles=tuple(idle for idle in idles if idle is not None))

@@ -47,7 +47,7 @@ def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
                 words[0], list(words), dict(environment), setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
             )
         except OSError as error:
-            raise ConfigError(f"the command must be a program that can be run: {words[0]}: {error.strerror}") from error
+            raise ConfigError(f"the command cannot be run: {words[0]}: {error.strerror}") from error
         return _await(child, heard)
     finally:
         signal.signal(signal.SIGCHLD, before)

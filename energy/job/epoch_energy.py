@@ -146,7 +146,8 @@ class EpochEnergy:
             raise ConfigError(f"a node must be counted once, got {names}")
         if self.duration_ns <= 0 or self.samples < 0:
             raise ConfigError(
-                f"an epoch must last and must not have less than 0 samples, got {self.duration_ns} ns and {self.samples}"
+                f"an epoch must have a duration above 0 and at least 0 samples, got {self.duration_ns} ns and "
+                f"{self.samples}"
             )
 
     @property

@@ -152,9 +152,7 @@ def read_job(paths: Sequence[Path]) -> Job:
     epochs = [_measure(one, folders, notes) for one in joined]
     whole = [energy for one in folders if (energy := _command_energy(one)) is not None]
     if not epochs and not whole:
-        raise ConfigError(
-            f"{', '.join(map(str, paths))} must hold a command that has ended, or an epoch that has; neither is there"
-        )
+        raise ConfigError(f"{', '.join(map(str, paths))} must hold a finished command or epoch, has neither")
     if not epochs:
         nodes = tuple(node for energy in whole for node in energy.nodes)
         energy = replace(whole[0], duration_ns=max(one.duration_ns for one in whole), nodes=nodes)
@@ -186,7 +184,7 @@ def _read_folder(path: Path, notes: dict[str, None]) -> JobFolder:
         except ConfigError as error:
             notes[f"not counted: {error}"] = None
     if not found and note is None and not journals:
-        raise ConfigError(f"{path} must be a job's folder; there is no note of a command in it, and none of a loader")
+        raise ConfigError(f"{path} is not a folder of a job: it has no note of a command or a loader")
     for recording, _ in found.values():
         notes.update(dict.fromkeys(f"{recording.run.node}: {text}" for text in recording.run.warnings))
     return JobFolder(path=path, node=node or path.name, note=note, journals=journals, boot=boot, recordings=found)
@@ -217,7 +215,7 @@ def _check_apart(folders: Sequence[JobFolder]) -> None:
     for one in folders:
         if one.boot and one.boot in seen:
             raise ConfigError(
-                f"each folder must be of a node of its own, {seen[one.boot]} and {one.path} are of the same"
+                f"each folder must be from a different node, {seen[one.boot]} and {one.path} are from the same"
             )
         seen[one.boot] = one.path
 
@@ -242,10 +240,10 @@ def _measure(joined: JobEpoch, folders: Sequence[JobFolder], notes: dict[str, No
     noted, ranks = joined.ranks
     if noted < ranks:
         notes[
-            f"{joined.title}: noted by {noted} of {ranks} ranks; the folders of their nodes belong to a report, too"
+            f"{joined.title}: noted by only {noted} of {ranks} ranks. Add the folders of the other nodes to the report"
         ] = None
     elif not joined.whole:
-        notes[f"{joined.title}: it was left early, or begun in the middle"] = None
+        notes[f"{joined.title}: incomplete, it was left early or started in the middle"] = None
     nodes: list[NodeEnergy] = []
     counted: list[StorageNode] = []
     shared: list[str] = []
@@ -263,7 +261,7 @@ def _measure(joined: JobEpoch, folders: Sequence[JobFolder], notes: dict[str, No
             counted.append(storage)
             nodes.append(_storage_energy(part, storage, joined))
     for name in dict.fromkeys(shared):
-        notes[f"a daemon runs on {name}, too: what it used is in the figures of that node"] = None
+        notes[f"a daemon also runs on {name}: its energy is included in the figures of that node"] = None
     energy = EpochEnergy(
         epoch=joined.key.epoch,
         duration_ns=max(part.to_ns - part.from_ns for part in joined.nodes),

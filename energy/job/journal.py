@@ -139,8 +139,8 @@ class JournalEpoch:
     def __post_init__(self) -> None:
         if self.to_ns <= self.from_ns or self.samples < 0 or self.epoch < 0:
             raise ConfigError(
-                f"an epoch must last, and must not have less than 0 samples, got {self.from_ns} to {self.to_ns} ns and "
-                f"{self.samples} in epoch {self.epoch}"
+                f"an epoch must end after it begins and have at least 0 samples, got {self.from_ns} to {self.to_ns} "
+                f"ns and {self.samples} in epoch {self.epoch}"
             )
 
 
@@ -180,7 +180,7 @@ class JournalFile:
                 except FileExistsError:
                     tries += 1
         except OSError as error:
-            raise ConfigError(f"a journal must be made in {folder}: {error}") from error
+            raise ConfigError(f"a journal cannot be created in {folder}: {error}") from error
         self._closed = False
         self._write({"journal": _VERSION, "loader": msgspec.to_builtins(loader)})
 
@@ -206,7 +206,7 @@ class JournalFile:
             while left:
                 left = left[os.write(self._file, left) :]
         except OSError as error:
-            raise ConfigError(f"{self.path} must be written: {error}") from error
+            raise ConfigError(f"{self.path}: cannot be written: {error}") from error
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""

@@ -52,7 +52,7 @@ class JobOrder:
         if not self.words:
             raise ConfigError("there must be a command to run, got none")
         if self.rest_ns < 0:
-            raise ConfigError(f"the time at rest must be 0 or more, got {self.rest_ns} ns")
+            raise ConfigError(f"the time at rest must be at least 0, got {self.rest_ns} ns")
 
 
 def run_job(
@@ -109,16 +109,16 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"a job must have a folder, which cannot be made at {folder}: {error.strerror}") from error
+        raise ConfigError(f"the folder of the job cannot be created: {folder}: {error.strerror}") from error
     if is_job_folder(folder):
-        raise ConfigError(f"a job must have a folder of its own; {folder} has another's figures")
+        raise ConfigError(f"a job must have a new folder, {folder} has the figures of another one")
 
 
 def _recorder(order: JobOrder, warn: Callable[[str], None]) -> JobRecorder | None:
     try:
         return JobRecorder(order.folder, options=order.recorder)
     except EmlioError as error:
-        warn(f"nothing is recorded: {error}")
+        warn(f"energy is not recorded: {error}")
         return None
 
 

@@ -84,7 +84,7 @@ def write_note(folder: Path, note: JobNote) -> None:
         part.write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
         os.replace(part, folder / _NOTE)
     except OSError as error:
-        raise ConfigError(f"a note must be written in {folder}: {error}") from error
+        raise ConfigError(f"a note cannot be written in {folder}: {error}") from error
 
 
 def read_note(folder: Path) -> JobNote | None:
@@ -95,7 +95,7 @@ def read_note(folder: Path) -> JobNote | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, ConfigError) as error:
-        raise ConfigError(f"{path} must be what `emlio energy run` noted: {error}") from error
+        raise ConfigError(f"{path} is not a valid note of `emlio energy run`: {error}") from error
     if note.schema != _VERSION:
         raise ConfigError(f"{path} must be a note of version {_VERSION}, got version {note.schema}")
     return note

@@ -51,7 +51,7 @@ class JobRecorder:
             with alone(folder / "recorder.lock"):
                 self._client = self._found(folder) or self._started(folder, options)
         except OSError as error:
-            raise ConfigError(f"a recorder must be started in {folder}: {error}") from error
+            raise ConfigError(f"a recorder cannot be started in {folder}: {error}") from error
 
     def _found(self, folder: Path) -> EdgeClient | None:
         """Return a connection to a running recorder, or None.
@@ -149,7 +149,7 @@ class _Process:
         if heard is None:
             raise TransportError(f"the recorder must answer within {timeout_s:g} s; it did not, see {self.log}")
         if not heard:
-            raise TransportError(f"the recorder must go on, it ended: {_last_line(self.log)}")
+            raise TransportError(f"the recorder ended unexpectedly: {_last_line(self.log)}")
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the process to end and return whether it has."""
@@ -190,4 +190,4 @@ def _last_line(path: Path) -> str:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it logged nothing"

@@ -43,7 +43,7 @@ class CpuUse:
 
     def __post_init__(self) -> None:
         if min(self.train_ns, self.preprocess_ns, self.read_ns, self.node_ns or 0) < 0:
-            raise ConfigError(f"processor time must not be below 0, got {self}")
+            raise ConfigError(f"processor time must be at least 0, got {self}")
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -124,7 +124,9 @@ def ablation(*, read: Window, with_preprocess: Window, with_train: Window, basel
     """
     runs = (with_train, with_preprocess, read)
     if len({tuple((one.name, one.source, one.method) for one in run.series.devices) for run in runs}) > 1:
-        raise ConfigError("the three runs must have recorded the same devices in the same way, got different ones")
+        raise ConfigError(
+            "the three runs must have recorded the same devices with the same methods, got different ones"
+        )
     times = _differences([run.duration_ns for run in runs])
     splits = list[StageSplit]()
     for device in with_train.series.devices:

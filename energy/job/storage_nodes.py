@@ -60,7 +60,7 @@ def storage_nodes(said: Iterable[StorageEnergy], *, taken: Iterable[str] = ()) -
 def _node(said: StorageEnergy) -> StorageNode:
     absent = said.absent
     if not absent and said.clock is None:
-        absent = "its clock was not compared with ours"
+        absent = "its clock was not compared with this node's"
     return StorageNode(
         node=_printable(said.node or said.daemon),
         boot=said.boot,

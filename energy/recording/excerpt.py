@@ -84,7 +84,7 @@ def _choose(path: Path, recordings: Sequence[Recording], stretch: Stretch) -> Re
     chosen = [one for one in begun if stretch.number in (0, one.number)]
     if not chosen:
         raise ConfigError(
-            f"{path} must hold a recording of this node that was begun since it started and before the time asked for; "
-            f"it holds {len(begun)} such of {len(recordings)}"
+            f"{path} must hold one recording of this node since its last boot and from before the requested time, "
+            f"{len(begun)} of its {len(recordings)} recordings are"
         )
     return max(chosen, key=lambda one: one.run.begun_mono_ns)

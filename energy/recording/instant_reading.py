@@ -88,7 +88,7 @@ class InstantReadings:
             return Answer(reply=_line(unknown), rest=None)
         reading = self._read()
         if reading is None:
-            refused = {"schema": _VERSION, "error": "too-often", "text": "must be asked less often"}
+            refused = {"schema": _VERSION, "error": "too-often", "text": "too many requests, ask less often"}
             return Answer(reply=_line(refused), rest=rest)
         return Answer(reply=_line({**self._about, "reading": asdict(reading)}), rest=rest)
 
@@ -115,7 +115,7 @@ class EdgeClient:
                 self._link.connect(address)
         except OSError as error:
             self._link.close()
-            raise TransportError(f"a recorder must answer at {path}: {error}") from error
+            raise TransportError(f"cannot connect to a recorder at {path}: {error}") from error
 
     def read(self) -> Edge:
         """Request a reading now.
@@ -153,10 +153,12 @@ class EdgeClient:
             while heard.count(b"\n") < self._owed:
                 piece = self._link.recv(_PIECE_BYTES)
                 if not piece or len(heard) > _MOST_ANSWER_BYTES:
-                    raise PeerLostError(f"the recorder at {self._path} must answer, it went after {len(heard)} bytes")
+                    raise PeerLostError(
+                        f"the recorder at {self._path} closed the connection after {len(heard)} bytes of its answer"
+                    )
                 heard += piece
         except OSError as error:
-            raise PeerLostError(f"the recorder at {self._path} must answer: {error}") from error
+            raise PeerLostError(f"the recorder at {self._path} does not answer: {error}") from error
         answer = heard.split(b"\n")[self._owed - 1] + b"\n"  # earlier lines answer requests that timed out
         self._heard, self._owed = bytearray(), 0
         return bytes(answer)
@@ -204,7 +206,7 @@ def listen(path: Path, *, group: int | None = None) -> socket.socket:
         listener.listen(_MOST_AT_ONCE)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"a socket must be made at {path}: {error}") from error
+        raise ConfigError(f"the socket {path} cannot be created: {error}") from error
     except BaseException:
         listener.close()
         raise
@@ -218,7 +220,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise ConfigError(f"a socket must be made at {path}, where something else lies")
+        raise ConfigError(f"the socket {path} cannot be created: a file of another kind exists there")
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(1.0)
         try:
@@ -227,7 +229,7 @@ def _clear(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
             return
-    raise ConfigError(f"a socket must be made at {path}, where another recorder answers")
+    raise ConfigError(f"the socket {path} cannot be created: another recorder already uses it")
 
 
 @contextmanager
@@ -254,7 +256,7 @@ def _edge(line: bytes, path: Path) -> Edge:
     try:
         document: dict[str, Any] = json.loads(line)
         if "error" in document:
-            raise RefusedError(f"the recorder at {path} said: {document['text']}", code=str(document["error"]))
+            raise RefusedError(f"the recorder at {path} answered: {document['text']}", code=str(document["error"]))
         if document["schema"] != _VERSION:
             raise ValueError(f"version {document['schema']}")
         return Edge(

@@ -75,4 +75,4 @@ def listen_at(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=8)
     except OSError as error:
-        raise ConfigError(f"metrics must be served at {host}:{port}: {error}") from error
+        raise ConfigError(f"metrics cannot be served at {host}:{port}: {error}") from error

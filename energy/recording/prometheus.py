@@ -11,7 +11,7 @@ from emlio.energy.values.counter import Event
 __all__ = ["metrics_text"]
 
 _JOULES = (
-    "Energy used since the recording began. Estimates are labelled; do not add devices of the domain board to others."
+    "Energy used since the recording began. Estimates are labelled. Do not add devices of the domain board to others."
 )
 _ERRORS = "Relative error of an estimate."
 _EVENTS = "Readings in which a counter wrapped, was reset, jumped or could not be read."

@@ -71,7 +71,7 @@ class RecordSettings:
         if self.keep_ns is not None and self.keep_ns <= 0:
             raise ConfigError("the time to keep readings for must be above 0")
         if self.while_held and self.edge is None:
-            raise ConfigError("a recorder must have a socket to be held at")
+            raise ConfigError("--while-held requires --socket")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

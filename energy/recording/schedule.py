@@ -38,7 +38,7 @@ class Schedule:
         """
         late_ns = now_ns - self._next_ns
         if late_ns < 0:
-            raise ConfigError(f"the moment must have come, which it does in {-late_ns} ns")
+            raise ConfigError(f"a reading must not be taken before its time, {-late_ns} ns too early")
         missed = late_ns // self.interval_ns
         self._next_ns += (missed + 1) * self.interval_ns
         return missed

@@ -71,7 +71,7 @@ class Store:
         with self._told():
             if read_only:
                 if not path.is_file():
-                    raise ConfigError(f"there must be a recording to read at {path}")
+                    raise ConfigError(f"{path}: no such recording")
                 self._database = _opened(f"{_uri(path)}?mode=ro", patience_s)
             else:
                 self._database = _opened(_uri(path), patience_s)
@@ -104,7 +104,7 @@ class Store:
 
     def _check(self) -> None:
         if self._pragma("application_id") != schema.APPLICATION_ID:
-            raise ConfigError(f"{self.path} must be a recording of energy; it is something else")
+            raise ConfigError(f"{self.path} is not an energy recording")
         if (version := self._pragma("user_version")) != schema.VERSION:
             raise ConfigError(f"{self.path} must be a recording of version {schema.VERSION}, got version {version}")
 

@@ -102,6 +102,8 @@ class Writer:
             self._changed.notify_all()
         self._thread.join(_ENDING_S)
         if self._thread.is_alive():
-            raise ConfigError(f"{self._store.path} must be written within {_ENDING_S:g} s; its disk stands still")
+            raise ConfigError(
+                f"{self._store.path} could not be written within {_ENDING_S:g} s: its disk does not respond"
+            )
         if self._failure is not None:
             raise self._failure

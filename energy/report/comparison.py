@@ -111,7 +111,8 @@ def compare_jobs(a: JobSummary, b: JobSummary) -> Comparison:
     pairs = _pairs(a, b)
     if not pairs:
         raise ConfigError(
-            f"two jobs must have whole epochs in common to be compared, got {_titles(a.whole)} and {_titles(b.whole)}"
+            f"two jobs must have complete epochs in common to be compared, got {_titles(a.whole)} and "
+            f"{_titles(b.whole)}"
         )
     ratios = [
         Ratio(name=one.name, a=tuple(one.of(left) for left, _ in pairs), b=tuple(one.of(right) for _, right in pairs))
@@ -141,14 +142,16 @@ def _differences(a: JobSummary, b: JobSummary, pairs: Sequence[tuple[EpochSummar
         yield from _differ(f"how {role} nodes were counted", map(_ways, ours), map(_ways, theirs))
     if a.estimated or b.estimated:
         yield from _differ(
-            "estimates are for one machine, and the nodes", map(_machine, a.nodes), map(_machine, b.nodes)
+            "estimates are comparable only on one machine, but the nodes differ",
+            map(_machine, a.nodes),
+            map(_machine, b.nodes),
         )
         yield from _differ("the estimates' models", map(_models, a.nodes), map(_models, b.nodes))
     yield from _differ("datasets", a.datasets, b.datasets)
     for left, right in pairs:
         if left.samples != right.samples:
             yield f"samples of {left.title}: {left.samples:,} and {right.samples:,}"
-        yield from _differ(f"what is not counted in {left.title}", left.lacks, right.lacks)
+        yield from _differ(f"parts not counted in {left.title}", left.lacks, right.lacks)
         for name, one in (("A", left), ("B", right)):
             yield from (f"{name}, {one.title}: {reason}" for reason in one.impossible)
             if one.total_kj is None:
@@ -169,8 +172,8 @@ def _left_out(name: str, job: JobSummary, common: set[str]) -> list[str]:
     partial = [one.title for one in job.epochs if one not in job.whole]
     alone = [one.title for one in job.whole if one.title not in common]
     return [
-        *([f"left out of {name}, since they are not whole: {', '.join(partial)}"] if partial else []),
-        *([f"left out of {name}, since the other has none such: {', '.join(alone)}"] if alone else []),
+        *([f"left out of {name}, incomplete: {', '.join(partial)}"] if partial else []),
+        *([f"left out of {name}, not in the other job: {', '.join(alone)}"] if alone else []),
     ]
 
 

@@ -20,13 +20,13 @@ def comparison_text(found: Comparison, a: str, b: str) -> str:
     """
     parts = [f"A: {a}\nB: {b}"]
     if found.differences:
-        parts.append("\n".join(["These must not be compared:", *(f"  {one}" for one in found.differences)]))
+        parts.append("\n".join(["These jobs are not comparable:", *(f"  {one}" for one in found.differences)]))
     if found.remarks:
         parts.append("\n".join(found.remarks))
     parts.append(_means(found).text())
     parts.extend(_by_epoch(found, one).text() for one in found.ratios if one.name in _SHOWN and len(found.titles) > 1)
     if found.estimated:
-        parts.append("~ is an estimate: of two of them on one machine the ratio says more than the joules.")
+        parts.append("~ is an estimate: use the ratio of two estimates on one machine rather than their joules.")
     return "\n\n".join(parts)
 
 

@@ -20,9 +20,9 @@ from emlio.units import format_duration
 __all__ = ["epoch_headline", "epoch_sentences", "epoch_tables", "markdown_report", "text_report"]
 
 _MEANS = {
-    View.BLOCKED: "by who was waited for: train while the device computes, else preprocess while anything is decoded, "
-    "else read",
-    View.CPU_SHARE: "energy at rest by time, energy above that by processor time; GPUs as in blocked",
+    View.BLOCKED: "by what the loop waited for: train while the device computes, else preprocess while anything is "
+    "decoded, else read",
+    View.CPU_SHARE: "idle energy by time, energy above it by processor time; GPUs as in blocked",
     View.ABLATION: "differences of runs without a stage",
 }
 _NODES = (
@@ -70,7 +70,7 @@ def _meanings(epochs: Sequence[EpochEnergy]) -> list[str]:
     """Explain the terms used in the tables, once for all epochs."""
     views = {table.view for epoch in epochs for node in epoch.nodes for table in node.tables}
     return [
-        "idle: what was drawn at rest x time; above: what was drawn beyond that",
+        "idle: power at rest x time; above: energy beyond that",
         *(f"{view}: {_MEANS[view]}" for view in View if view in views),
     ]
 
@@ -173,9 +173,9 @@ def epoch_sentences(epoch: EpochEnergy) -> list[str]:
         if total.mixed:
             lines.append(f"{name}: {_by_method(total)}")
     if epoch.total.lacks:
-        lines.append(f"≥: the sums are without {', '.join(epoch.total.lacks)}")
+        lines.append(f"≥: the sums do not include {', '.join(epoch.total.lacks)}")
     if epoch.shared:
-        lines.append(f"storage on {', '.join(epoch.shared)}: daemons there are counted with what else their node does")
+        lines.append(f"storage on {', '.join(epoch.shared)}: includes all other work on these nodes")
     for node in epoch.nodes:
         lines.extend([*_shown_only(node), *_clock(node)])
     compute = epoch.with_role(Role.COMPUTE)
@@ -195,14 +195,17 @@ def _clock(node: NodeEnergy) -> list[str]:
     """Return how much the clock's uncertainty may change the figures; it affects both edges."""
     energy_uj, error_ns = node.total.energy_uj, node.clock_error_ns
     lines = (
-        [f"{node.node}: its clock jumped {node.clock_jumps} times while it was compared"] if node.clock_jumps else []
+        [f"{node.node}: its clock jumped {node.clock_jumps} times during the comparison"] if node.clock_jumps else []
     )
     if energy_uj is None or error_ns is None:
         return lines
     off_j = 2 * error_ns * energy_uj / node.duration_ns / 1e6
     return [
         *lines,
-        f"{node.node}: a clock within ±{format_duration(error_ns)} may move {figure(off_j)} J over the edges",
+        (
+            f"{node.node}: its clock is known to ±{format_duration(error_ns)}, which may shift {figure(off_j)} J between "
+            "epochs"
+        ),
     ]
 
 
@@ -214,11 +217,11 @@ def _resolution(node: NodeEnergy) -> list[str]:
     if table.mean_step_ns is not None:
         lines[0] += f", mean step {format_duration(table.mean_step_ns)}"
     if table.by_time_only:
-        lines[0] += ": steps are shorter, so that between them energy is divided by time"
+        lines[0] += ": steps are shorter than that, so their energy is divided by time"
     if any(part.device.domain is Domain.GPU for part in node.devices) and table.beats_with_sensors:
         lines.append(
-            f"{node.node}: a step every {format_duration(table.step_period_ns or 0)} may beat with the sensors of GPUs, "
-            "which see a part of each 100 ms: their figures may be off"
+            f"{node.node}: the sensors of GPUs see only a part of each 100 ms, so their figures may be biased with a "
+            f"step every {format_duration(table.step_period_ns or 0)}"
         )
     return lines
 

@@ -17,25 +17,31 @@ from emlio.energy.report.text_table import TextTable
 __all__ = ["WORDS", "job_page"]
 
 WORDS = (
-    ("measured", "a counter of energy was read"),
-    ("derived", "a sensor of power was read, and integrated"),
-    ("estimated, ~", "a model made it of how busy the processors were; good for ratios on one machine only"),
-    ("≥", "the least it can have been: a part could not be counted, and which is said"),
-    ("-", "not known; it is not 0"),
-    ("idle", "what was drawn at rest x time; the power at rest was measured before the command, or is the model's"),
-    ("above", "what was drawn beyond that"),
-    ("clock", "how far off the node's edges may be, since its clock is another; 'own' where the edges are of it"),
-    ("missed", "moments of the recorder's schedule without a reading; no energy is lost by them"),
+    ("measured", "an energy counter was read"),
+    ("derived", "a power sensor was read and integrated over time"),
+    ("estimated, ~", "computed by a model from how busy the processors were; only for ratios on one machine"),
+    ("≥", "a lower bound: a part could not be counted, which the notes name"),
+    ("-", "unknown, not 0"),
+    ("idle", "power at rest x time; the power at rest was measured before the command, or comes from the model"),
+    ("above", "energy beyond idle"),
+    (
+        "clock",
+        (
+            "uncertainty of the node's start and end of the epoch, because it has another clock; 'own' for the node that "
+            "noted them"
+        ),
+    ),
+    ("missed", "scheduled readings that were not made; no energy is lost by them"),
     (
         "blocked",
         "each moment belongs to one stage: train while the device computes, else preprocess while anything is "
         "decoded, else read. Its rows add up to the total",
     ),
-    ("cpu-share", "energy at rest by time, energy above that by processor time of each stage's threads"),
-    ("ablation", "differences of three runs: one reads, one decodes too, one trains too"),
+    ("cpu-share", "idle energy by time, energy above it by processor time of each stage's threads"),
+    ("ablation", "differences of three runs: one reads, one also decodes, one also trains"),
     (
         "storage kJ",
-        "what storage nodes used during the epoch: all of it stands beside read, and is not part of the rows",
+        "energy of the storage nodes during the epoch: all of it is shown with read, and is not part of the rows",
     ),
 )
 """The terms used in a report, and their explanations."""

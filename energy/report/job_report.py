@@ -40,7 +40,7 @@ def job_text(job: Job, *, in_full: bool = False) -> str:
     if len(epochs) > 1:
         parts.append(epochs_table(job).text())
     if len(shown) < len(epochs):
-        parts.append(f"in full: the last of {len(epochs)}")
+        parts.append(f"details: the last of {len(epochs)}")
     return "\n\n".join(filter(None, parts)) + f"\n\n\n{text_report(shown)}"
 
 
@@ -108,7 +108,7 @@ def job_sentences(job: Job) -> list[str]:
     lines.extend(_whole(job))
     lines.extend(_estimates(job))
     if any(not one.whole for one in job.epochs):
-        lines.append("*: left early, begun in the middle, or not noted by all ranks; not in the mean")
+        lines.append("*: left early, started in the middle, or not noted by all ranks; not in the mean")
     lines.extend(f"note: {one}" for one in job.notes)
     return lines
 

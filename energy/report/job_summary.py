@@ -173,7 +173,7 @@ def summary_of(document: bytes, where: str) -> JobSummary:
     try:
         found = msgspec.json.decode(document, type=JobSummary)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where} must be a report of a job's energy: {error}") from error
+        raise ConfigError(f"{where} is not an energy report of a job: {error}") from error
     if found.schema != SCHEMA:
         raise ConfigError(f"{where} must be a report of version {SCHEMA}, got version {found.schema}")
     return found
@@ -184,4 +184,4 @@ def read_summary(path: Path) -> JobSummary:
     try:
         return summary_of(path.read_bytes(), str(path))
     except OSError as error:
-        raise ConfigError(f"there must be a report to read at {path}: {error.strerror}") from error
+        raise ConfigError(f"{path}: the report cannot be read: {error.strerror}") from error

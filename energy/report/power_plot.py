@@ -51,7 +51,7 @@ def plot_power(traces: Sequence[PowerTrace], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"a picture must go where files can be written: {path}: {error}") from error
+        raise ConfigError(f"{path}: the plot cannot be written: {error}") from error
 
 
 def power_svg(traces: Sequence[PowerTrace]) -> str:
@@ -68,9 +68,9 @@ def power_svg(traces: Sequence[PowerTrace]) -> str:
 def power_figure(traces: Sequence[PowerTrace]) -> Any:
     """Return a matplotlib figure with one panel per node."""
     if not traces:
-        raise ConfigError("a picture must have at least one node, got none")
+        raise ConfigError("a plot must have at least one node, got none")
     if find_spec("matplotlib") is None:
-        raise ConfigError('a picture needs matplotlib: pip install "emlio[plot]"')
+        raise ConfigError('a plot requires matplotlib: pip install "emlio[plot]"')
     made: Any = import_module("matplotlib.figure")
     signs = _signs(traces)
     foot = 0.08 + 0.23 * -(-len(signs) // _SIGNS)

@@ -95,7 +95,7 @@ def trace_power(
         most_pieces: limit of pieces.
     """
     if to_ns <= from_ns or most_pieces < 1:
-        raise ConfigError(f"a picture must have some time and pieces, got {to_ns - from_ns} ns in {most_pieces}")
+        raise ConfigError(f"a plot must have a duration and pieces above 0, got {to_ns - from_ns} ns in {most_pieces}")
     resolution_ns = _resolution_ns(record, from_ns, to_ns)
     pieces = max(min((to_ns - from_ns) // resolution_ns, most_pieces), 1) if resolution_ns else 1
     edges = [from_ns + (to_ns - from_ns) * number // pieces for number in range(pieces + 1)]

@@ -51,19 +51,19 @@ class Calibration:
     def __post_init__(self) -> None:
         if not 0 <= self.idle_watts < self.max_watts < float("inf"):
             raise ConfigError(
-                f"idle watts must be from 0 to below the most, got {self.idle_watts} and {self.max_watts}"
+                f"idle watts must be at least 0 and below the maximum, got {self.idle_watts} and {self.max_watts}"
             )
         if not 0.1 <= self.exponent <= 10:
             raise ConfigError(f"the exponent must be from 0.1 to 10, got {self.exponent}")
         if self.cores < 1 or self.memory_bytes < 1:
-            raise ConfigError(f"there must be a core and memory, got {self.cores} and {self.memory_bytes} bytes")
+            raise ConfigError(f"cores and memory must be above 0, got {self.cores} and {self.memory_bytes} bytes")
         if self.memory_watts is not None and not 0 <= self.memory_watts < float("inf"):
-            raise ConfigError(f"the memory's watts must not be below 0, got {self.memory_watts}")
+            raise ConfigError(f"memory_watts must be at least 0, got {self.memory_watts}")
 
     def text(self) -> str:
         """Return the content of the calibration file."""
         lines = [
-            "# Made by `emlio energy calibrate`: what this machine's processors draw, by their own counters.",
+            "# Made by `emlio energy calibrate`: the power of this machine's processors, from their energy counters.",
             f"processor = {_quoted(self.processor)}",
             f"cores = {self.cores}",
             f"idle_watts = {self.idle_watts:.3f}",
@@ -84,7 +84,7 @@ def fit(points: Sequence[LoadPoint]) -> tuple[float, float, float]:
     """
     spread = max((point.busy for point in points), default=0.0) - min((point.busy for point in points), default=0.0)
     if spread < _LEAST_SPREAD:
-        raise ConfigError(f"the loads must differ by {_LEAST_SPREAD} of the machine or more, got {spread:.2f}")
+        raise ConfigError(f"the loads must differ by at least {_LEAST_SPREAD} of the machine, got {spread:.2f}")
     exponents = _EXPONENTS if len({point.busy for point in points}) > 2 else [1.0]
     _, idle, span, exponent = min(_line(points, exponent) for exponent in exponents)
     if span <= 0:
@@ -123,11 +123,11 @@ def read_calibration(path: Path) -> Calibration:
             memory_bytes=_whole(table.pop("memory_bytes")),
         )
     except KeyError as error:
-        raise ConfigError(f"{path}: a calibration must say {error.args[0]}") from error
+        raise ConfigError(f"{path}: a calibration must have the key {error.args[0]}") from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if table:
-        raise ConfigError(f"{path}: a calibration says nothing of {', '.join(sorted(table))}")
+        raise ConfigError(f"{path}: unknown keys in a calibration: {', '.join(sorted(table))}")
     return found
 
 

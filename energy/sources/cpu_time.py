@@ -77,11 +77,11 @@ def read_facts(proc: Path) -> ProcessorFacts:
     try:
         stat, memory = _text(proc / "stat"), _text(proc / "meminfo")
     except OSError as error:
-        raise ConfigError(f"{proc} must be the proc of Linux: {error}") from error
+        raise ConfigError(f"{proc} must be a proc file system of Linux: {error}") from error
     cores = len(re.findall(r"^cpu\d+ ", stat, re.MULTILINE))
     total = re.search(r"^MemTotal:\s*(\d+) kB$", memory, re.MULTILINE)
     if not cores or total is None:
-        raise ConfigError(f"{proc} must say how many processors and how much memory there is")
+        raise ConfigError(f"{proc} must have the number of processors and the size of memory, it does not")
     name = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(proc), re.MULTILINE)
     return ProcessorFacts(name=name[1].strip() if name else "", cores=cores, memory_bytes=int(total[1]) * 1024)
 

@@ -62,7 +62,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.state in (State.UNTRIED, State.LIVE) and (self.device is None or self.open is None):
-            raise ConfigError(f"{self.name} is {self.state}, so it must be a device that can be opened")
+            raise ConfigError(f"{self.name} is {self.state} and must be a device that can be opened")
 
     def opened(self) -> EnergyCounter:
         """Open a source of the candidate.

@@ -22,9 +22,7 @@ __all__ = ["HwmonSensor", "find_sensors"]
 
 _FILE = re.compile(r"(power|energy)(\d+)_(average|input)")
 _DIGITS = 32
-_REMEDY = (
-    "only root may read this sensor: run as root, grant CAP_DAC_READ_SEARCH, or let a group read it by a udev rule"
-)
+_REMEDY = "only root may read this sensor: run as root, grant CAP_DAC_READ_SEARCH, or allow a group with a udev rule"
 _SHOWN = "what it covers is not known, or contains others: shown, never added"
 
 
@@ -111,7 +109,7 @@ def find_sensors(sysfs: Path, clock: Clock | None = None) -> tuple[Finding, ...]
     folder = sysfs / "class/hwmon"
     sensors = list(_sensors(folder))
     if not sensors:
-        return (Finding.absent("hwmon", f"no sensor of energy or power below {folder}"),)
+        return (Finding.absent("hwmon", f"no energy or power sensor in {folder}"),)
     found: list[Finding] = []
     used: set[str] = set()
     for sensor in sensors:

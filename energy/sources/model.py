@@ -39,7 +39,7 @@ class CpuWatts:
 
     def __post_init__(self) -> None:
         if not 0 <= self.idle < self.most < float("inf"):
-            raise ConfigError(f"idle watts must be from 0 to below the most, got {self.idle} and {self.most}")
+            raise ConfigError(f"idle watts must be at least 0 and below the maximum, got {self.idle} and {self.most}")
 
     @classmethod
     def parse(cls, text: str) -> "CpuWatts":
@@ -134,7 +134,7 @@ def choose_model(
 def estimated_device(model: PowerModel, domain: Domain) -> Device:
     """Return the device of a domain without a counter."""
     if domain not in (Domain.CPU, Domain.DRAM):
-        raise ConfigError(f"there is a model of processors and of memory, none of {domain}")
+        raise ConfigError(f"only processors and memory have a model, not {domain}")
     of_cpu = domain is Domain.CPU
     watts = (
         f"{model.idle_watts:.1f} to {model.max_watts:.1f} W" if of_cpu else f"{model.memory_watts:.1f} W at all times"

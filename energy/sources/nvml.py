@@ -26,7 +26,7 @@ _HEADROOM = 2.0
 """A board exceeds its limit for moments, but not by this factor."""
 _UNKNOWN_WATTS = 2000.0
 _REMEDY = (
-    "the driver lets only root ask for this: run as root, or ask for the right to read the GPU's performance counters"
+    "the driver allows only root to read this: run as root, or allow this user to read the GPU's performance counters"
 )
 _MIG = "MIG is on: the whole board, all its instances"
 
@@ -110,20 +110,20 @@ def find_gpus(
     try:
         library = load()
     except ImportError:
-        text = 'NVIDIA\'s GPUs are read with nvidia-ml-py: pip install "emlio[nvml]"'
+        text = 'reading NVIDIA GPUs requires nvidia-ml-py: pip install "emlio[nvml]"'
         if (proc / "driver/nvidia").is_dir():
             return (Finding(source="nvml", name="NVIDIA's GPUs", state=State.DEAD, domain=Domain.GPU, detail=text),)
         return (Finding.absent("nvml", text),)
     try:
         library.nvmlInit()
     except library.NVMLError as error:
-        return (Finding.absent("nvml", f"no driver for NVIDIA's GPUs answers: {error}"),)
+        return (Finding.absent("nvml", f"the NVIDIA driver does not answer: {error}"),)
     try:
         found: list[Finding] = []
         for number in range(library.nvmlDeviceGetCount()):
             found.extend(_of_gpu(library, number, clock or SystemClock()))
     except library.NVMLError as error:
-        return (Finding.absent("nvml", f"the driver does not list its GPUs: {error}"),)
+        return (Finding.absent("nvml", f"the driver cannot list its GPUs: {error}"),)
     finally:
         library.nvmlShutdown()
     return tuple(found) or (Finding.absent("nvml", "the driver has no GPU"),)
@@ -134,7 +134,7 @@ def _of_gpu(library: Any, number: int, clock: Clock) -> list[Finding]:
         handle = library.nvmlDeviceGetHandleByIndex(number)
         uuid = _text(library.nvmlDeviceGetUUID(handle))
     except library.NVMLError as error:
-        text = f"the driver does not show it: {error}"
+        text = f"the driver cannot show it: {error}"
         return [Finding(source="nvml", name=f"GPU number {number}", state=State.DEAD, domain=Domain.GPU, detail=text)]
     model = _text(_asked(library, library.nvmlDeviceGetName, handle) or "a GPU of unknown model")
     limit_mw: int | None = _asked(library, library.nvmlDeviceGetEnforcedPowerLimit, handle)

@@ -44,7 +44,7 @@ _PARTS = {
 }
 _UNKNOWN_WATTS = 2000.0
 _REMEDY = (
-    "the kernel's counters may be read with CAP_PERFMON, or by everybody after sysctl kernel.perf_event_paranoid=0"
+    "reading the kernel's counters requires CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0, which allows all users"
 )
 
 
@@ -52,7 +52,7 @@ def open_event(pmu: int, config: int, cpu: int) -> int:
     """Make the kernel count an event on a CPU, regardless of the process running there."""
     number = _SYSCALLS.get(platform.machine())
     if number is None:
-        raise OSError(f"the number of perf_event_open is not known for {platform.machine()}")
+        raise OSError(f"perf_event_open is not supported on {platform.machine()}")
     attributes = ctypes.create_string_buffer(_ATTRIBUTES.pack(pmu, _ATTRIBUTES.size, config, 0, 0, 0, 0, 0, 0, 0))
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
@@ -122,10 +122,10 @@ def find_events(sysfs: Path, open_event: OpenEvent = open_event) -> tuple[Findin
     """
     folder = sysfs / "bus/event_source/devices/power"
     if not folder.is_dir():
-        return (Finding.absent("perf", f"the kernel has no PMU for power: {folder} is not there"),)
+        return (Finding.absent("perf", f"the kernel has no PMU for power: {folder} does not exist"),)
     pmu = _pmu(folder)
     if pmu is None:
-        return (Finding.absent("perf", f"{folder} says neither its type nor its CPUs"),)
+        return (Finding.absent("perf", f"{folder} must have a type and CPUs, one is missing"),)
     events = sorted(path.name for path in entries_of(folder / "events") if re.fullmatch(r"energy-[a-z]+", path.name))
     if not events:
         return (Finding.absent("perf", "the PMU for power offers no event, as in many virtual machines"),)
@@ -146,7 +146,7 @@ def _of_event(pmu: _Pmu, event: str, names: dict[int, str], open_event: OpenEven
     joules = _scale(text_of(pmu.folder / f"events/{event}.scale"))
     unit = text_of(pmu.folder / f"events/{event}.unit")
     if config is None or joules is None or unit != "Joules":
-        text = f"its event, scale or unit cannot be used: {pmu.folder / 'events' / event}"
+        text = f"its event, scale or unit is invalid: {pmu.folder / 'events' / event}"
         return [Finding(source="perf", name=event, state=State.DEAD, detail=text)]
     kind, domain = _PARTS[event]
     findings: list[Finding] = []

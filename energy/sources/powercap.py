@@ -29,8 +29,8 @@ _HEADROOM = 2.0
 _FLOOR_WATTS = 300.0
 _UNKNOWN_WATTS = 2000.0
 _REMEDY = (
-    "only root may read energy_uj: run as root, grant CAP_DAC_READ_SEARCH, or let a group read it by a udev rule (world-readable "
-    "counters tell other users what a processor computes)"
+    "only root may read energy_uj: run as root, grant CAP_DAC_READ_SEARCH, or allow a group with a udev rule "
+    "(counters that all users can read leak what a processor computes)"
 )
 
 
@@ -83,7 +83,7 @@ def find_zones(root: Path, *, exported: bool = False) -> tuple[Finding, ...]:
     """
     source = "host-export" if exported else "powercap"
     if not root.is_dir():
-        return (Finding.absent(source, f"{root} is not there"),)
+        return (Finding.absent(source, f"{root} does not exist"),)
     zones = sorted(_zones(root, exported=exported), key=lambda zone: zone.place)
     if not zones:
         return (Finding.absent(source, _why_empty(root)),)
@@ -93,8 +93,8 @@ def find_zones(root: Path, *, exported: bool = False) -> tuple[Finding, ...]:
 
 def _why_empty(root: Path) -> str:
     if any(_ZONE.fullmatch(entry.name) for entry in root.iterdir()):
-        return f"the zones of {root} lead nowhere: in a container, bind-mount /sys/devices/virtual/powercap too"
-    return f"{root} has no zones of RAPL"
+        return f"the zones of {root} are broken links: in a container, bind-mount /sys/devices/virtual/powercap too"
+    return f"{root} has no RAPL zones"
 
 
 def _zones(root: Path, *, exported: bool) -> Iterator[_Zone]:

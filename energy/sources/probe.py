@@ -117,7 +117,9 @@ def probe(
     if virtual and Domain.CPU in judge.counted:
         # Opening the events makes a guest's kernel read registers that the hypervisor may lack, and
         # log errors.
-        judge.hear([Finding.absent("perf", "not asked: the processors are counted, and this is a virtual machine")], 0)
+        judge.hear(
+            [Finding.absent("perf", "not read: the processors are already counted, and this is a virtual machine")], 0
+        )
     else:
         judge.hear(find_events(machine.sysfs, machine.open_event), _PATIENCE_NS)
     judge.hear(find_sensors(machine.sysfs, machine.clock), _PATIENCE_NS)
@@ -186,7 +188,7 @@ class _Judge:
                 if alive:
                     judged[place] = replace(findings[place], state=State.LIVE)
                 else:
-                    text = f"it did not move within {patience_ns / 1e9:g} s while a core was busy"
+                    text = f"its value did not change within {patience_ns / 1e9:g} s while a core was busy"
                     judged[place] = replace(findings[place], state=State.DEAD, detail=text)
         return judged
 
@@ -205,7 +207,7 @@ def open_sources(report: ProbeReport) -> tuple[EnergyCounter, ...]:
             try:
                 sources.append(finding.opened())
             except OSError as error:
-                raise ConfigError(f"{finding.name} could be read, and cannot be opened now: {error}") from error
+                raise ConfigError(f"{finding.name} was readable before, and cannot be opened now: {error}") from error
         if report.estimated:
             machine = report.machine
             sources.append(ModelSource(report.model, report.estimated, proc=machine.proc, clock=machine.clock))

@@ -49,7 +49,7 @@ class Trapezoid:
         if power_uw is None:
             return None
         if power_uw < 0:
-            raise ConfigError(f"a power must not be below 0, got {power_uw} µW")
+            raise ConfigError(f"a power must be at least 0, got {power_uw} µW")
         last, self._last = self._last, (power_uw, at_ns)
         if last is None:
             return self.total_uj

@@ -78,7 +78,7 @@ class Counter:
         if range_uj is not None and range_uj < 2:
             raise ConfigError(f"a counter's range must be at least 2 µJ, got {range_uj}")
         if most_watts is not None and not most_watts > 0:
-            raise ConfigError(f"the power that a device cannot pass must be above 0 W, got {most_watts}")
+            raise ConfigError(f"the maximum power of a device must be above 0 W, got {most_watts}")
         self._range_uj = range_uj
         self._most_watts = most_watts
         self._total_uj = 0
@@ -96,7 +96,7 @@ class Counter:
         if self._at_ns is not None and at_ns < self._at_ns:
             raise ConfigError(f"a reading must not be older than the one before, got {at_ns} ns after {self._at_ns} ns")
         if raw_uj is not None and raw_uj < 0:
-            raise ConfigError(f"a counter must not be below 0, got {raw_uj} µJ")
+            raise ConfigError(f"a counter must be at least 0, got {raw_uj} µJ")
         self._at_ns = at_ns
         if raw_uj is None:
             return Step(total_uj=self._total_uj, event=Event.GAP)

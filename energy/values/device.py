@@ -56,7 +56,7 @@ class Device:
                 raise ConfigError(f"{what} of {self.name} must be above 0, got {watts}")
         if (self.error is None) is (self.method is Method.ESTIMATED):
             raise ConfigError(
-                f"an estimate, and nothing else, has an error; {self.name} is {self.method}, {self.error}"
+                f"only an estimate must have an error, {self.name} is {self.method} with error {self.error}"
             )
         if self.error is not None and not 0 < self.error < float("inf"):
             raise ConfigError(f"the error of {self.name} must be above 0, got {self.error}")

@@ -73,7 +73,7 @@ def apportion(whole: int, weights: Sequence[int]) -> tuple[int, ...]:
     """
     total = sum(weights)
     if min(weights, default=0) < 0 or total <= 0:
-        raise ConfigError(f"weights must not be below 0 and one must be above, got {list(weights)}")
+        raise ConfigError(f"weights must be at least 0 and one must be above 0, got {list(weights)}")
     given, passed, parts = 0, 0, list[int]()
     for weight in weights:
         passed += weight

@@ -55,7 +55,7 @@ def judge(subject: str, parts: Iterable[DeviceEnergy], duration_ns: int) -> Judg
         duration_ns: the time in which they used the energy.
     """
     if duration_ns <= 0:
-        raise ConfigError(f"energy must have been used in some time, got {duration_ns} ns")
+        raise ConfigError(f"a duration of energy must be above 0, got {duration_ns} ns")
     known = [part for part in parts if part.energy_uj is not None]
     rated = [part for part in known if part.device.rated_watts is not None]
     rested = [part for part in known if part.idle_uj and not part.uncounted]
@@ -74,7 +74,7 @@ def judge(subject: str, parts: Iterable[DeviceEnergy], duration_ns: int) -> Judg
         reasons.append(f"{watts:.3g} W against {idle:.3g} W at rest")
     if reasons:
         return Judgement(subject=subject, verdict=Verdict.PLAUSIBLE, reason=", ".join(reasons))
-    reason = "neither idle nor rated watts are known" if known else "nothing is known of it"
+    reason = "idle and rated watts are unknown" if known else "no value is known"
     return Judgement(subject=subject, verdict=Verdict.UNCHECKED, reason=reason)
 
 

@@ -54,13 +54,15 @@ class Reading:
     def __post_init__(self) -> None:
         if self.seq < 0 or self.spread_ns < 0 or self.missed < 0:
             raise ConfigError(
-                f"a reading's number, spread and missed moments must not be below 0, got {self.seq}, {self.spread_ns} ns "
-                f"and {self.missed}"
+                f"a reading's number, spread and missed count must be at least 0, got {self.seq}, {self.spread_ns} "
+                f"ns and {self.missed}"
             )
         if any(total is not None and total < 0 for total in self.totals):
-            raise ConfigError(f"a total must not be below 0, got {min(filter(None, self.totals))} µJ in {self.seq}")
+            raise ConfigError(f"a total must be at least 0, got {min(filter(None, self.totals))} µJ in {self.seq}")
         if self.events and len(self.events) != len(self.totals):
-            raise ConfigError(f"events must be of all {len(self.totals)} devices or none, got {len(self.events)}")
+            raise ConfigError(
+                f"events must be given for all {len(self.totals)} devices or none, got {len(self.events)}"
+            )
 
     def event(self, place: int) -> Event:
         """Return the event of the device at this index."""

@@ -53,7 +53,7 @@ class Series:
                 )
         for before, after in pairwise(self.readings):
             if after.mono_ns <= before.mono_ns:
-                raise ConfigError(f"readings must be in the order of time, got {after.seq} after {before.seq}")
+                raise ConfigError(f"readings must be in order of time, got {after.seq} after {before.seq}")
         object.__setattr__(self, "_times_ns", tuple(reading.mono_ns for reading in self.readings))
         object.__setattr__(self, "_points", {name: self._points_of(name, place) for place, name in enumerate(names)})
 

@@ -43,6 +43,6 @@ class Span:
 
     def __post_init__(self) -> None:
         if self.stage is Stage.OTHER:
-            raise ConfigError(f"a span must be of train, preprocess or read, got {self.stage} of {self.thread!r}")
+            raise ConfigError(f"a span's stage must be train, preprocess or read, got {self.stage} of {self.thread!r}")
         if self.end_ns < self.start_ns:
             raise ConfigError(f"a span must not end before it starts, got {self.start_ns} to {self.end_ns} ns")

@@ -53,7 +53,7 @@ class Total:
         if methods != [method for method in _WEAKER if method in methods]:
             raise ConfigError(f"the parts of a sum must be in order, one for each method, got {methods}")
         if self.error_uj < 0:
-            raise ConfigError(f"the error of a sum must not be below 0, got {self.error_uj} µJ")
+            raise ConfigError(f"the error of a sum must be at least 0, got {self.error_uj} µJ")
 
     @property
     def energy_uj(self) -> int | None:

@@ -23,7 +23,7 @@ class BusyCores:
     def __init__(self, count: int) -> None:
         """Set the number of processes; 0 is allowed."""
         if count < 0:
-            raise ConfigError(f"there must be no fewer than 0 busy cores, got {count}")
+            raise ConfigError(f"the number of busy cores must be at least 0, got {count}")
         self._count = count
         self._processes: list[subprocess.Popen[bytes]] = []
 

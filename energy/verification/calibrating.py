@@ -40,7 +40,7 @@ class _Meter:
         steps = [counter.step(raw, at_ns) for counter, raw in zip(self._counters, raws, strict=True)]
         amiss = next((step.event for step in steps if step.event not in (Event.NONE, Event.WRAPPED)), None)
         if amiss is not None:
-            raise ConfigError(f"a counter must be whole while a machine is calibrated, and there was a {amiss}")
+            raise ConfigError(f"a counter must not be interrupted during the calibration, there was a {amiss}")
         return sum(step.total_uj for step in steps)
 
 
@@ -65,11 +65,9 @@ def calibrate(
     """
     live = [finding for finding in report.live if finding.source != "host-export"]
     if not any(finding.domain is Domain.CPU for finding in live):
-        raise ConfigError(
-            "calibrating must have a live counter of the processors to hold the model against, and there is none here"
-        )
+        raise ConfigError("calibrating requires a working energy counter of the processors, found none")
     if phase_ns <= 0:
-        raise ConfigError(f"a phase must last, got {phase_ns} ns")
+        raise ConfigError(f"a phase must be longer than 0, got {phase_ns} ns")
     facts = read_facts(report.machine.proc)
     with ExitStack() as stack:
         cpu = _Meter(_open(stack, live, Domain.CPU))

@@ -73,7 +73,7 @@ def crosscheck(
         every_ns: interval of the readings; power is integrated from reading to reading.
     """
     if duration_ns <= 0 or every_ns <= 0:
-        raise ConfigError(f"a check must last, got {duration_ns} ns read every {every_ns} ns")
+        raise ConfigError(f"a check must be longer than 0, got {duration_ns} ns read every {every_ns} ns")
     sums = [(_sum_of(pair.counter), _sum_of(pair.other)) for pair in pairs]
     begun_ns = clock.monotonic_ns()
     totals = _read(pairs, sums, clock)

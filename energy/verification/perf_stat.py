@@ -76,7 +76,7 @@ class PerfStat:
         """
         program = shutil.which("perf")
         if program is None:
-            raise ConfigError("the program perf must be installed to be asked")
+            raise ConfigError("the program perf is not installed")
         self._arguments = [program, "stat", "-a", "-x,", "-I", str(interval_ms), "-e", ",".join(events)]
         self._process: subprocess.Popen[str] | None = None
         self.lines: tuple[StatLine, ...] = ()
@@ -108,7 +108,7 @@ class PerfStat:
             self.lines = self._parsed(said)
 
     def _parsed(self, said: str) -> tuple[StatLine, ...]:
-        words = f"{' '.join(self._arguments)} must count, and says: {' '.join(said.split())[:200] or 'nothing'}"
+        words = f"{' '.join(self._arguments)} failed: {' '.join(said.split())[:200] or 'no output'}"
         try:
             lines = parse_stat(said)
         except ConfigError as error:

@@ -75,18 +75,18 @@ class Address:
         form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory"
         if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
             if local is not None:
-                raise ConfigError(f"local names shards beside those of daemons; the address is a directory: {text!r}")
+                raise ConfigError(f"local= cannot be used if the address is a directory, got {text!r}")
             place = _directory(text)
             return Address(peers=(), dataset=place.name, directory=place)
         if not text.startswith(_SCHEME):
-            here = f"; for the directory of this name write './{text}'" if os.path.isdir(text) else ""
+            here = f". For a directory of this name write './{text}'" if os.path.isdir(text) else ""
             raise ConfigError(f"an address {form}, got {text!r}{here}")
         shown = "what may hold a secret key" if holds_secret(text) else repr(text)
         hosts, _, dataset = text[len(_SCHEME) :].partition("/")
         if not dataset or "/" in dataset:
-            raise ConfigError(f"an address {form}, got {shown} without one dataset's name")
+            raise ConfigError(f"an address {form}, got {shown} without a dataset's name")
         if not text.isprintable() or " " in dataset:
-            raise ConfigError(f"an address {form}, without line ends, control characters and odd spaces, got {shown}")
+            raise ConfigError(f"an address {form}, without control characters and unusual spaces, got {shown}")
         peers: list[Peer] = []
         for part in hosts.split(","):
             match = _PEER.fullmatch(part.strip(" "))
@@ -97,7 +97,7 @@ class Address:
             key = PublicKey.parse(match[1]) if match[1] is not None else None
             peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
         if len(set(peers)) != len(peers):
-            raise ConfigError(f"each daemon must be named once, got {shown}")
+            raise ConfigError(f"each daemon must be listed once, got {shown}")
         directory = None if local is None else _directory(_text(local))
         return Address(peers=tuple(peers), dataset=dataset, directory=directory)
 
@@ -105,8 +105,8 @@ class Address:
         """Return an address with the same dataset at other daemons."""
         if other.dataset != self.dataset or other.directory is not None or not self.peers:
             raise ConfigError(
-                f"other daemons must be of the dataset in use, {self.dataset!r}, which must come from daemons; "
-                f"got {other.dataset!r}" + (f" in {other.directory}" if other.directory is not None else "")
+                f"other daemons must serve the loader's dataset, {self.dataset!r}, got {other.dataset!r}"
+                + (f" in {other.directory}" if other.directory is not None else "")
             )
         return replace(self, peers=other.peers)
 
@@ -129,4 +129,4 @@ def _directory(text: str) -> Path:
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: an escaped zero byte, half a character
-        raise ConfigError(f"a directory must be one that can be found, got {text!r}: {error}") from error
+        raise ConfigError(f"a directory must be a valid path, got {text!r}: {error}") from error

@@ -78,7 +78,7 @@ def _targets(peer: Peer, look_up: Callable[[str], Sequence[str]]) -> list[Target
             raise
         addresses, trouble = (), str(error)
     if trouble:
-        _LOG.debug("the name %s cannot be looked up: %s", peer.host, trouble)
+        _LOG.debug("the host name %s cannot be resolved: %s", peer.host, trouble)
         return [Target(peer=peer, ways=(), trouble=trouble)]
     # IPv4 is tried first: a daemon told to listen at 0.0.0.0 listens only there.
     fours = [replace(peer, host=host) for host in sorted({host for host in addresses if ":" not in host})]

@@ -92,7 +92,7 @@ class KnownPaths:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, AttributeError, RecursionError) as error:
-            _LOG.debug("paths are not known from before: %s: %s", self._file, error)
+            _LOG.debug("remembered paths cannot be read: %s: %s", self._file, error)
         return found
 
     def _write(self, peer: str, path: KnownPath) -> None:
@@ -112,4 +112,4 @@ class KnownPaths:
                     os.unlink(file.name)
                     raise
         except OSError as error:
-            _LOG.debug("paths are not remembered: %s", error)
+            _LOG.debug("paths cannot be remembered: %s", error)

@@ -59,8 +59,8 @@ class Trust:
             return None
         if self.pair is None:
             raise ConfigError(
-                f"the daemon at {peer} is to have a key, so this host must have one, too: make it with "
-                "emlio keygen, and begin anew"
+                f"the daemon at {peer} is expected to have a key, so this host needs one, too. Make it with emlio "
+                "keygen and start again"
             )
         return Credentials(pair=self.pair, daemon=peer.key)
 
@@ -72,12 +72,12 @@ class Trust:
     def _missing(self, peer: Peer) -> str:
         """Return, for an error, which daemon's key is missing and how to get it."""
         return (
-            f"no key of the daemon at {peer} is known here. With the key that emlio keygen prints on its host: "
+            f"this host does not trust the daemon at {peer} yet. Use the key that emlio keygen prints on its host: "
             f"emlio trust {peer} KEY{self._no_key()}"
         )
 
     def _no_key(self) -> str:
-        return "" if self.pair is not None else ". This host has no keys either: emlio keygen"
+        return "" if self.pair is not None else "; this host has no keys either, make them with emlio keygen"
 
     def reason(self, event: LinkEvent, peer: Peer) -> EmlioError | None:
         """Return the reason why a connection failed; None if it merely ended.
@@ -89,29 +89,30 @@ class Trust:
         match event:
             case LinkEvent.REFUSED:
                 return RefusedError(
-                    f"the daemon at {peer} must know this host's key, {self._own()}, it does not; "
-                    f"on its host: emlio allow NAME {self._own()}",
+                    f"the daemon at {peer} does not allow this host's key {self._own()}. Run on its host: emlio "
+                    f"allow NAME {self._own()}",
                     code="not-admitted",
                 )
             case LinkEvent.DATA_PORT:
                 usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
                 return RemoteProtocolError(
-                    f"the address must have the daemon's control port, {peer} is its data port. Its log names both ports{usual}"
+                    f"the address must have the daemon's control port{usual}, {peer} is its data port. The daemon's "
+                    "log shows both ports"
                 )
             case LinkEvent.FOREIGN if peer.key is None:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} asks for keys, and none are shown. With the key that emlio keygen prints on its host: "
-                    f"emlio trust {peer} KEY{self._no_key()}"
+                    f"the daemon at {peer} requires keys, and this host does not trust it yet. Use the key that "
+                    f"emlio keygen prints on its host: emlio trust {peer} KEY{self._no_key()}"
                 )
             case LinkEvent.FOREIGN:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove to have {wanted}, and asks for no keys at all: is it the right one, "
-                    f"and does it run with keys? {_if_data_port(peer)}"
+                    f"the daemon at {peer} must have {wanted}, and runs without keys. Check that it is the right "
+                    f"daemon and was started with --keys; {_if_data_port(peer)}"
                 )
             case LinkEvent.DROPPED if peer.key is not None:
                 return RemoteProtocolError(
-                    f"the daemon at {peer} must prove to have {wanted}, it hung up instead, as one with another key does, "
-                    f"or one that runs without keys. {_if_data_port(peer)}"
+                    f"the daemon at {peer} must prove that it has {wanted}, and closed the connection instead. It "
+                    f"may have another key or run without keys; {_if_data_port(peer)}"
                 )
             case _:
                 return None
@@ -123,7 +124,7 @@ class Trust:
 def _if_data_port(peer: Peer) -> str:
     """Return the advice for an address with a daemon's data port in place of its control port."""
     usual = f", {peer.port - 1} by default" if peer.port > 1 else ""
-    return f"If {peer.port} is its data port, the address must have its control port{usual}"
+    return f"if {peer.port} is its data port, put its control port in the address{usual}"
 
 
 def find_trust(
@@ -148,9 +149,9 @@ def find_trust(
         ConfigError: a key is malformed, or a daemon has one and this host has none.
     """
     if not isinstance(cast("object", folder), str | PathLike | None):
-        raise ConfigError(f"keys must be the path of a folder, got {folder!r}")
+        raise ConfigError(f"keys must be the path of a key folder, got {folder!r}")
     if not isinstance(cast("object", daemon_key), str | None):
-        raise ConfigError(f"daemon_key must be a key as text, got a value of type {type(daemon_key).__name__}")
+        raise ConfigError(f"daemon_key must be a public key as str, got {type(daemon_key).__name__}")
     keys = KeyFolder(Path(folder) if folder is not None else default_key_folder(environment))
     text = daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
     trust = Trust(

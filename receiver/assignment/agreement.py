@@ -110,13 +110,9 @@ class Agreement:
         rows = {row.name: row for row in holding.rows if row.name in known}
         for name, row in rows.items():
             if _entry(row) != known[name]:
-                raise DatasetError(
-                    f"shard {name!r} must be the same wherever it is held, but the one at {holding.peer} is another"
-                )
+                raise DatasetError(f"all copies of shard {name!r} must be the same, the one at {holding.peer} differs")
         if not rows:
-            raise DatasetError(
-                f"a daemon that is added must hold shards of the dataset in use, {holding.peer} holds none"
-            )
+            raise DatasetError(f"an added daemon must hold shards of the loader's dataset, {holding.peer} holds none")
         old = dict(zip(self.holdings.daemons, self.streams.tolist(), strict=True))
         numbers = {**old, holding.peer: number}
         here = frozenset(self.here)
@@ -223,11 +219,11 @@ def _check_complete(config: LoaderConfig, holdings: Sequence[Holding], present: 
     known = max(len(holding.rows) + holding.missing_count for holding in holdings)
     lacking = max(known - len(present), len(absent))
     if lacking:
-        named = ", ".join(absent) or "none of them is named"
+        named = ", ".join(absent) or "names not known"
         more = f" and {lacking - len(absent)} more" if 0 < len(absent) < lacking else ""
         daemons = ", ".join(holding.peer for holding in holdings if not holding.here)
         ways = [f"be held by one of the daemons {daemons}"] if daemons else []
-        ways += [f"lie in {holding.peer}" for holding in holdings if holding.here]
+        ways += [f"be in {holding.peer}" for holding in holdings if holding.here]
         raise DatasetError(
             f"every shard of {config.address.dataset!r} must {' or '.join(ways)}; {lacking} missing: {named}{more}"
         )

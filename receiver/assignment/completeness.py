@@ -27,7 +27,7 @@ def why_not_whole(holdings: Sequence[Holding]) -> str:
     mapping does: a daemon that lacks shards knows from its mappings how many there are.
     """
     if not holdings:
-        return "none has said what it holds"
+        return "none has sent its list of shards"
     present = {row.name for holding in holdings for row in holding.rows}
     named = present.union(*(holding.missing for holding in holdings))
     families = {numbered_family(name) for name in named}
@@ -35,12 +35,12 @@ def why_not_whole(holdings: Sequence[Holding]) -> str:
     totals = {len(holding.rows) + holding.missing_count for holding in holdings}
     if families == {None}:
         if not any(holding.missing_count for holding in holdings):
-            return "the names of the shards do not say how many there are"
+            return "the names of the shards do not contain their total number"
         if len(totals) > 1:
-            return "the daemons do not agree on how many shards there are"
+            return "the daemons disagree on the number of shards"
         total = max(*totals, len(named))
     elif len(families) > 1:
-        return "the names of the shards are of several kinds, each with its own number or none"
+        return "the names of the shards have several patterns with different totals"
     else:
         numbers = {numbered_shard(name) for name in present}
         total = max(max((number[1] for number in numbers if number is not None), default=0), *totals)

@@ -24,7 +24,7 @@ def doubled_copies(holdings: Holdings) -> list[str]:
     return [
         "the dataset seems to hold its records more than once: "
         + ", ".join(f"{family} is at {_listed(holders[family])}" for family in families)
-        + "; if these are copies of the same data, serve only one of them"
+        + ". If these are copies of the same data, serve only one of them"
         for families in rivals
     ]
 

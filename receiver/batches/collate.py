@@ -22,7 +22,7 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
     if isinstance(first, tuple | list):
         if len({len(sample) for sample in samples}) != 1:
             raise ConfigError(
-                "samples that are tuples or lists must have equal lengths; give a collate_fn that pads them"
+                "samples that are tuples or lists must have equal lengths. Pass a collate_fn that pads them"
             )
         parts = [default_collate(list(part), to_tensor) for part in zip(*samples, strict=True)]
         return tuple(parts) if isinstance(first, tuple) else parts
@@ -35,7 +35,7 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
         if any(array.shape != arrays[0].shape for array in arrays):
             shapes = sorted({array.shape for array in arrays})[:3]
             raise ConfigError(
-                f"arrays must have one shape to be stacked, got {shapes}; give a collate_fn that pads them"
+                f"arrays must have the same shape to be stacked, got {shapes}. Pass a collate_fn that pads them"
             )
         stacked = np.stack(arrays)
         return to_tensor(stacked) if to_tensor is not None else stacked

@@ -204,7 +204,7 @@ class Prefetch:
         """Return the next batch, if it is here and can be made."""
         if self._closed:
             self._user.ring()  # for other waiting threads
-            raise ClosedError("the loader was closed while a batch was waited for")
+            raise ClosedError("the loader was closed while it waited for a batch")
         if self._spoiled is not None:
             raise _again(self._spoiled)
         if not self._maker.ahead:
@@ -215,7 +215,7 @@ class Prefetch:
             if not head.made.done():
                 return None
             if head.made.cancelled():  # since the check above, by `close` in another thread
-                raise ClosedError("the loader was closed while a batch was waited for")
+                raise ClosedError("the loader was closed while it waited for a batch")
             error = head.made.exception()
             if error is None:
                 return _made(head.batch, head.made.result())
@@ -341,7 +341,7 @@ def _told(error: BaseException) -> BaseException:
     if not isinstance(error, StopIteration):
         return error
     # It would end the user's loop silently in the middle of the epoch.
-    told = RuntimeError(f"a collate_fn must not raise StopIteration: {error!r}")
+    told = RuntimeError(f"collate_fn must not raise StopIteration, raised {error!r}")
     told.__cause__ = error
     return told
 
@@ -360,7 +360,7 @@ def _again(error: BaseException) -> BaseException:
         if str(same) == str(error):
             again = same
     except Exception:  # noqa: BLE001  # a user's class may have any constructor
-        _LOG.debug("no second one can be made of %r", error)
+        _LOG.debug("cannot copy the error %r for a second caller", error)
     again.__cause__ = error.__cause__
     return again
 

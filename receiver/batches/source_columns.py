@@ -48,7 +48,7 @@ class SourceColumns:
             if kind != usual:
                 # All records: in one batch a feature has one type, or the records to blame are gone
                 # already.
-                reason = f"feature {name!r} must hold {usual} as in the batches before, it holds {kind}"
+                reason = f"feature {name!r} must hold {usual} as in earlier batches, got {kind}"
                 found = dict.fromkeys(range(len(column)), reason)
             elif kind == "bytes":
                 found = {place: f"feature {name!r} {reason}" for place, reason in _not_one(column)}
@@ -60,7 +60,7 @@ class SourceColumns:
                 faults.setdefault(place, reason)
         for name in self._images:
             if self._kinds[name] != "bytes":
-                raise ConfigError(f"feature {name!r} must hold images, it holds {self._kinds[name]}")
+                raise ConfigError(f"feature {name!r} must hold images, got {self._kinds[name]}")
             for place, encoded in enumerate(decoded.columns[name]):
                 fault = None if place in faults else image_fault(_only(encoded))
                 if fault is not None:
@@ -74,8 +74,8 @@ class SourceColumns:
         widths = [np.size(values) for values in column]
         usual = self._widths.setdefault(name, Counter(widths).most_common(1)[0][0])
         return {
-            place: f"feature {name!r} must hold {usual} numbers as other records do, it holds {held}; "
-            "a pipeline that takes any number of them says so with inputs(vectors=...)"
+            place: f"feature {name!r} must hold {usual} numbers as in other records, got {held}. If the pipeline "
+            "accepts any number, name the feature in inputs(vectors=...)"
             for place, held in enumerate(widths)
             if held != usual
         }
@@ -112,7 +112,7 @@ def _width(column: Any) -> int | None:
 def _not_one(column: Sequence[Any]) -> list[tuple[int, str]]:
     lists = [(place, cast("Any", value)) for place, value in enumerate(column) if isinstance(value, list)]
     return [
-        (place, f"must hold one run of bytes for a pipeline, it holds {len(value)}")
+        (place, f"must hold one bytes value for a pipeline, holds {len(value)}")
         for place, value in lists
         if len(value) != 1
     ]

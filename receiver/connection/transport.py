@@ -227,8 +227,9 @@ class Network:
         made = self._new(zmq.DEALER, MAX_CONTROL_BYTES, sum(_LINK_EVENTS) | _STEPS) if takes else None
         if made is None:
             raise TransportError(
-                f"a connection to {endpoint or 'a daemon'} takes {_LINK_FILES} open files, and this process has nearly as many "
-                f"as it may, {self._files.limit:,}: allow more (ulimit -n), or fewer connections with the daemons' --lanes"
+                f"no open files are left for a connection to {endpoint or 'a daemon'}, which takes {_LINK_FILES}: "
+                f"this process is close to its limit of {self._files.limit:,}. Raise the limit (ulimit -n), or use "
+                "fewer lanes with the daemons' --lanes"
             )
         socket, events = made
         if credentials is not None:
@@ -320,9 +321,7 @@ class Network:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
-            raise ConfigError(
-                f"a daemon's address must be one that can be connected to, got {endpoint}: {error.strerror}"
-            ) from error
+            raise ConfigError(f"cannot connect to a daemon at {endpoint}: {error.strerror}") from error
 
     def close(self) -> None:
         """Free the context; every socket must be closed before."""

@@ -106,7 +106,7 @@ class DaliPipe:
     def _know_pipe(self) -> None:
         requests = self._inputs.requests
         if not requests:
-            raise ConfigError("a pipeline must take its records from emlio.dali.inputs, this one never calls it")
+            raise ConfigError("a pipeline must call emlio.dali.inputs for its records, this one does not")
         self.fields = tuple(dict.fromkeys(name for request in requests for name in request.fields))
         self.images = tuple(dict.fromkeys(name for request in requests for name in request.images))
         self.vectors = tuple(dict.fromkeys(name for request in requests for name in request.vectors))
@@ -150,7 +150,9 @@ class DaliPipe:
         finally:
             self._next, self._running = None, ()
         if self._number == before:
-            raise ConfigError("an output of the pipeline must depend on what emlio.dali.inputs gives, none does")
+            raise ConfigError(
+                "at least one output of the pipeline must depend on the outputs of emlio.dali.inputs, none does"
+            )
 
     # ---- for the loader -------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class DaliPipe:
         An error in its place is raised once no batch is in progress before it.
         """
         if self._closed:
-            raise ClosedError("the loader was closed while a batch was waited for")
+            raise ClosedError("the loader was closed while it waited for a batch")
         try:
             if self._fed >= len(self._under_way):
                 self._fetch(batches)
@@ -342,7 +344,10 @@ class DaliPipe:
                 self._under_way[number] = self._without(self._under_way[number], faults, error)
                 return
         if not isinstance(error, EmlioError):
-            cause, error = error, ConfigError(f"the pipeline failed, and with none of the records alone: {error}")
+            cause, error = (
+                error,
+                ConfigError(f"the pipeline failed on a batch, but on none of its records alone: {error}"),
+            )
             error.__cause__ = cause
         self._under_way[0] = replace(self._under_way[0], error=error)
 

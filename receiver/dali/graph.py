@@ -51,7 +51,7 @@ class PipeOptions:
     def __post_init__(self) -> None:
         for name, ours in _NOT_HERE.items():
             if name in self.arguments:
-                raise ConfigError(f"{name} must be given to the loader, as {ours}, not in pipeline_args")
+                raise ConfigError(f"{name} must not be in pipeline_args, pass it to the loader as {ours}")
         if isinstance(self.output_map, str):
             raise ConfigError(f"output_map must be a list of names, got the string {self.output_map!r}")
         if isinstance(self.pipeline, str):
@@ -71,7 +71,7 @@ def dali_device(device: str | None, environment: Mapping[str, str]) -> int | Non
     Raises `ConfigError` if the device is not there.
     """
     if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None:
-        raise ConfigError('a pipeline needs NVIDIA DALI, which is not installed: pip install "emlio[dali]"')
+        raise ConfigError('a pipeline requires NVIDIA DALI, which is not installed: pip install "emlio[dali]"')
     if device in (None, "cpu"):
         return None
     kind, _, number = str(device).partition(":")
@@ -81,11 +81,9 @@ def dali_device(device: str | None, environment: Mapping[str, str]) -> int | Non
     try:
         count = int(backend.GetCUDADeviceCount())
     except RuntimeError as error:
-        raise ConfigError(
-            f"device {device!r} needs a CUDA device that DALI can use; there is none here: {error}"
-        ) from error
+        raise ConfigError(f"device {device!r} requires a CUDA device that DALI can use, found none: {error}") from error
     if not count:
-        raise ConfigError(f"device {device!r} needs a CUDA device that DALI can use; there is none here")
+        raise ConfigError(f"device {device!r} requires a CUDA device that DALI can use, found none")
     # Launchers start one process per device and give its number in LOCAL_RANK. Some show each
     # process only its own device, which is then the first.
     local_rank = environment.get("LOCAL_RANK", "")

@@ -35,12 +35,12 @@ class InputRequest:
 
     def __post_init__(self) -> None:
         if not self.fields or "" in self.fields:
-            raise ConfigError(f"inputs must name at least one feature of the records, got {self.fields!r}")
+            raise ConfigError(f"inputs must be called with at least one feature name, got {self.fields!r}")
         if len(set(self.fields)) != len(self.fields):
-            raise ConfigError(f"inputs must name each feature once, got {self.fields!r}")
+            raise ConfigError(f"inputs must be called with each feature once, got {self.fields!r}")
         random = as_whole(self.random)
         if random is None or random < 0:
-            raise ConfigError(f"random must be a whole number of at least 0 for each record, got {self.random!r}")
+            raise ConfigError(f"random must be a whole number of at least 0, got {self.random!r}")
         object.__setattr__(self, "random", random)
         for what, names in (("images", self.images), ("vectors", self.vectors)):
             strange = [name for name in names if name not in self.fields]
@@ -112,7 +112,8 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = (), vectors: S
     collector = _DEFINING.get()
     if collector is None:
         raise ConfigError(
-            "emlio.dali.inputs must be called in a pipeline given to EmlioLoader(..., pipeline=...); there is no loader here"
+            "emlio.dali.inputs must be called inside a pipeline function that is passed to EmlioLoader(..., "
+            "pipeline=...)"
         )
     request = InputRequest(
         fields=tuple(fields), random=random, images=_names("images", images), vectors=_names("vectors", vectors)

@@ -67,9 +67,9 @@ def image_train(
     fn, types, math = _dali(decoder)
     size = _size("size", size)
     if not _are_numbers(scale, 2) or not 0 < scale[0] <= scale[1] <= 1:
-        raise ConfigError(f"scale must be two rising parts of 1, got {scale!r}")
+        raise ConfigError(f"scale must be two increasing numbers in (0, 1], got {scale!r}")
     if not _are_numbers(ratio, 2) or not 0 < ratio[0] <= ratio[1]:
-        raise ConfigError(f"ratio must be two rising numbers above 0, got {ratio!r}")
+        raise ConfigError(f"ratio must be two increasing numbers above 0, got {ratio!r}")
     if not _are_numbers((mirror,), 1) or not 0 <= mirror <= 1:
         raise ConfigError(f"mirror must be a probability in [0, 1], got {mirror!r}")
     pictures, labels, drawn = inputs(encoded, label, random=_NUMBERS, images=(encoded,))

@@ -59,7 +59,10 @@ class DaemonEnergy:
 
     def __post_init__(self) -> None:
         if (self.series is None) is not bool(self.absent):
-            raise ConfigError(f"what is absent at {self.daemon}, and nothing else, has a reason, got {self.absent!r}")
+            raise ConfigError(
+                f"the energy of {self.daemon} must have either readings or a reason for their absence, got "
+                f"{self.absent!r}"
+            )
 
     @property
     def record(self) -> NodeRecord | None:
@@ -72,12 +75,14 @@ class DaemonEnergy:
 def energy_of(gathered: Gathered, clock: ClockFit | None) -> DaemonEnergy:
     """Join the parts. Parts that do not fit each other count as absent."""
     if not gathered.parts:
-        return DaemonEnergy(daemon=gathered.daemon, clock=clock, absent=gathered.absent or "it has not answered")
+        return DaemonEnergy(
+            daemon=gathered.daemon, clock=clock, absent=gathered.absent or "the daemon has not answered"
+        )
     first = gathered.parts[0]
     try:
         series = _series(gathered.parts)
     except (ConfigError, RemoteProtocolError) as error:
-        absent = f"what it answered cannot be: {error}"
+        absent = f"the daemon sent an invalid answer: {error}"
         return DaemonEnergy(daemon=gathered.daemon, node=first.node, boot=first.boot, clock=clock, absent=absent)
     return DaemonEnergy(
         daemon=gathered.daemon,
@@ -92,6 +97,6 @@ def energy_of(gathered: Gathered, clock: ClockFit | None) -> DaemonEnergy:
 def _series(parts: Sequence[EnergyReply]) -> Series:
     first = parts[0]
     if not first.node or any(part.devices != first.devices for part in parts):
-        raise RemoteProtocolError("all parts must be of one node and of the same devices")
+        raise RemoteProtocolError("all parts must be from one node with the same devices")
     devices = tuple(device_of(row) for row in first.devices)
     return Series(devices=devices, readings=tuple(reading_of(row) for part in parts for row in part.readings))

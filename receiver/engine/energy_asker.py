@@ -70,7 +70,7 @@ def _told(answer: Promise, timeout_s: float) -> Any:
     try:
         return answer.result(timeout_s)
     except TimeoutError:
-        raise PeerLostError(f"the receive thread must answer within {timeout_s:g} s, it did not") from None
+        raise PeerLostError(f"the receive thread did not answer within {timeout_s:g} s") from None
 
 
 def _stretch(clock: ClockFit, from_ns: int, to_ns: int) -> tuple[int, int]:

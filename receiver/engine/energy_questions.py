@@ -101,7 +101,7 @@ class EnergyQuestions:
         ]
         for question in questions:
             if question.stretch is None:
-                question.end("its clock could not be compared with ours; does an older emlio run there?")
+                question.end("its clock could not be compared with this host's. It may run an older release of emlio")
         self._rounds.append(
             _Round(questions=questions, begun_ns=now_ns, deadline_ns=now_ns + timeout_ns, answer=answer)
         )
@@ -127,7 +127,7 @@ class EnergyQuestions:
                 if not question.done and question.again_ns is None:
                     self._put(question)
                 if not question.done and now_ns >= one.deadline_ns:
-                    question.end(f"no answer came within {format_duration(one.deadline_ns - one.begun_ns)}")
+                    question.end(f"it did not answer within {format_duration(one.deadline_ns - one.begun_ns)}")
             if all(question.done for question in one.questions):
                 self._rounds.remove(one)
                 self._tell(one)
@@ -145,7 +145,7 @@ class EnergyQuestions:
             one = self._rounds.pop()
             for question in one.questions:
                 if not question.done:
-                    question.end("the loader was closed before an answer came")
+                    question.end("the loader was closed before it answered")
             self._tell(one)
 
     def _tell(self, one: _Round) -> None:
@@ -159,7 +159,7 @@ class EnergyQuestions:
     def _put(self, question: _Question) -> None:
         source: Source | None = self._pool.sources.number(question.number)
         if source is None or source.peer_name != question.daemon:
-            question.end("the daemon was released before it answered")
+            question.end("the daemon was removed from the job before it answered")
             return
         if not source.is_here:
             question.asked = None
@@ -183,13 +183,13 @@ class EnergyQuestions:
         before = question.parts[0] if question.parts else reply
         if (reply.boot, reply.recording) != (before.boot, before.recording):
             question.parts.clear()
-            question.end("its node started anew while it was asked")
+            question.end("its node restarted during the request")
             return
         if reply.readings or not question.parts:
             question.parts.append(reply)
         if question.readings > _MOST_READINGS:
             question.parts.clear()
-            question.end(f"it has more than {_MOST_READINGS:,} readings of this time: ask for less at once")
+            question.end(f"it has more than {_MOST_READINGS:,} readings of this time. Request a shorter time")
             return
         now_ns = self._clock.monotonic_ns()
         behind = question.stretch is not None and question.last_ns < question.stretch[1]

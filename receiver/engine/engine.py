@@ -150,11 +150,11 @@ class Engine:
         self._thread.start()
         # The sessions have their own deadlines; this one only catches a thread that died.
         if not self._ready.wait(2 * self._config.timeout_ns / 1e9 + _ANSWER_S):
-            raise PeerLostError("the receive thread must end its greeting within twice the timeout; it did not")
+            raise PeerLostError("the receive thread did not agree with the daemons within twice the timeout")
         if self._error is not None:
             raise self._error
         if self._machine.agreement is None:
-            raise PeerLostError("the receive thread ended before there was a plan")
+            raise PeerLostError("the receive thread ended before a plan was agreed")
         return self._machine.agreement.plan
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
@@ -329,7 +329,7 @@ class Engine:
         try:
             self._carry_out(self._machine.leave(self._clock.monotonic_ns()))
         except Exception:  # noqa: BLE001  # a failure here must not keep the sockets open, or freeing them would never end
-            _LOG.exception("saying goodbye failed")
+            _LOG.exception("sending goodbye failed")
         finally:
             self._lanes.close()
             self._control.close()

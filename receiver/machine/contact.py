@@ -145,11 +145,14 @@ class Contact:
         """
         trouble = next((one.trouble for one in self.targets.values() if one.trouble), "")
         if trouble and not self.routes.ways:
-            return f"the host name {self._peer.host!r} is not known ({trouble})"
+            return f"the host name {self._peer.host!r} cannot be resolved ({trouble})"
         if (self.refused or self._was_refused) and not self.connected:
-            return "connections are refused, or no route leads there"
+            return "connections are refused, or there is no route to the host"
         if self._ended or self._ended_before:
-            return "it hung up before it said anything, as a service of another kind does, or a data port"
+            return (
+                "it closed the connection without an answer, so the port may belong to another service or be a data "
+                "port"
+            )
         return ""
 
     def _note_refusal(self) -> None:

@@ -177,7 +177,7 @@ class DaemonPool:
                 source.late = True
                 self._out.note(
                     "warning",
-                    f"the daemon at {source.peer} does not answer and is not waited for: others hold all "
+                    f"the daemon at {source.peer} does not answer. The job starts without it, since others hold all "
                     f"{len(agreement.plan.catalog.shards)} shards; it may join later",
                 )
 
@@ -285,8 +285,8 @@ class DaemonPool:
             return
         if known is not None and holding.rows != known.rows:
             raise DatasetError(
-                f"the daemon at {source.peer} must hold what it held before it was lost, {len(known.rows)} shards; "
-                f"it has {len(holding.rows)} now, or others"
+                f"the daemon at {source.peer} must hold the same {len(known.rows)} shards as before it was lost, it "
+                f"now holds {len(holding.rows)} or different ones"
             )
         if known is None:
             self.assignment.agreement = agreement = agreement.joined(holding, source.number)

@@ -292,7 +292,7 @@ class Intake:
                 continue
             if record not in self._doubted:
                 self._doubted.update(records)
-                raise RemoteProtocolError(f"a record fails its check as it came: {fault.reason}")
+                raise RemoteProtocolError(f"a received record fails its check: {fault.reason}")
             self._blamed.add((stream, shard))
             if self._move_shard(stream, shard):
                 return False

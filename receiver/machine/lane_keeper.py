@@ -100,7 +100,7 @@ class LaneKeeper:
         without_ns = source.without_lanes_ns()
         if source.state is SourceState.BLOCKED and (source.lanes.up or not source.lanes.wanted):
             source.unblock()
-            self._out.note("info", f"the data port of the daemon at {source.peer} can be reached")
+            self._out.note("info", f"the data port of the daemon at {source.peer} is reachable again")
             self._assignment.share_out(also=source)
         elif without_ns >= self._config.heartbeat_ns and source.is_here:
             source.block()

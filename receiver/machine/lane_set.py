@@ -26,8 +26,8 @@ _LONGEST_NS = 2_000_000_000
 """Delays between attempts to connect a lane: each attempt takes the daemon some work."""
 
 NO_FILE_LEFT = (
-    "this process has nearly as many files open as it may: allow more (ulimit -n), "
-    "or fewer connections with the daemons' --lanes"
+    "this process is close to its limit of open files: raise it (ulimit -n), or use fewer lanes with the daemons' "
+    "--lanes"
 )
 
 _TOLD_PARTS = 3
@@ -227,7 +227,7 @@ class LaneSet:
         if event is LaneEvent.NO_FILE and not self._few_files:
             self._few_files = True
             self._out.note(
-                "warning", f"daemon {self._label}: fewer lanes than the {self.wanted} wanted, since {NO_FILE_LEFT}"
+                "warning", f"daemon {self._label}: fewer lanes than the {self.wanted} wanted: {NO_FILE_LEFT}"
             )
 
     def _is_up(self, lane_reader: LaneReader) -> None:

@@ -23,18 +23,18 @@ def what_follows(config: LoaderConfig, assignment: ShardAssignment, source: Sour
     if assignment.agreement is None:
         retry = source.retry
         if source.holding is None and retry is not None and is_misunderstanding(retry.error):
-            return f"it is called again, {MISUNDERSTANDINGS} times at most"
-        return f"it is called again, for {timeout} in all"
+            return f"reconnecting, at most {MISUNDERSTANDINGS} times"
+        return f"reconnecting, for {timeout} in all"
     if not assignment.needs(source):
-        return "others send its part" if source.holding is not None else "it is not needed"
-    return f"no other daemon holds {assignment.shards_of(source)}, so it must be back within {timeout}"
+        return "other daemons send its shards" if source.holding is not None else "it is not needed"
+    return f"no other daemon holds {assignment.shards_of(source)}, so it must reconnect within {timeout}"
 
 
 def loss(
     config: LoaderConfig, assignment: ShardAssignment, source: Source, error: EmlioError, *, was_here: bool
 ) -> str:
     """Return that a daemon is lost, why, and what is done about it."""
-    what = "lost" if was_here else "not here"
+    what = "lost" if was_here else "not connected"
     return f"the daemon at {source.peer} is {what}: {error}; {what_follows(config, assignment, source)}"
 
 
@@ -43,16 +43,16 @@ def farewell(config: LoaderConfig, assignment: ShardAssignment, quorum: Quorum, 
     timeout = format_duration(config.timeout_ns)
     if source.holding is None:
         what, why = source.obstacle() or "no answer came", quorum.doubt()
+        doubt = f"; it may hold shards that no other daemon has: {why}" if why else ""
         return (
-            f"the daemon at {source.peer} must answer within {timeout}, {what}; is emlio-daemon running there, and is the port "
-            f"reachable? (attempts: {retry.attempts + 1})"
-            + (f" It may hold what nobody else does: {why}" if why else "")
+            f"the daemon at {source.peer} must answer within {timeout}, {what} (attempts: {retry.attempts + 1}){doubt}. "
+            "Check that emlio-daemon is running there and that its port is reachable"
         )
     last = f", the last: {retry.since}" if retry.since is not None else ""
     attempts = f"in {retry.attempts} more attempts{last}"
     return (
-        f"{retry.error}; it must come back within {timeout}, since no other daemon sends {assignment.shards_of(source)}, "
-        f"and did not {attempts}; {assignment.position()}"
+        f"{retry.error}; no other daemon sends {assignment.shards_of(source)}, and it did not reconnect within "
+        f"{timeout} {attempts}; {assignment.position()}"
     )
 
 

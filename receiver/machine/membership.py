@@ -79,7 +79,7 @@ class Membership:
                 continue
             source = self._call(self._numbers.take(f"daemon {target.peer}"), target)
             source.late = self._assignment.agreement is not None
-            self._out.note("info", f"the daemon at {target.peer} is added")
+            self._out.note("info", f"the daemon at {target.peer} was added")
         peers = {target.peer for target in targets}
         for source in self._sources:
             source.leaving = peers.isdisjoint(source.contact.targets)
@@ -99,7 +99,7 @@ class Membership:
                     continue
                 self._assignment.agreement = without
             self._remove(source)
-            self._out.note("info", f"the daemon at {source.peer} is released")
+            self._out.note("info", f"the daemon at {source.peer} was removed")
             self._assignment.share_out()
 
     def _is_covered(self, source: Source, without: Agreement) -> bool:
@@ -129,7 +129,7 @@ class Membership:
             # It was another daemon once. It is released, if others hold its shards.
             kept.contact.meant_by(dropped.contact.give_up_targets())
             dropped.leaving = True
-            text = f"the daemon at {dropped.peer} must be another one than that at {kept.peer}; it is the same now"
+            text = f"the daemons at {dropped.peer} and {kept.peer} must be two processes, now they are the same"
             self._lose(dropped, PeerLostError(text))
             self.release()
             return kept is source
@@ -137,7 +137,7 @@ class Membership:
         if dropped.contact.leads_elsewhere():
             self._call_again(dropped)
         else:
-            text = f"the daemon at {dropped.peer} is the one at {kept.peer}: it is called there only"
+            text = f"the daemon at {dropped.peer} is the same as at {kept.peer}, which is the address used from now on"
             self._out.note("info", text)
             kept.contact.meant_by(dropped.contact.give_up_targets())
             self._remove(dropped)

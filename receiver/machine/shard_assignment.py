@@ -112,8 +112,8 @@ class ShardAssignment:
     def position(self) -> str:
         """Return the next batch, in words."""
         if self._reorder is None:
-            return "no batch was asked for yet"
-        return f"batch {self._reorder.next_step} of epoch {self._reorder.next_epoch} is the next"
+            return "no batch was requested yet"
+        return f"the next batch is {self._reorder.next_step} of epoch {self._reorder.next_epoch}"
 
     # ---- opening --------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,9 @@ class ShardAssignment:
         source.mends += 1
         if reorder is None or source.mends > _MENDS or not source.is_here:
             raise error
-        self._out.note("warning", f"the stream of the daemon at {source.peer} broke off and is opened again: {error}")
+        self._out.note(
+            "warning", f"the stream of the daemon at {source.peer} was interrupted and is opened again: {error}"
+        )
         self.reopen(source)
 
     def reopen(self, source: Source) -> None:
@@ -321,7 +323,8 @@ class ShardAssignment:
         self.mend(
             source,
             RemoteProtocolError(
-                f"nothing came for {waited}, and of {sent_bytes:,} bytes it sent {came_bytes:,} are here: messages were lost"
+                f"messages were lost: nothing was received for {waited}, and only {came_bytes:,} of {sent_bytes:,} "
+                "sent bytes"
             ),
         )
 
@@ -340,7 +343,9 @@ class ShardAssignment:
         if agreement is None or not self._others(source, shard):
             return False
         name = agreement.plan.catalog.shards[shard].name
-        self._out.note("error", f"shard {name} is not what it must be at {source.peer}: others send it from now on")
+        self._out.note(
+            "error", f"shard {name} at {source.peer} is corrupt or was changed: other daemons send it from now on"
+        )
         self._forbidden.add((source.peer_name, shard))
         self.share_out()
         return True
@@ -363,8 +368,8 @@ class ShardAssignment:
         moved, all_of_it = len(movable[::2]), int((self.owners == source.number).sum())
         self._out.note(
             "warning",
-            f"the daemon at {source.peer} is waited for while others could send more: they send {moved} of its {all_of_it} "
-            f"shards for {format_duration(until_ns - now_ns)}",
+            f"the daemon at {source.peer} is slower than others, which take over {moved} of its {all_of_it} shards "
+            f"for {format_duration(until_ns - now_ns)}",
         )
         self.share_out()
 

@@ -44,12 +44,12 @@ _USUAL_OFFSET = 1
 _LAST_PORT = 65_535
 
 _OBSTACLES: dict[LaneEvent | None, str] = {
-    LaneEvent.UNREACHABLE: "no connection can be made there",
+    LaneEvent.UNREACHABLE: "it cannot be reached",
     LaneEvent.TURNED_AWAY: (
-        "who listens there lets nobody of this session in: it may be another service, another daemon, or one that has no room "
-        "for more connections, which its log says"
+        "it refuses this session, because it belongs to another service or daemon, or because the daemon has no "
+        "free lanes (see its log)"
     ),
-    LaneEvent.ENDED: "connections to it end at once",
+    LaneEvent.ENDED: "it closes connections at once",
 }
 
 
@@ -202,7 +202,7 @@ class Source:
     def clearer(self, error: EmlioError) -> EmlioError:
         """Return the error, or the reason why it could not be connected at all."""
         obstacle = self.obstacle() if isinstance(error, PeerLostError) else ""
-        return PeerLostError(f"the daemon at {self.peer} must be reachable: {obstacle}") if obstacle else error
+        return PeerLostError(f"the daemon at {self.peer} cannot be reached: {obstacle}") if obstacle else error
 
     def obstacle(self) -> str:
         """Return the obstacle to connecting, in words; "" if there is none."""
@@ -309,11 +309,11 @@ class Source:
         port = self.contact.way.port + (welcome.data_offset if welcome is not None else 0)
         if self.lanes.trouble is LaneEvent.NO_FILE:
             return f"the daemon at {self.peer} answers, but {NO_FILE_LEFT}"
-        what = _OBSTACLES.get(self.lanes.trouble, "nothing answers there")
+        what = _OBSTACLES.get(self.lanes.trouble, "it does not answer")
         return (
-            f"the daemon at {self.peer} answers, but records come from its port {port}, and {what}; "
-            f"port {port} of {self.contact.way.host} must be open to this host and lead to the same daemon, "
-            f"as {self.contact.way.port} does"
+            f"the daemon at {self.peer} answers, but its data port {port} is not usable: {what}. Port {port} of "
+            f"{self.contact.way.host} must be open to this host and lead to the same daemon as port "
+            f"{self.contact.way.port}"
         )
 
     def have_lanes(self, lanes: int) -> None:
@@ -328,8 +328,8 @@ class Source:
         port = self.contact.way.port + welcome.data_offset
         if not 1 <= port <= _LAST_PORT:
             raise RemoteProtocolError(
-                f"the daemon at {self.peer} has its data port {welcome.data_offset:+} from its control port; from "
-                f"{self.contact.way.port} that is {port}, which is no port. Forward both ports over the same distance"
+                f"the daemon at {self.peer} has its data port at {welcome.data_offset:+} from its control port; from "
+                f"{self.contact.way.port} that is {port}, not a valid port. Forward both ports with the same distance"
             )
         self._connect(welcome.data_offset, lanes)
 
@@ -379,7 +379,7 @@ class Source:
         """
         try:
             if self._reader is None:
-                raise RemoteProtocolError("a daemon must send nothing before a stream is ordered, it did")
+                raise RemoteProtocolError("a daemon must not send records before a stream is opened, this one did")
             return lane_reader.take(frame, self._reader)
         except RemoteProtocolError as error:
             raise self.misread(lane_reader, error) from error
@@ -396,8 +396,6 @@ class Source:
             since = f", since then: {self.retry.since}" if self.retry.since is not None else ""
             return f"{self.peer} lost {format_duration(now_ns - self.retry.lost_ns)} ago: {self.retry.error}{since}"
         if without_ns := self.without_lanes_ns():
-            return (
-                f"{self.peer} without a connection for data for {format_duration(without_ns)}: {self.data_obstacle()}"
-            )
+            return f"{self.peer} without lanes for {format_duration(without_ns)}: {self.data_obstacle()}"
         silence = format_duration(self.conversation.silence_ns(now_ns))
-        return f"{self.peer} {self.conversation.state.value}, {silence} since it last spoke"
+        return f"{self.peer} {self.conversation.state.value}, silent for {silence}"

@@ -63,6 +63,6 @@ def moved(state: SourceState, move: str) -> SourceState:
     if after is None:
         allowed = sorted(name for known, name in SOURCE_MOVES if known is state)
         raise LocalProtocolError(
-            f"{move!r} is not a move of a daemon that is {state.value}; moves: {', '.join(allowed)}"
+            f"{move!r} is not allowed for a daemon in state {state.value}; allowed: {', '.join(allowed)}"
         )
     return after

@@ -46,7 +46,7 @@ class MessageNumbers:
         """Raise `RemoteProtocolError` if this number was taken, or is too old to tell."""
         if number < self._next and number not in self._gap(number):
             raise RemoteProtocolError(
-                f"{self._label}: each message must come once, message {number} was repeated, or came too late to tell"
+                f"{self._label}: each message must come once, message {number} was repeated or came too late to check"
             )
 
     def add(self, number: int) -> None:

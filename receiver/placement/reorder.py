@@ -241,14 +241,14 @@ class Reorder:
         slots = epoch.owed(stream, header.slot, header.count)
         if len(slots) != header.count or int(slots[0]) != header.slot:
             raise RemoteProtocolError(
-                f"{label}: {header.count} records from place {header.slot} of epoch {header.epoch} must be owed by it, "
-                f"the plan has {len(slots)} from place {int(slots[0]) if len(slots) else 'none'}"
+                f"{label}: {header.count} records from place {header.slot} of epoch {header.epoch} are not the next "
+                f"of this stream, the plan has {len(slots)} from place {int(slots[0]) if len(slots) else 'none'}"
             )
         ids = epoch.ids_at(slots)
         if ids_checksum(ids) != header.ids_crc:
             raise RemoteProtocolError(
                 f"{label}: the records from place {header.slot} of epoch {header.epoch} must be those of the plan, "
-                "the daemon read others"
+                "the daemon sent others"
             )
         bad = {fault.position: fault.reason for fault in faults}
         if stream in self._reopened:

@@ -89,8 +89,8 @@ class BadRecordPolicy:
         """
         found = self._locate(record_id)
         text = (
-            "a feature that is asked for (by fields, or a pipeline's inputs) must be in the records: "
-            f"{_describe(found)} has no {name!r}{', nor has any other of its batch' if others else ''}; it has "
+            f"requested features (fields=, or a pipeline's inputs) must be in the records: {_describe(found)} has no "
+            f"{name!r}{', nor has any other of its batch' if others else ''}, only "
             f"{', '.join(map(repr, there)) or 'none'}"
         )
         if others:
@@ -102,9 +102,9 @@ class BadRecordPolicy:
         first = min(reasons)
         found = self._locate(int(ids[first]))
         more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
-        way = 'batches without it need on_error="skip" or "replace"'
+        way = 'to leave out bad records, pass on_error="skip" or "replace"'
         if self.on_error != "raise":
-            way = f"all {len(ids)} records of the batch are bad, so there is nothing left to hand out"
+            way = f"all {len(ids)} records of the batch are bad, so the batch would be empty"
         return CorruptRecordError(
             f"{_describe(found)}: {reasons[first]}{more}; {way}",
             shard=found.shard,
@@ -114,7 +114,7 @@ class BadRecordPolicy:
 
 
 def _nowhere(record: int) -> RecordPlace:
-    raise AssertionError(f"record {record} is spoken of before there is a plan")
+    raise AssertionError(f"record {record} was named before there was a plan")
 
 
 def _describe(place: RecordPlace) -> str:

@@ -69,12 +69,12 @@ def gather_sizes(catalog: Catalog, ask: Ask, timeout_ns: int) -> npt.NDArray[np.
             found: RecordSizes = promise.result(timeout_ns / 1e9)
         except TimeoutError:
             raise PeerLostError(
-                f"the sizes of the records of shard {name} must be told within {format_duration(timeout_ns)}, they were not"
+                f"the sizes of the records of shard {name} did not arrive within {format_duration(timeout_ns)}"
             ) from None
         if len(found.sizes) != count:
             raise DatasetError(
-                f"whoever holds shard {name} must know the sizes of its records {first} to {first + count - 1}, "
-                f"{len(found.sizes)} were told"
+                f"a daemon with shard {name} must send the sizes of its records {first} to {first + count - 1}, got "
+                f"{len(found.sizes)}"
             )
         begin = int(catalog.bases[shard]) + first
         sizes[begin : begin + count] = found.sizes

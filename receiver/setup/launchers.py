@@ -55,7 +55,7 @@ _TERMINAL = ("SLURM_PTY_PORT", "SLURM_PTY_WIN_ROW")
 """Set by srun --pty, which gives a terminal to task 0 alone: commands typed there are run by one
 process."""
 
-_HOW = "say which it is with rank= and world_size= (rank=0, world_size=1 for a process that reads everything)"
+_HOW = "pass rank= and world_size= (rank=0, world_size=1 for a process that reads everything)"
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
@@ -79,8 +79,8 @@ def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
         return task if task is None or task[1] == 1 else _one_of_several(environment, task, tasks, step)
     if process[1] == 1 and step is not None and environment.get(tasks, "1") != "1":
         raise ConfigError(
-            f"it must be clear how many processes share the epoch: the variables of MPI speak of 1, those of Slurm's step {step} "
-            f"of {environment[tasks]}; {_HOW}"
+            "cannot tell how many processes share the epoch: the variables of MPI give 1, those of Slurm's step "
+            f"{step} give {environment[tasks]}; {_HOW}"
         )
     return process
 
@@ -103,19 +103,19 @@ def _one_of_several(
     rank, size = task
     if step is None and rank > 0:
         raise ConfigError(
-            f"a task of Slurm must have the number of its step, got {_SLURM_RANK}={rank} and {tasks}={size} without one in "
-            f"{_SLURM_STEP[0]}; start it with srun, or {_HOW}"
+            f"a task of Slurm must have a step number in {_SLURM_STEP[0]}, got {_SLURM_RANK}={rank} and "
+            f"{tasks}={size} without one; start it with srun, or {_HOW}"
         )
     if step is None:
         _LOG.warning(
-            "%s=%s is what the allocation has room for, and srun did not start this process: it reads everything, as rank 0 of 1",
+            "%s=%s, but this process was not started by srun: it reads everything, as rank 0 of 1",
             tasks,
             size,
         )
         return None
     if any(environment.get(name) for name in _TERMINAL):
         raise ConfigError(
-            f"it must be clear how many processes share the epoch: this one has the terminal of a step of {size} tasks "
+            f"cannot tell how many processes share the epoch: this one has the terminal of a step of {size} tasks "
             f"(srun --pty); {_HOW}"
         )
     return task
@@ -125,8 +125,8 @@ def _check_pmix(environment: Mapping[str, str]) -> None:
     rank = environment.get(_PMIX_RANK, "")
     if rank.isascii() and rank.isdecimal() and int(rank) > 0:
         raise ConfigError(
-            f"it must be clear how many processes share the epoch: {_PMIX_RANK}={rank} says that this is one of several, "
-            f"and nothing says of how many; {_HOW}"
+            f"cannot tell how many processes share the epoch: {_PMIX_RANK}={rank} is set, but no variable has the "
+            f"number of processes; {_HOW}"
         )
 
 

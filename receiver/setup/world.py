@@ -71,8 +71,8 @@ def check_world(rank: int, world_size: int) -> None:
     now = distributed_world()
     if now is not None and now != (rank, world_size):
         raise ConfigError(
-            f"a loader must be made after the process group, or be given its rank and world_size: torch.distributed has rank "
-            f"{now[0]} of {now[1]} now, this loader was made as rank {rank} of {world_size}"
+            f"this loader was made as rank {rank} of {world_size}, before torch.distributed had rank {now[0]} of "
+            f"{now[1]}. Make it after the process group, or pass rank= and world_size="
         )
 
 

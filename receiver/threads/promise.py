@@ -62,7 +62,7 @@ class Promise:
         One thread at a time.
         """
         if not self._done and not self._bell.wait(timeout_s) and not self._done:
-            raise TimeoutError(f"an outcome must come within {timeout_s} s")
+            raise TimeoutError(f"no result within {timeout_s} s")
         if self._error is not None:
             raise self._error
         return self._made

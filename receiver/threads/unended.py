@@ -39,7 +39,7 @@ def join_all(threads: Sequence[Thread], patience_s: float) -> None:
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # documented all the same
         what = dict.fromkeys(_user_function(frames.get(thread.ident or 0)) for thread in left)
         _LOG.warning(
-            "%s still runs in %s, %s after the loader was closed; it is left behind and ends with the process",
+            "%s still runs in %s, %s after the loader was closed; it is left running until the process ends",
             ", ".join(what),
             "a thread" if len(left) == 1 else f"{len(left)} threads",
             format_duration(patience_s * 1e9),

@@ -79,7 +79,9 @@ class EpochNotes:
 
     def _lose_steps(self, error: Exception) -> None:
         self._steps = None
-        _LOG.warning("steps of the device cannot be noted any more in epoch %s, the host's are: %r", self.epoch, error)
+        _LOG.warning(
+            "the device's steps can no longer be timed in epoch %s, the host's are used instead: %r", self.epoch, error
+        )
 
     def handed(self, asked_ns: int, at_ns: int) -> None:
         """Note that the user has the batch.

@@ -50,7 +50,7 @@ class TokenAssembler:
         if tokens not in ("int32", "int64"):
             raise ConfigError(f'tokens must be "int32" or "int64", got {tokens!r}')
         if packed and collate_fn is not None:
-            raise ConfigError("a collate_fn must not be given together with packing, which lays out the batch itself")
+            raise ConfigError("collate_fn cannot be used with packing, which makes the whole batch")
         limits = np.iinfo(tokens)
         if not limits.min <= pad_id <= limits.max:
             raise ConfigError(f"pad_id must fit {tokens}, got {pad_id}")
@@ -70,8 +70,8 @@ class TokenAssembler:
         """Return the tokens of a record: a view of its bytes."""
         if len(record) % self.token_bytes:
             raise DatasetError(
-                f"a record must be whole tokens of {self.token_bytes} bytes, got {len(record)} bytes: the dataset must"
-                f" hold arrays of {self._dtype}"
+                f"a record's size must be a multiple of {self.token_bytes} bytes (one token), got {len(record)} "
+                f"bytes; the dataset must hold arrays of {self._dtype}"
             )
         found: _Tokens = np.frombuffer(record, dtype=self._stored)
         return found
@@ -124,8 +124,7 @@ class TokenAssembler:
 def _piece(record: _Tokens | None, begin: int, end: int) -> _Tokens:
     if record is None or len(record) < end:
         raise DatasetError(
-            f"a record must have the tokens that its index says, at least {end}, got"
-            f" {0 if record is None else len(record)}"
+            f"a record must have at least {end} tokens as in its index, got {0 if record is None else len(record)}"
         )
     return record[begin:end]
 

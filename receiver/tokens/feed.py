@@ -157,11 +157,11 @@ class TokenWork:
         """
         if policy.on_error == "replace":
             raise ConfigError(
-                'on_error must be "raise" or "skip" for tokens: another record would not have the same length'
+                'on_error must be "raise" or "skip" for tokens, since a replacement would have another length'
             )
         if not config.in_order:
             raise ConfigError(
-                "in_order must be True for tokens: batches are made of pools of records, one after the other"
+                "in_order must be True for tokens, whose batches are made from consecutive pools of records"
             )
         self._tokens = tokens
         self._config = config
@@ -206,7 +206,7 @@ class TokenWork:
             value = self._assembler(self._records, batch, share.ids if self._ids else None)
         except StopIteration as error:
             # It would end the user's loop silently in the middle of the epoch.
-            raise RuntimeError(f"a collate_fn must not raise StopIteration: {error!r}") from error
+            raise RuntimeError(f"collate_fn must not raise StopIteration, raised {error!r}") from error
         # A record counts where its first piece is, so that a record in several rows or batches
         # counts once.
         begun: list[int] = batch.records[batch.begins == 0].tolist()
@@ -260,8 +260,8 @@ def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
     _check_kind(tokens)
     if (tokens.pack is None) != (batch_size is None):
         raise ConfigError(
-            "batch_size must be given with packed tokens, as rows of a batch, and not with max_tokens, which bounds it; "
-            f"got batch_size={batch_size} with {tokens}"
+            "batch_size must be given with packed tokens (rows per batch) and not with max_tokens, got "
+            f"batch_size={batch_size} with {tokens}"
         )
     if batch_size is not None:
         whole("batch_size", batch_size, least=1, otherwise=", rows of packed tokens")

@@ -43,7 +43,7 @@ def test_without_a_dataset_it_says_how_to_give_one() -> None:
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert refused("--data", f"x={tmp_path}/gone") == f"dataset directory {tmp_path}/gone: there is no such directory"
+    assert refused("--data", f"x={tmp_path}/gone") == f"dataset directory {tmp_path}/gone: no such directory"
 
 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
 def test_a_directory_without_shards_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").touch()
     said = refused("--data", f"x={tmp_path}")
-    assert said.startswith(f"dataset directory {tmp_path}: holds no shard; looked for mapping_shard_*.json, *.tfrecord")
+    assert said.startswith(f"dataset directory {tmp_path}: holds no shards, found no mapping_shard_*.json, *.tfrecord")
     assert "among 1 files" in said
 
 
@@ -76,7 +76,7 @@ def test_a_truncated_shard_is_named_with_the_place_where_it_ends(tmp_path: Path,
     said = refused("--data", f"x={tmp_path}/set")
     assert str(shard) in said
     if mapped:
-        assert f"has {size - 10} bytes, its mapping says {size}" in said
+        assert f"has {size - 10} bytes, {size} in its mapping" in said
     else:
         assert re.search(
             r"record 19 at offset \d+: its frame needs \d+ bytes, \d+ are left before the file's end", said
@@ -88,7 +88,7 @@ def test_a_flipped_bit_in_a_records_length_is_named_with_shard_record_and_offset
     shard = tmp_path / "set" / "train-00000-of-00002.tfrecord"
     flip(shard, 3 * 116 + 1)
     said = refused("--data", f"x={tmp_path}/set")
-    assert said.startswith(f"{shard}: record 3 at offset 348: the length 356 must carry the masked CRC32C")
+    assert said.startswith(f"{shard}: record 3 at offset 348: the masked CRC32C of the length 356")
 
 
 def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_path: Path) -> None:
@@ -115,9 +115,7 @@ def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_p
 def test_a_second_daemon_on_a_used_port_names_the_address(small: Path, tmp_path: Path) -> None:
     with DaemonProcess({"small": small}, folder=tmp_path) as first:
         said = refused("--data", f"small={small}", bind=first.endpoint)
-        expected = (
-            f"the control port cannot be opened: {first.endpoint}: Address already in use; name another one with --bind"
-        )
+        expected = f"the control port cannot be opened: {first.endpoint}: Address already in use. Choose another one with --bind"
         assert said.startswith(expected)
         assert first.running
 
@@ -128,9 +126,7 @@ def test_a_daemon_whose_data_port_is_used_names_that_address(small: Path) -> Non
         data = other.getsockname()[1]
         for bind, options in ((f"tcp://127.0.0.1:{control}", []), ("tcp://127.0.0.1:0", ["--data-port", str(data)])):
             said = refused("--data", f"small={small}", *options, bind=bind)
-            expected = (
-                f"the data port cannot be opened: tcp://127.0.0.1:{data}: Address already in use; name another one with"
-            )
+            expected = f"the data port cannot be opened: tcp://127.0.0.1:{data}: Address already in use. Choose another one with"
             assert said.startswith(f"{expected} --data-port")
 
 
@@ -148,7 +144,7 @@ def test_an_address_others_can_reach_needs_insecure(small: Path) -> None:
 
 def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(small: Path, tmp_path: Path) -> None:
     said = refused("--data", f"small={small}", "--ready-file", f"{tmp_path}/gone/ready")
-    assert said.startswith(f"--ready-file must be in a folder that can be written: {tmp_path}/gone/ready: No such file")
+    assert said.startswith(f"--ready-file must be in a writable folder, got {tmp_path}/gone/ready: No such file")
 
 
 @pytest.mark.parametrize(
@@ -161,19 +157,22 @@ def test_a_ready_file_in_a_missing_folder_is_named_and_nothing_stays_behind(smal
         (["--data-port", "65536"], "--data-port: must be a port in [1, 65535], got '65536'"),
         (
             ["--bind", "tcp://127.0.0.1:65535"],
-            "--bind must leave the next port for data, got port 65535: name one with --data-port",
+            "--bind must leave the next port free for data, got port 65535; choose a data port with --data-port",
         ),
         (
             ["--bind", "tcp://127.0.0.1:5555", "--data-port", "5555"],
-            "--data-port must be another port than that of --bind, got 5555 for both",
+            "--data-port must differ from the port of --bind, got 5555 for both",
         ),
         (["--message-size", "1"], "--message-size must be auto or in [4 KiB, 64 MiB], got 1"),
-        (["--message-size", "big"], "--message-size: must be a number with a unit, like '64MiB', got 'big'"),
+        (["--message-size", "big"], "--message-size: must be a size of 0 or more, such as '64MiB', got 'big'"),
         (
             ["--memory", "1MiB", "--message-size", "1MiB"],
-            "--memory must hold four messages of 1048576 bytes, got 1048576",
+            "--memory must be at least 4194304 bytes (four messages of 1048576 bytes), got 1048576",
         ),
-        (["--heartbeat-timeout", "soon"], "--heartbeat-timeout: must be a number with a unit, like '30ms', got 'soon'"),
+        (
+            ["--heartbeat-timeout", "soon"],
+            "--heartbeat-timeout: must be a duration of 0 or more, such as '30ms', got 'soon'",
+        ),
         (["--heartbeat-timeout", "1ms"], "--heartbeat-timeout must be at least 100ms, got 1 ms"),
         (["--log", "loud"], "--log: must be text or json, got 'loud'"),
     ],
@@ -194,7 +193,7 @@ def test_a_bad_configuration_file_is_named(tmp_path: Path, small: Path) -> None:
     file = tmp_path / "emlio.toml"
     assert str(file) in refused("--config", str(file))
     file.write_text("[daemon\n")
-    assert refused("--config", str(file)).startswith(f"a configuration file must be TOML: {file}: ")
+    assert refused("--config", str(file)).startswith(f"configuration file {file}: not valid TOML: ")
     file.write_text('[daemon]\nworker = 2\n[datasets]\nsmall = "x"\n')
     assert refused("--config", str(file)).startswith(f"{file} [daemon]: unknown keys worker; known: bind, ")
     file.write_text("datasets = 3\n")

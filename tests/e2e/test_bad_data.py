@@ -190,7 +190,11 @@ def test_a_shard_changed_before_a_session_is_refused_and_the_other_dataset_is_se
         assert all(str(shard) in str(error) for error in met), "a rank has its first records sent before it asks"
         assert str(shard) in str(refused[0])
         assert refused[0].code == "dataset-changed"
-        said = "a shard must stay" if how == "removed" else "(a shard must not change|changed while it was served)"
+        said = (
+            "a shard must not be removed"
+            if how == "removed"
+            else "(a shard must not change|changed while it was served)"
+        )
         assert re.search(said, str(refused[0]))
         with load(daemon, "small") as loader:
             assert sum(map(len, ids_of(loader))) == 500

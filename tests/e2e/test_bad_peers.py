@@ -60,7 +60,7 @@ def test_a_daemon_that_is_not_there_is_named_within_the_timeout() -> None:
         pytest.raises(PeerLostError, match=rf"the daemon at 127\.0\.0\.1:{port} must answer within 500 ms") as got,
     ):
         load(f"emlio://127.0.0.1:{port}/x", timeout="500ms")
-    assert "is emlio-daemon running there" in str(got.value)
+    assert "Check that emlio-daemon is running there" in str(got.value)
 
 
 def test_one_of_two_daemons_that_is_not_there_is_the_one_named(small: Path, tmp_path: Path) -> None:
@@ -87,7 +87,9 @@ def test_a_wrong_name_of_a_dataset_is_answered_with_the_names_there_are(small: P
     with (
         DaemonProcess({"small": small, "another": small}, folder=tmp_path) as daemon,
         soon(),
-        pytest.raises(RefusedError, match="there is no dataset 'smal' here; there is: another, small") as got,
+        pytest.raises(
+            RefusedError, match="there is no dataset 'smal' at this daemon, available: another, small"
+        ) as got,
     ):
         load(daemon.address("smal"))
     assert got.value.code == "unknown-dataset"
@@ -110,9 +112,9 @@ def test_a_name_never_becomes_a_path(daemon: DaemonProcess, name: str) -> None:
         ({"rank": 4, "world_size": 4}, r"rank must be in \[0, 4\), got 4"),
         ({"rank": -1, "world_size": 4}, r"rank must be in \[0, 4\), got -1"),
         ({"rank": 0}, "rank and world_size must be given together"),
-        ({"batch_size": 501, "drop_last": True}, "501 with 500 records: there would be zero steps"),
+        ({"batch_size": 501, "drop_last": True}, "at most the 500 records of the dataset, got"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*63\), got -1"),
-        ({"drop_last": True, "pad": True}, "drop_last and pad must not both be true"),
+        ({"drop_last": True, "pad": True}, "drop_last and pad must not both be True"),
         ({"prefetch": "1kB"}, "prefetch must be at least 1 MiB, got 1000 bytes"),
     ],
     ids=str,
@@ -149,7 +151,7 @@ def test_two_daemons_with_different_copies_of_a_shard_are_both_named(tmp_path: P
         DaemonProcess({"x": tmp_path / "one"}, folder=tmp_path) as one,
         DaemonProcess({"x": tmp_path / "two"}, folder=tmp_path) as two,
         soon(),
-        pytest.raises(DatasetError, match="must be the same wherever it is held") as got,
+        pytest.raises(DatasetError, match="all copies of") as got,
     ):
         load(one.address("x", two))
     assert one.peer in str(got.value)
@@ -177,7 +179,7 @@ def test_an_incomplete_set_of_shards_is_refused_with_their_names(tmp_path: Path)
         with soon(), pytest.raises(DatasetError, match="every shard of 'x' must be held by one of the daemons") as got:
             load(first.address("x", second))
         assert str(got.value).endswith("2 missing: train-00003-of-00008.tfrecord, train-00007-of-00008.tfrecord")
-        assert "dataset x: missing in " in first.log
+        assert "dataset x: shards missing in " in first.log
         assert "train-00003-of-00008.tfrecord, train-00004-of-00008.tfrecord" in first.log
 
 
@@ -232,15 +234,15 @@ def test_a_rank_of_another_protocol_version_gets_a_refusal_it_can_read(daemon: D
         peer.send(bytes(theirs))
         code, text = refusal(peer)
     assert code == "protocol"
-    assert f"the peer speaks protocol version 1, this side version {PROTOCOL_VERSION}" in text
-    assert "install the same release of emlio on both sides" in text
+    assert f"the peer uses protocol version 1, this side version {PROTOCOL_VERSION}" in text
+    assert "Install the same release of emlio on both sides" in text
 
 
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [
-        ({"type": "refused", "code": "protocol", "text": "speak version 1"}, RefusedError, "refuses: speak version 1"),
-        ({"type": "welcome1", "session": 1}, RemoteProtocolError, "the peer speaks protocol version 1, this side"),
+        ({"type": "refused", "code": "protocol", "text": "speak version 1"}, RefusedError, "refused: speak version 1"),
+        ({"type": "welcome1", "session": 1}, RemoteProtocolError, "the peer uses protocol version 1, this side"),
     ],
     ids=["refusal", "another answer"],
 )
@@ -327,7 +329,7 @@ def test_nonsense_on_the_control_port_disturbs_no_rank_and_does_not_fill_the_log
         enough.set()
         flooding.join(SOON_S)
     assert daemon.running
-    complaints = [line for line in daemon.log.splitlines() if "was not understood" in line]
+    complaints = [line for line in daemon.log.splitlines() if "invalid control message" in line]
     assert 1 <= len(complaints) < 30, f"{sent} messages"
-    assert any("more since the last such line" in line for line in complaints)
+    assert any("more since the last line like this" in line for line in complaints)
     assert "Traceback" not in daemon.log

@@ -85,7 +85,7 @@ def test_the_lanes_of_a_killed_rank_are_closed_within_the_heartbeat_timeout_and_
         dead.send_signal(signal.SIGKILL)
         # It pinged a fifth of the timeout before it died, or earlier where the machine is busy.
         with takes(0.4 * HEARTBEAT_S, HEARTBEAT_S + LATE_S):
-            crowded.wait_for_log("ended: nothing heard for", HEARTBEAT_S + LATE_S)
+            crowded.wait_for_log("ended: the rank was silent for", HEARTBEAT_S + LATE_S)
         assert len(other.line(1)) == RECORDS // 2
         assert other.finish() == 0
         assert settles(lambda: crowded.lanes == 0, LATE_S)
@@ -129,7 +129,7 @@ def test_a_rank_that_stood_still_for_longer_than_the_timeout_comes_back_by_itsel
     with rank(crowded, 0, "ends") as stopped:
         assert stopped.line(0) == "began"
         stopped.pause()
-        crowded.wait_for_log("ended: nothing heard for", HEARTBEAT_S + LATE_S)
+        crowded.wait_for_log("ended: the rank was silent for", HEARTBEAT_S + LATE_S)
         assert settles(lambda: crowded.lanes == 0, LATE_S)
         stopped.send_signal(signal.SIGCONT)
         seen = stopped.line(1)
@@ -160,7 +160,7 @@ def test_a_rank_that_is_started_again_after_kill_9_need_not_wait_for_the_timeout
         with rank(daemon, 0, "ends") as successor, takes(0.0, 15.0):
             assert successor.line(0) == "began"
             assert len(successor.line(1)) == RECORDS // 2
-        daemon.wait_for_log("its connection broke, and another process waits for its rank")
+        daemon.wait_for_log("its connection was lost, and another process waits for its rank")
 
 
 def test_one_that_wakes_up_after_its_rank_was_given_away_is_refused_and_the_other_goes_on(
@@ -174,7 +174,7 @@ def test_one_that_wakes_up_after_its_rank_was_given_away_is_refused_and_the_othe
         assert successor.line(0) == "began"
         sleeper.send_signal(signal.SIGCONT)
         assert sleeper.finish() == 1
-        assert "a rank belongs to one process" in sleeper.log
+        assert "a rank must belong to one process" in sleeper.log
         for process in (sleeper, successor):
             assert f":{process.pid} (127.0.0.1)" in sleeper.log
         assert successor.running

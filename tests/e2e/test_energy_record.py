@@ -159,7 +159,7 @@ def test_killed_it_loses_a_second_at_most_and_the_file_goes_on(host: Host, file:
     assert [one.seq for one in readings] == list(range(len(readings)))
     # A second, and another for a machine that gives the recorder no processor for a while.
     assert killed_ns - readings[-1].mono_ns < 2 * SECOND_NS
-    assert "it is being recorded, or its recorder was killed" in energy("show", file)
+    assert "the recorder is still running, or was killed" in energy("show", file)
     with recorder(host, file, "--for", "300ms") as process:
         assert process.finish(SOON_S) == 0
     assert energy("show", file).startswith("recording 2 of 2: n1")
@@ -266,7 +266,7 @@ def test_what_is_estimated_says_so(file: Path) -> None:
     assert devices
     assert all((one["method"] == "estimated") is (one["source"] == "model") for one in devices)
     table = energy("show", file)
-    told = "~ is an estimate, ±50%: for ratios on one machine, not between machines" in table
+    told = "~ is an estimate, ±50%: " in table
     assert told is any(one["source"] == "model" for one in devices)
     assert ("~" in table) is told
 
@@ -274,14 +274,14 @@ def test_what_is_estimated_says_so(file: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("show", "nowhere.sqlite"), "there must be a recording to read at nowhere.sqlite"),
-        (("export", "nowhere.sqlite", "--csv"), "there must be a recording to read at nowhere.sqlite"),
+        (("show", "nowhere.sqlite"), "nowhere.sqlite: no such recording"),
+        (("export", "nowhere.sqlite", "--csv"), "nowhere.sqlite: no such recording"),
         (("record", "--interval", "1ms"), "the interval must be from 10 ms to 1 s, got 1 ms"),
         (("record", "--for", "0s"), "the time to record for must be above 0"),
         (("record", "--metrics", "here"), "must be HOST:PORT"),
-        (("record", "--socket-group", "root"), "--socket-group must come with --socket"),
+        (("record", "--socket-group", "root"), "--socket-group requires --socket"),
         (("record", "--socket", "x", "--socket-group", "no such group"), "must be a group of this machine"),
-        (("record", "--node", "a/b"), "--out must say where to record to"),
+        (("record", "--node", "a/b"), "--out is required"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:

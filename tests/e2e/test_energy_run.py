@@ -146,7 +146,7 @@ def test_a_folder_is_one_jobs_and_a_command_must_be_there(tmp_path: Path) -> Non
     assert energy("run", "--out", "job", "--quiet", "--", "true", home=tmp_path).status == 0
     again = energy("run", "--out", "job", "--", "true", home=tmp_path)
     assert again.status == 2
-    assert "a folder of its own" in again.err
+    assert "must have a new folder" in again.err
     missing = energy("run", "--out", "other", "--", "no-such-program", home=tmp_path)
     assert missing.status == 127
     assert not (tmp_path / "other").exists()
@@ -159,7 +159,7 @@ def test_a_recorder_that_cannot_start_is_a_warning_and_the_command_runs(tmp_path
     (tmp_path / "job/recorder.sock").write_text("something else")
     done = energy("run", "--out", "job", "--", "echo", "ran", home=tmp_path)
     assert (done.status, done.out) == (0, "ran\n")
-    assert "warning: nothing is recorded" in done.err
+    assert "warning: energy is not recorded" in done.err
     (epoch,) = document(tmp_path / "job")["epochs"]
     assert epoch["total"]["joules"] is None
 

@@ -38,7 +38,7 @@ def test_it_writes_documents_starts_a_daemon_and_learns() -> None:
     assert cost is not None, output
     assert int(cost[1].replace(",", "")) > 0
     assert 0.0 < float(cost[2]) < 10.0
-    assert "ended: the rank said goodbye" in output
+    assert "ended: the rank sent goodbye" in output
 
 
 def test_it_trains_for_several_epochs_on_what_another_daemon_serves(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_ranks_that_no_descriptor_is_left_for_are_refused_and_the_others_go_on(t
         assert daemon.running, daemon.log
         assert set(taken) == {RECORDS}
         # Where a session was let in and its lanes were not, its rank is told to look into the daemon's log.
-        assert any("nearly as many as it may" in text or "which its log says" in text for text in refusals)
-        assert "each lane takes an open file, and this daemon has nearly as many as it may" in daemon.log
+        assert any("close to its limit" in text or "see its log" in text for text in refusals)
+        assert "no open file is left for a lane: this daemon is close to its limit" in daemon.log
         assert settles(lambda: reads_all(daemon.address("data")), 20), "once there is room again"
 
 
@@ -76,5 +76,5 @@ def test_a_rank_that_may_open_no_files_is_told_so(tmp_path: Path) -> None:
     with DaemonProcess({"data": tmp_path / "data"}, folder=tmp_path) as daemon:
         with RankProcess(RANK, daemon.address("data"), "16") as rank:
             assert settles(lambda: not rank.running, 20)
-        assert "takes 5 open files, and this process has nearly as many as it may, 16" in rank.log
+        assert "which takes 5: this process is close to its limit of 16" in rank.log
         assert "internal error" not in rank.log

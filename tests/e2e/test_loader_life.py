@@ -60,7 +60,7 @@ for number, batch in enumerate(loader):
             assert rank.line(1) == 1
             assert rank.calms_down()
             ended_by_hand(rank)
-        daemon.wait_for_log("the rank said goodbye")
+        daemon.wait_for_log("the rank sent goodbye")
         return
     # The daemon stands still: what is on its way runs out, in this epoch or a later one, and then the rank waits.
     endless = script.replace(
@@ -162,7 +162,7 @@ def test_a_script_that_never_closes_the_loader_still_exits(daemon: DaemonProcess
         assert time.monotonic() - begun < AT_ONCE_S
         assert rank.log.count("Traceback") == (1 if status == 1 else 0), rank.log
         assert "Exception ignored" not in rank.log
-    daemon.wait_for_log("the rank said goodbye")
+    daemon.wait_for_log("the rank sent goodbye")
 
 
 def test_after_kill_9_the_next_run_just_works(small: Path, tmp_path: Path) -> None:
@@ -239,4 +239,4 @@ def test_ctrl_c_ends_a_rank_whose_transform_does_not_return(daemon: DaemonProces
         assert time.monotonic() - begun < 4 * AT_ONCE_S
         assert rank.log.count("dream (<string>:") == 1, "it says once what still runs"
         assert rank.log.count("Traceback") == 1
-    daemon.wait_for_log("the rank said goodbye")
+    daemon.wait_for_log("the rank sent goodbye")

@@ -252,7 +252,7 @@ def test_two_hundred_jobs_that_are_closed_left_or_killed_leave_the_daemon_as_it_
         assert rests(daemon), daemon.log[-2000:]
         jobs = 4 + (1 + WAVES) * 4 * JOBS_A_PROCESS
         assert daemon.log.count(" begins") >= jobs
-        assert daemon.log.count("nothing heard for") >= jobs // 2, "the killed ones"
+        assert daemon.log.count("the rank was silent for") >= jobs // 2, "the killed ones"
         assert daemon.log.count("goodbye") >= jobs // 2
         after = at_rest(daemon)
         for earlier, most_bytes in ((first, KEPT_BYTES + MORE_BYTES), (before, MORE_BYTES)):

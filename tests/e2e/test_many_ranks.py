@@ -95,7 +95,7 @@ def warm_up(daemon: DaemonProcess) -> None:
     with EmlioLoader(daemon.address("wide"), batch_size=100, raw=True, to="numpy") as loader:
         for _ in loader:
             pass
-    daemon.wait_for_log("the rank said goodbye")
+    daemon.wait_for_log("the rank sent goodbye")
     assert settles(lambda: daemon.lanes == 0, 10.0)
 
 
@@ -155,6 +155,6 @@ def test_sixty_four_ranks_share_each_epoch_and_a_daemon_that_stays_within_its_me
             batches = [batch for process in crowd for rank in process.line(2)[epoch] for batch in rank]
             assert len(batches) == RANKS * -(-RECORDS // (RANKS * BATCH))
             assert sorted(number for batch in batches for number in batch) == list(range(RECORDS))
-        daemon.wait_for_log("the rank said goodbye", times=1 + RANKS)
+        daemon.wait_for_log("the rank sent goodbye", times=1 + RANKS)
         assert settles(lambda: things(daemon) == before, 10.0), f"{before}, then {things(daemon)}"
         assert "Traceback" not in daemon.log

@@ -76,7 +76,7 @@ def test_a_daemon_that_is_added_sends_its_share_and_one_that_is_not_named_any_mo
         assert settles(lambda: sent_by(second), 10)
         seen += ids_of(batches, 100)
         loader.use_daemons(second.address("data"))
-        first.wait_for_log("ended: the rank said goodbye")
+        first.wait_for_log("ended: the rank sent goodbye")
         first.kill()
         seen += ids_of(batches, BATCHES - 120)
         seen += ids_of(iter(loader), BATCHES)
@@ -104,7 +104,7 @@ def test_one_that_alone_holds_a_shard_stays_until_another_does(
         assert "ended" not in first.log
         with start(whole, tmp_path) as third:
             loader.use_daemons(second.address("data", third))
-            first.wait_for_log("ended: the rank said goodbye")
+            first.wait_for_log("ended: the rank sent goodbye")
             seen += ids_of(batches, BATCHES - 120)
     assert seen == undisturbed[:RECORDS]
 
@@ -127,7 +127,7 @@ def test_one_that_cannot_be_reached_or_holds_other_shards_is_added_in_vain(
         loader.use_daemons(f"emlio://{first.peer},{wrong.peer},127.0.0.1:{taken.getsockname()[1]}/data")
         wrong.wait_for_log("begins")
         seen += ids_of(batches, BATCHES - 20)
-        assert settles(lambda: "must be the same wherever it is held" in caplog.text, 10)
+        assert settles(lambda: "all copies of" in caplog.text, 10)
         assert loader.stats().lost_daemons == 0
     assert seen == undisturbed[:RECORDS]
 
@@ -157,14 +157,14 @@ def test_a_name_that_gets_another_address_brings_the_daemon_there(
             with start(whole, tmp_path, bind=f"tcp://127.0.0.4:{port}") as fourth:
                 zone["store.example"] = ["127.0.0.3", "127.0.0.4"]
                 fourth.wait_for_log("begins")
-                first.wait_for_log("ended: the rank said goodbye")
+                first.wait_for_log("ended: the rank sent goodbye")
                 seen += ids_of(batches, BATCHES - 20)
     assert seen == undisturbed[:RECORDS]
 
 
 def test_other_daemons_must_be_of_the_same_dataset(whole: Path, tmp_path: Path) -> None:
     with start(whole, tmp_path) as daemon, load(daemon.address("data")) as loader:
-        with pytest.raises(ConfigError, match=r"must be of the dataset in use, 'data'.*got 'others'"):
+        with pytest.raises(ConfigError, match=r"must serve the loader's dataset, 'data'.*got 'others'"):
             loader.use_daemons(daemon.address("others"))
-        with pytest.raises(ConfigError, match="must be of the dataset in use"):
+        with pytest.raises(ConfigError, match="must serve the loader's dataset"):
             loader.use_daemons(str(whole))

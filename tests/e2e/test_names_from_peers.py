@@ -164,7 +164,7 @@ def test_hello_finds_a_dataset_by_its_name_and_by_no_path_to_it(place: _Place, f
     with _peer(place) as peer:
         answer = peer.greet(name)
         assert answer == Refused(
-            code="unknown-dataset", text=f"there is no dataset {name!r} here; there is: {_DATASET}"
+            code="unknown-dataset", text=f"there is no dataset {name!r} at this daemon, available: {_DATASET}"
         )
 
 
@@ -196,7 +196,9 @@ def test_a_catalog_may_name_what_it_likes_but_only_shards_that_are_served_can_be
         peer.greet()
         assert peer.agree_with(peer.listed(), name) == PlanReply(need_catalog=False)
         answer = peer.open(name)
-        assert answer == Refused(code="not-held", text=f"a stream must be of shards held here; not held: {name}")
+        assert answer == Refused(
+            code="not-held", text=f"a stream must name only shards of this daemon, it does not hold {name}"
+        )
     with _peer(place) as peer:
         peer.greet()
         peer.agree_with(peer.listed(), name)

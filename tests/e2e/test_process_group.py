@@ -86,7 +86,7 @@ def test_a_loader_made_before_the_group_refuses_to_give_every_rank_everything(tm
     with _ranks(tmp_path, "early") as ranks:
         for rank, (world, error) in enumerate(_said(ranks)):
             assert world == [0, 1, 6]
-            assert f"torch.distributed has rank {rank} of 2 now, this loader was made as rank 0 of 1" in error
+            assert f"this loader was made as rank 0 of 1, before torch.distributed had rank {rank} of 2" in error
 
 
 def test_a_loader_made_after_the_group_takes_its_rank_from_it(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_a_daemon_that_stood_still_for_longer_than_a_heartbeat_sends_on_when_it_
     ):
         stopped = store.stop()
         log.wait(
-            f"the daemon at {store.peer} is lost: the daemon at {store.peer} must say anything within 1 s", stopped
+            f"the daemon at {store.peer} is lost: the daemon at {store.peer} must send something within 1 s", stopped
         )
         last(SHORT_HEARTBEAT_S)
         moving = store.go_on()

@@ -149,7 +149,7 @@ def test_a_rank_that_wakes_up_after_it_was_given_up_takes_nothing_of_the_others_
     ):
         assert stopped.line(0) is True
         stopped.pause()
-        daemon.wait_for_log("ended: nothing heard for")
+        daemon.wait_for_log("ended: the rank was silent for")
         with load(daemon.address("large")) as one, load(daemon.address("large")) as two:
             batches = [iter(one), iter(two)]
             for each in batches:
@@ -160,5 +160,5 @@ def test_a_rank_that_wakes_up_after_it_was_given_up_takes_nothing_of_the_others_
             for loader in (one, two):
                 assert sum(len(batch["record"]) for batch in loader) == RECORDS
         assert stopped.finish(15.0) == 0, stopped.log
-        assert "there is no such session here" in stopped.log
+        assert "no session on this connection" in stopped.log
         assert "Traceback" not in daemon.log

@@ -117,6 +117,6 @@ def test_one_that_stands_still_is_waited_for_until_its_session_is_over(start: St
     after = [start(rank, "ends", world_size=2, batch_size=8) for rank in (1, 0)]
     for rank in after:
         assert rank.line(0, 60.0) == "made"
-    daemon.wait_for_log("ended: nothing heard for")
+    daemon.wait_for_log("ended: the rank was silent for")
     read_all(after)
     asleep.send_signal(signal.SIGCONT)

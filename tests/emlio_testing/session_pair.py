@@ -248,7 +248,7 @@ class SessionPair:
             self.daemon = self._welcome(message)
             self._at_daemon(self.daemon, self.daemon.begin())
         elif self.daemon is None or self.ended is not None:
-            self._down.send(encode_control(Refused(code="no-session", text="there is no such session here")))
+            self._down.send(encode_control(Refused(code="no-session", text="no session on this connection")))
         else:
             self._at_daemon(self.daemon, self.daemon.receive(message, self._daemons_ns()))
 

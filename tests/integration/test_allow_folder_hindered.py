@@ -143,7 +143,5 @@ def test_a_daemon_that_cannot_look_says_so_once_a_minute(hindered: Hindered, cap
         assert not permissions.look(second * 1_000_000_000)
         assert permissions.knows(b"1" * 32)
     said = [(record.levelname, record.message) for record in caplog.records]
-    told = (
-        f"{hindered.path}: cannot be listed: Too many open files; clients that were read before may come in as before"
-    )
+    told = f"{hindered.path}: cannot be listed: Too many open files. Clients allowed before stay allowed"
     assert said == [("WARNING", told)] * 2

@@ -190,7 +190,7 @@ class TestGoingOn:
             seed=1 if change == "seed" else 0,
             shuffle=change != "shuffle",
         )
-        with pytest.raises(ConfigError, match=r"other options, see prepared\.json.*--force"):
+        with pytest.raises(ConfigError, match=r"other options, see its prepared\.json.*--force"):
             convert(other)
         assert _files(out) == before
 
@@ -250,9 +250,9 @@ class TestBadItems:
     ) -> None:
         assert main(["convert", str(broken), str(tmp_path / "out"), "--on-error", "skip"]) == 0
         printed = capsys.readouterr().out
-        assert "looks like image-folder" in printed
+        assert "format image-folder" in printed
         assert "198 records of 5 classes" in printed
-        assert "left out: 2 items" in printed
+        assert "skipped: 2 items" in printed
         assert "class1/007.jpg" in printed
 
 
@@ -260,10 +260,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["--shard-size", "large"], "--shard-size must be a number with a unit"),
+            (["--shard-size", "large"], "--shard-size must be a size"),
             (["--shard-size", "10"], "at least 1024 bytes, got 10"),
             (["--shards", "0"], r"must be in [1, 99999], got 0"),
-            (["--shards", "201"], "at most that of the records, 200, got 201"),
+            (["--shards", "201"], "at most 200, the number of records, got 201"),
             (["--workers", "0"], "workers must be at least 1, got 0"),
             (["--labels", "/nowhere/labels.txt"], "labels /nowhere/labels.txt: cannot be read"),
             (["--from", "webdataset"], "must hold .tar files, holds none"),
@@ -286,12 +286,12 @@ class TestRefusals:
 
     def test_a_source_that_is_not_there_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["convert", str(tmp_path / "nowhere"), str(tmp_path / "out")]) == 2
-        assert "nowhere: there is no such file or directory" in capsys.readouterr().err
+        assert "nowhere: no such file or directory" in capsys.readouterr().err
 
     def test_an_empty_directory_is_no_source(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "in").mkdir()
         assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
-        assert "its form is not known" in capsys.readouterr().err
+        assert "unknown format" in capsys.readouterr().err
 
     def test_source_and_target_must_not_contain_each_other(self, images: Path) -> None:
         for out in (images, images.parent, images / "out"):

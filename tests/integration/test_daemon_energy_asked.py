@@ -110,7 +110,7 @@ def test_a_long_recording_comes_in_parts_and_whole(engine: Engine, begun_ns: int
 def test_nobody_waits_once_the_engine_has_ended(engine: Engine, begun_ns: int) -> None:
     engine.close()
     for one in engine.energy_of_daemons(begun_ns, begun_ns + _S, _TIMEOUT_NS):
-        assert "closed before an answer came" in one.absent
+        assert "closed before it answered" in one.absent
     assert engine.clocks()
 
 

@@ -21,7 +21,7 @@ from emlio.receiver.stats import LoaderStats
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset
 
-pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 pytest.importorskip("torch", reason="needs PyTorch")
 
 from nvidia.dali import fn  # behind the skip, where it is not installed
@@ -202,11 +202,11 @@ def test_ranks_have_as_many_batches_whatever_is_bad(tmp_path: Path, pipeline: An
     ("odd", "said"),
     [
         ({"image/class/label": None}, "has no feature 'image/class/label'"),
-        ({"image/class/label": [b"cat"]}, "must be of one kind"),
-        ({"image/class/label": [0.5]}, "must be of one kind"),
-        ({"image/class/label": [3, 4]}, "must hold 1 numbers as other records do, it holds 2"),
-        ({"image/encoded": [_picture(1), _picture(2)]}, "must hold one run of bytes for a pipeline, it holds 2"),
-        ({"image/encoded": [7]}, "must be of one kind"),
+        ({"image/class/label": [b"cat"]}, "must have one type"),
+        ({"image/class/label": [0.5]}, "must have one type"),
+        ({"image/class/label": [3, 4]}, "must hold 1 numbers as in other records, got 2"),
+        ({"image/encoded": [_picture(1), _picture(2)]}, "must hold one bytes value for a pipeline, holds 2"),
+        ({"image/encoded": [7]}, "must have one type"),
     ],
 )
 def test_a_record_with_other_features_is_a_bad_one(
@@ -225,7 +225,7 @@ def test_a_record_with_other_features_is_a_bad_one(
 @pytest.mark.parametrize("pipeline", _PIPELINES)
 def test_a_batch_all_of_another_kind_than_those_before_is_an_error_that_says_so(tmp_path: Path, pipeline: Any) -> None:
     _dataset(tmp_path / "data", {record: {"image/class/label": [0.5]} for record in range(32, 40)})
-    said = "record 2 of shard .*'image/class/label' must hold int64 as in the batches before, it holds float32"
+    said = "record 2 of shard .*'image/class/label' must hold int64 as in earlier batches, got float32"
     with _loader(tmp_path / "data", pipeline, "raise") as loader, pytest.raises(CorruptRecordError, match=said):
         _labels(loader)
 
@@ -235,7 +235,7 @@ def test_a_feature_of_images_that_holds_numbers_is_the_users_mistake(tmp_path: P
     arguments = {"encoded": "image/class/label", "label": "image/encoded"}
     with (
         _loader(tmp_path / "data", "image-eval", "skip", pipeline_args=arguments) as loader,
-        pytest.raises(ConfigError, match="'image/class/label' must hold images, it holds int64"),
+        pytest.raises(ConfigError, match="'image/class/label' must hold images, got int64"),
     ):
         _labels(loader)
 
@@ -255,7 +255,7 @@ def test_a_pipeline_that_fails_for_a_batch_and_for_no_record_alone_is_the_users_
     with _loader(tmp_path / "data", _together, "skip", pipeline_args=executor) as loader:
         handed = iter(loader)
         for _ in range(2):
-            with pytest.raises(ConfigError, match="the pipeline failed, and with none of the records alone"):
+            with pytest.raises(ConfigError, match="the pipeline failed on a batch, but on none of its records alone"):
                 next(handed)
         assert loader.stats().batches == 0
 

@@ -14,7 +14,7 @@ from emlio.errors import ConfigError
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
 
-pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from nvidia.dali import fn  # noqa: E402  # skipped above where it is not installed

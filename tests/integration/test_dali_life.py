@@ -17,7 +17,7 @@ from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, settles
 
-pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 
 from nvidia.dali import Pipeline, backend, fn  # behind the skip, where it is not installed
 
@@ -237,5 +237,5 @@ def _cuda_devices() -> int:
 def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(
     folder: Path, pipeline: Any, device: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"device '{device}' needs a CUDA device that DALI can use; there is none"):
+    with pytest.raises(ConfigError, match=f"device '{device}' requires a CUDA device that DALI can use, found none"):
         _loader(folder, pipeline, device=device, to="torch", pipeline_args=None)

@@ -17,7 +17,7 @@ from emlio.example import encode_example
 from emlio.planner.sample_seeds import sample_seeds, uniforms
 from emlio_testing.datasets import make_dataset
 
-pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from nvidia.dali import Pipeline, fn, pipeline_def, types  # noqa: E402  # skipped above where it is not installed
@@ -133,7 +133,7 @@ def test_a_feature_with_any_number_of_numbers_comes_as_vectors_in_every_batch(fo
 
 
 def test_a_feature_of_other_width_than_most_is_a_bad_record_that_says_what_to_do(folder: Path) -> None:
-    said = r"feature 'corners' must hold \d numbers as other records do, it holds \d.*vectors="
+    said = r"feature 'corners' must hold \d numbers as in other records, got \d.*vectors="
     with _loader(folder, lambda: emlio.dali.inputs("corners")) as loader, pytest.raises(CorruptRecordError, match=said):
         list(loader)
 
@@ -294,12 +294,12 @@ def _asked_of_nobody() -> Any:
         (_small, {"output_map": ["image", "__id__"]}, "none '__id__'"),
         (_drawn, {}, "without output_map they take the names of the inputs"),
         ("image-eval", {"output_map": ["image"]}, "it has 2"),
-        (_asked_of_nobody, {}, "this one never calls it"),
+        (_asked_of_nobody, {}, "must call emlio.dali.inputs"),
         (_small, {"pipeline_args": {"colour": 1}}, "the pipeline cannot be built.*colour"),
         (_small, {"pipeline_args": {"prefetch_queue_depth": "many"}}, "the pipeline cannot be built"),
-        (_small, {"pipeline_args": {"batch_size": 4}}, "batch_size must be given to the loader"),
-        (lambda: emlio.dali.inputs(), {}, "must name at least one feature"),
-        (lambda: emlio.dali.inputs("label", "label"), {}, "name each feature once"),
+        (_small, {"pipeline_args": {"batch_size": 4}}, "batch_size must not be in pipeline_args"),
+        (lambda: emlio.dali.inputs(), {}, "at least one feature name"),
+        (lambda: emlio.dali.inputs("label", "label"), {}, "with each feature once"),
         (lambda: emlio.dali.inputs("label", images="label"), {}, "images must be a list of names"),
         (lambda: emlio.dali.inputs("label", vectors=["pair"]), {}, "vectors must be among the fields"),
         (7, {}, "must be a preset's name or a function"),
@@ -327,7 +327,7 @@ def test_a_pipeline_whose_outputs_have_nothing_to_do_with_the_records_is_an_erro
 
 
 def test_inputs_outside_a_loader_are_an_error_that_says_so() -> None:
-    with pytest.raises(ConfigError, match="there is no loader here"):
+    with pytest.raises(ConfigError, match="must be called inside a pipeline function"):
         emlio.dali.inputs("label")
-    with pytest.raises(ConfigError, match="there is no loader here"):
+    with pytest.raises(ConfigError, match="must be called inside a pipeline function"):
         pipeline_def(_small)(batch_size=1, num_threads=1, device_id=None)

@@ -19,7 +19,7 @@ from emlio.daemon.service import Daemon
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
 
-pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 pytest.importorskip("torch", reason="needs PyTorch")
 
 _RECORDS = 53

@@ -15,7 +15,7 @@ from emlio.errors import ConfigError
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
 
-pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 _MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -254,12 +254,12 @@ def test_a_very_large_picture_is_made_like_any_other(tmp_path: Path, preset: str
 @pytest.mark.parametrize(
     ("preset", "arguments", "said"),
     [
-        ("image-train", {"scale": (0.5, 0.2)}, "scale must be two rising parts of 1"),
+        ("image-train", {"scale": (0.5, 0.2)}, "scale must be two increasing numbers"),
         ("image-train", {"scale": (0, 1)}, "scale must be"),
         ("image-train", {"scale": (0.5, 1.5)}, "scale must be"),
         ("image-train", {"scale": 0.5}, "scale must be"),
         ("image-train", {"scale": (0.5,)}, "scale must be"),
-        ("image-train", {"ratio": (0, 1)}, "ratio must be two rising numbers above 0"),
+        ("image-train", {"ratio": (0, 1)}, "ratio must be two increasing numbers"),
         ("image-train", {"ratio": (1, float("inf"))}, "ratio must be"),
         ("image-train", {"ratio": "3"}, "ratio must be"),
         ("image-train", {"mirror": 1.5}, r"mirror must be a probability in \[0, 1\], got 1.5"),
@@ -277,8 +277,8 @@ def test_a_very_large_picture_is_made_like_any_other(tmp_path: Path, preset: str
         ("image-eval", {"dtype": "int8"}, 'dtype must be "float", "float16" or "uint8"'),
         ("image-eval", {"decoder": "tpu"}, 'decoder must be "cpu" or "mixed"'),
         ("image-eval", {"mirror": 0.5}, "mirror"),
-        ("image-eval", {"label": ""}, "inputs must name"),
-        ("image-eval", {"device_id": 0}, "device_id must be given to the loader, as device="),
+        ("image-eval", {"label": ""}, "inputs must be called"),
+        ("image-eval", {"device_id": 0}, "device_id must not be in pipeline_args, pass it to the loader as device="),
         ("image-best", {}, "must be one of image-train, image-eval"),
     ],
 )

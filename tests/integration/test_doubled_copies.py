@@ -51,8 +51,8 @@ def test_a_loader_says_who_holds_which_copy(copies: list[Path], here: bool, capl
             assert sum(len(batch["__id__"]) for batch in loader) == 2 * _RECORDS
     assert _warnings(caplog, "emlio.receiver") == [
         "the dataset seems to hold its records more than once: "
-        f"train-*-of-00002.tfrecord is at {one}, train-*-of-00003.tfrecord is at {other}; "
-        "if these are copies of the same data, serve only one of them"
+        f"train-*-of-00002.tfrecord is at {one}, train-*-of-00003.tfrecord is at {other}. "
+        "If these are copies of the same data, serve only one of them"
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_daemon_says_that_its_folder_holds_both(copies: list[Path], caplog: py
         _daemon(stack, two)
     assert _warnings(caplog, "emlio.daemon") == [
         f"dataset d: {two} seems to hold its records more than once, in train-*-of-00002.tfrecord and in "
-        "train-*-of-00003.tfrecord; if these are copies of the same data, serve a folder that holds only one of them"
+        "train-*-of-00003.tfrecord. If these are copies of the same data, serve a folder with only one of them"
     ]
 
 
@@ -76,8 +76,8 @@ def test_shards_that_are_missing_are_named_and_a_link_that_leads_nowhere_is(copi
     (three / "train-00001-of-00003.tfrecord").symlink_to("lost")
     with open_dataset("d", three) as dataset:
         assert findings(dataset) == [
-            f"dataset d: missing in {three}: train-00000-of-00003.tfrecord, "
-            "train-00001-of-00003.tfrecord (a link to lost, which leads to no file)"
+            f"dataset d: shards missing in {three}: train-00000-of-00003.tfrecord, "
+            "train-00001-of-00003.tfrecord (a broken link to lost)"
         ]
     make_dataset(tmp_path / "many", records=20, shards=20, mapped=False)
     for shard in sorted((tmp_path / "many").glob("*.tfrecord"))[1:]:

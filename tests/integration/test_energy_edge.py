@@ -89,7 +89,7 @@ def test_who_asks_gets_the_reading_and_where_it_is_kept(place: Path, house: Hous
 def test_who_asks_too_often_is_told(place: Path, house: House) -> None:
     house.reading = None
     with EdgeClient(place, timeout_s=SOON_S) as client:
-        with pytest.raises(RefusedError, match="must be asked less often") as refused:
+        with pytest.raises(RefusedError, match="too many requests") as refused:
             client.read()
         assert refused.value.code == "too-often"
         house.reading = READING
@@ -119,7 +119,7 @@ def test_a_path_may_be_longer_than_the_kernel_takes_for_a_socket(tmp_path: Path,
     assert stat.S_ISSOCK((folder / "edge").lstat().st_mode)
     with EdgeClient(folder / "edge", timeout_s=SOON_S) as client:
         assert client.read().reading == READING
-    with pytest.raises(ConfigError, match="where another recorder answers"):
+    with pytest.raises(ConfigError, match="another recorder already uses it"):
         listen(folder / "edge")
 
 
@@ -169,7 +169,7 @@ def test_there_is_a_bound_to_those_who_may_ask_at_once(place: Path) -> None:
     with ExitStack() as stack:
         for _ in range(32):
             assert stack.enter_context(EdgeClient(place, timeout_s=SOON_S)).read().reading == READING
-        with pytest.raises(PeerLostError, match="must answer"), EdgeClient(place, timeout_s=SOON_S) as late:
+        with pytest.raises(PeerLostError, match="recorder at"), EdgeClient(place, timeout_s=SOON_S) as late:
             late.read()
 
 
@@ -184,24 +184,24 @@ def test_only_its_user_may_ask_unless_a_group_may_too(tmp_path: Path) -> None:
 def test_a_socket_that_a_killed_recorder_left_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "edge"
     listen(path).close()
-    with listen(path), pytest.raises(ConfigError, match="where another recorder answers"):
+    with listen(path), pytest.raises(ConfigError, match="another recorder already uses it"):
         listen(path)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match="where something else lies"):
+    with pytest.raises(ConfigError, match="a file of another kind exists there"):
         listen(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
-    with pytest.raises(ConfigError, match="a socket must be made at"):
+    with pytest.raises(ConfigError, match="cannot be created"):
         listen(tmp_path / ("x" * 200))
 
 
 def test_asking_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TransportError, match="a recorder must answer at"):
+    with pytest.raises(TransportError, match="cannot connect to a recorder at"):
         EdgeClient(tmp_path / "none")
     silent = tmp_path / "silent"
     with (
         listen(silent),
         EdgeClient(silent, timeout_s=0.05) as client,
-        pytest.raises(PeerLostError, match="must answer: timed out"),
+        pytest.raises(PeerLostError, match="does not answer: timed out"),
     ):
         client.read()
 
@@ -218,7 +218,7 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(tmp_path: Path)
         with link:
             for heard in (b"", answers[0][:40]):
                 link.sendall(heard)
-                with pytest.raises(PeerLostError, match="must answer: timed out"):
+                with pytest.raises(PeerLostError, match="does not answer: timed out"):
                     client.read()
             link.sendall(answers[0][40:] + answers[0] + answers[1])
             assert client.read().number == 2
@@ -298,5 +298,5 @@ def test_an_address_is_of_this_machine_unless_something_else_is_said() -> None:
     assert [is_loopback(host) for host in ("127.0.0.9", "::1", "localhost", "0.0.0.0", "s1")] == [True] * 3 + [
         False
     ] * 2
-    with listen_at("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="metrics must be served at"):
+    with listen_at("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="metrics cannot be served at"):
         listen_at("127.0.0.1", taken.getsockname()[1])

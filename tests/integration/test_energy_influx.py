@@ -89,7 +89,7 @@ def test_lines_are_sent_some_thousands_at_a_time_and_none_twice(listening: Liste
 
 def test_a_no_is_told_with_its_reason_and_without_the_password(listening: Listening) -> None:
     listening.status = 404
-    with pytest.raises(RefusedError, match=r"said 404: .*database not found") as refused:
+    with pytest.raises(RefusedError, match=r"answered 404: .*database not found") as refused:
         send_lines(target(listening), ["a b=1i 1"])
     assert refused.value.code == "404"
     assert "secret" not in str(refused.value)
@@ -98,7 +98,7 @@ def test_a_no_is_told_with_its_reason_and_without_the_password(listening: Listen
 def test_nobody_there_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(TransportError, match="must be reachable"):
+    with pytest.raises(TransportError, match="cannot be reached"):
         send_lines(InfluxTarget.parse(f"http://127.0.0.1:{port}?db=a"), ["a b=1i 1"])
 
 

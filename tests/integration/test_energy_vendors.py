@@ -37,7 +37,7 @@ def test_busy_cores_are_processes_that_end_with_the_block() -> None:
 
 @pytest.mark.skipif(shutil.which("perf") is None, reason="the program perf is not installed")
 def test_perf_that_cannot_count_an_event_is_told_with_its_own_words() -> None:
-    with pytest.raises(ConfigError, match="must count, and says"), PerfStat(("power/energy-of-nothing/",)):
+    with pytest.raises(ConfigError, match="failed: "), PerfStat(("power/energy-of-nothing/",)):
         pass
 
 

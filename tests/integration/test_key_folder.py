@@ -110,25 +110,25 @@ def test_a_public_key_that_a_crash_left_out_is_written_later(made: KeyFolder) ->
 
 def test_a_public_key_alone_is_not_replaced(made: KeyFolder) -> None:
     made.secret_path.unlink()
-    assert "is there without its secret key" in refusal(lambda: made.make("train1"))
+    assert "its secret key" in refusal(lambda: made.make("train1"))
     assert not made.secret_path.exists()
 
 
 def test_the_public_key_of_another_pair_is_noticed(made: KeyFolder) -> None:
     made.public_path.write_text(f"{ONE}\n")
-    assert f"must hold the public part of secret.key, {ONE.fingerprint}" not in refusal(made.pair)
+    assert f"must hold the public key of secret.key, {ONE.fingerprint}" not in refusal(made.pair)
     assert f"holds {ONE.fingerprint}" in refusal(made.pair)
 
 
 def test_without_a_pair_it_says_how_to_make_one(folder: KeyFolder) -> None:
     made_by = f"emlio keygen --folder {folder.path}"
-    assert refusal(folder.pair).endswith(f"there must be a key of this host, is none. Make one: {made_by}")
+    assert refusal(folder.pair).endswith(f"this host has no key. Make one: {made_by}")
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o601, 0o666])
 def test_a_secret_key_that_others_can_get_at_is_refused_with_what_to_type(made: KeyFolder, bits: int) -> None:
     made.secret_path.chmod(bits)
-    assert f"its mode is {bits:04o}. Type: chmod 600 {made.secret_path}" in refusal(made.pair)
+    assert f"its mode is {bits:04o}. Run chmod 600 {made.secret_path}" in refusal(made.pair)
     made.secret_path.chmod(0o400)
     assert made.pair()
 
@@ -142,7 +142,7 @@ def test_a_folder_that_others_can_write_to_is_refused(made: KeyFolder) -> None:
         lambda: made.trust(STORE, ONE),
         lambda: made.allow("a", ONE),
     ):
-        assert f"Type: chmod go-w {made.path}" in refusal(call)
+        assert f"Run: chmod go-w {made.path}" in refusal(call)
     made.path.chmod(0o755)
     assert made.pair()
 
@@ -151,7 +151,7 @@ def test_a_folder_above_that_others_can_write_to_is_refused(made: KeyFolder) -> 
     above = made.path.parent
     above.chmod(0o777)
     for call in (made.pair, made.known_daemons, lambda: made.make("a"), lambda: made.allow("a", ONE)):
-        assert f"{above}: nobody but its owner may write to it, since {made.path} is found through it" in refusal(call)
+        assert f"{above}: must be writable by its owner only, because it is on the path to {made.path}" in refusal(call)
     above.chmod(0o1777)
     assert made.pair(), "nobody else can rename what lies in a sticky folder"
 
@@ -164,9 +164,9 @@ def test_a_folder_of_somebody_else_is_refused_and_so_is_one_in_a_folder_of_someb
     os.chown(made.path, 0, -1)
     os.chown(made.path.parent, NOBODY, -1)
     for call in (made.pair, made.known_daemons, lambda: made.make("a"), lambda: made.allow("a", ONE)):
-        assert f"{made.path.parent}: must belong to root, since {made.path} is found through it" in refusal(call)
+        assert f"{made.path.parent}: must belong to root, because it is on the path to {made.path}" in refusal(call)
     made.path.parent.chmod(0o1777)
-    assert f"{made.path.parent}: must belong to root, since" in refusal(made.pair)
+    assert f"{made.path.parent}: must belong to root, because" in refusal(made.pair)
     os.chown(made.path.parent, 0, -1)
     assert made.pair()
 
@@ -179,7 +179,7 @@ def test_a_link_in_a_folder_that_others_can_write_to_is_refused_though_it_leads_
     link.symlink_to(made.path)
     assert KeyFolder(link).pair() == made.pair()
     link.parent.chmod(0o777)
-    assert f"{link.parent}: nobody but its owner may write to it" in refusal(KeyFolder(link).pair)
+    assert f"{link.parent}: must be writable by its owner only" in refusal(KeyFolder(link).pair)
 
 
 def test_folders_above_that_are_made_can_be_written_to_by_the_user_alone_whatever_the_umask(folder: KeyFolder) -> None:
@@ -195,7 +195,7 @@ def test_folders_above_that_are_made_can_be_written_to_by_the_user_alone_whateve
 def test_a_link_is_no_secret_key(made: KeyFolder, tmp_path: Path) -> None:
     made.secret_path.rename(tmp_path / "elsewhere")
     made.secret_path.symlink_to(tmp_path / "elsewhere")
-    assert "must be a file of its own, is a link" in refusal(made.pair)
+    assert "must be a regular file, is a link" in refusal(made.pair)
 
 
 def test_neither_a_pipe_nor_a_folder_is_a_secret_key(made: KeyFolder) -> None:
@@ -256,21 +256,21 @@ def test_who_was_allowed_is_in_until_revoked(folder: KeyFolder) -> None:
     assert [(rule.name, rule.datasets) for rule in allowed.rules] == [("a", ("x", "y-*")), ("b", ("*",))]
     folder.revoke("a")
     assert allow_folder.AllowFolder(folder.clients_path).load().find(ONE) is None
-    assert "there is no client of that name" in refusal(lambda: folder.revoke("a"))
+    assert "no client of this name" in refusal(lambda: folder.revoke("a"))
     folder.allow("c", ONE)
 
 
 def test_a_name_keeps_its_key_and_a_key_its_name(folder: KeyFolder) -> None:
     folder.allow("a", ONE)
-    assert refusal(lambda: folder.allow("a", TWO)).endswith("first type: emlio revoke a")
-    assert "holds this key already, under the name a" in refusal(lambda: folder.allow("b", ONE))
+    assert refusal(lambda: folder.allow("a", TWO)).endswith("first run: emlio revoke a")
+    assert "this key is already allowed, under the name a" in refusal(lambda: folder.allow("b", ONE))
     assert [path.name for path in folder.clients_path.iterdir()] == ["a.key"]
 
 
 def test_a_file_that_cannot_be_used_is_not_overwritten_and_can_be_revoked(folder: KeyFolder) -> None:
     folder.allow("a", ONE)
     (folder.clients_path / "a.key").write_text("hello\n")
-    assert "is there and cannot be used" in refusal(lambda: folder.allow("a", ONE))
+    assert "exists and is not valid" in refusal(lambda: folder.allow("a", ONE))
     folder.allow("b", TWO)
     folder.revoke("a")
     folder.allow("a", ONE)
@@ -287,7 +287,7 @@ def test_a_name_that_is_a_path_touches_nothing(made: KeyFolder) -> None:
 def test_one_key_allowed_under_many_names_at_once_gets_one(folder: KeyFolder) -> None:
     answers = at_once(lambda number: folder.allow(f"client{number}", ONE))
     assert answers.count(None) == 1
-    assert all("holds this key already" in str(answer) for answer in answers if answer is not None)
+    assert all("this key is already allowed" in str(answer) for answer in answers if answer is not None)
     assert len(allow_folder.AllowFolder(folder.clients_path).load().rules) == 1
 
 
@@ -315,7 +315,7 @@ def test_a_list_of_daemons_that_others_can_write_is_refused(folder: KeyFolder) -
     folder.trust(STORE, ONE)
     folder.daemons_path.chmod(0o664)
     for call in (folder.known_daemons, lambda: folder.trust(STORE, ONE)):
-        assert f"Type: chmod go-w {folder.daemons_path}" in refusal(call)
+        assert f"Run: chmod go-w {folder.daemons_path}" in refusal(call)
 
 
 def test_a_list_that_could_not_be_read_again_is_not_written(folder: KeyFolder) -> None:

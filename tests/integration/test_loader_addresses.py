@@ -222,9 +222,9 @@ def test_unknown_refused_and_silent_are_three_different_errors(zone: _Zone) -> N
             _loader(host, port, timeout="400ms")
         said.append(str(error.value))
     start = [f"the daemon at {host}:{port} must answer within 400 ms" for host in ("nowhere.example", "store.example")]
-    assert said[0].startswith(f"{start[0]}, the host name 'nowhere.example' is not known (")
-    assert said[1].startswith(f"{start[1]}, connections are refused, or no route leads there;")
-    assert said[2].startswith(f"{start[1]}, no answer came;")
+    assert said[0].startswith(f"{start[0]}, the host name 'nowhere.example' cannot be resolved (")
+    assert said[1].startswith(f"{start[1]}, connections are refused, or there is no route to the host")
+    assert said[2].startswith(f"{start[1]}, no answer came")
 
 
 # ---- one daemon at several addresses --------------------------------------------------------------------------------
@@ -243,7 +243,8 @@ def test_a_daemon_with_two_addresses_is_one_daemon(folder: Path, zone: _Zone, ca
     # The one that answers first is kept.
     pairs = ((_TWO, _FOUR), (_FOUR, _TWO))
     assert told in [
-        f"the daemon at {one}:{port} is the one at {other}:{port}: it is called there only" for one, other in pairs
+        f"the daemon at {one}:{port} is the same as at {other}:{port}, which is the address used from now on"
+        for one, other in pairs
     ]
 
 
@@ -257,7 +258,7 @@ def test_an_address_that_is_added_later_does_not_disturb_the_daemon_that_is_ther
             batches = iter(loader)
             seen = [next(batches)["__id__"].tolist() for _ in range(3)]
             zone.known["store.example"] = [_FOUR, _TWO]
-            assert settles(lambda: caplog.text.count("it is called there only") == 2, 20)
+            assert settles(lambda: caplog.text.count("is the same as at") == 2, 20)
             seen += [batch["__id__"].tolist() for batch in batches]
             stats = loader.stats()
     assert sorted(identity for batch in seen for identity in batch) == list(range(_RECORDS))

@@ -106,7 +106,7 @@ def test_a_label_of_another_kind_is_an_error_that_leads_to_it_in_its_file(
 ) -> None:
     with _loader(address(way, "mixed")) as loader:
         loader.load_state_dict(loader.state_dict() | {"consumed": 30})
-        with pytest.raises(CorruptRecordError, match="feature 'label' must be of one kind") as raised:
+        with pytest.raises(CorruptRecordError, match="feature 'label' must have one type") as raised:
             next(iter(loader))
     assert (raised.value.shard, raised.value.record) == ("train-00001-of-00002.tfrecord", _TEXT_LABEL - 20)
     _lies_at(folder, raised.value, _with_two_unlike(_TEXT_LABEL))
@@ -168,7 +168,7 @@ def test_without_one_a_column_is_a_list_and_what_a_transform_leaves_ragged_is_an
         assert [len(each) for each in boxes] == [1 + number % 3 for number in range(_BATCH)]
     with (
         _loader(address("daemon", "good"), transform=lambda sample: sample) as loader,
-        pytest.raises(ConfigError, match="arrays must have one shape to be stacked"),
+        pytest.raises(ConfigError, match="arrays must have the same shape"),
     ):
         next(iter(loader))
 

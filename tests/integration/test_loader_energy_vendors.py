@@ -49,7 +49,7 @@ def length_ns(epoch: JournalEpoch, stage: Stage) -> int:
 
 
 def test_what_dali_decodes_is_preprocessing_though_its_threads_are_its_own(pictures: Path, tmp_path: Path) -> None:
-    pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+    pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
     job = tmp_path / "job"
     arguments = {"size": 64, "dtype": "uint8"}
     with (

@@ -141,7 +141,7 @@ def test_one_daemon_serves_several_datasets_by_name(daemon: Daemon) -> None:
 
 
 def test_an_unknown_dataset_is_refused_with_those_there_are(daemon: Daemon) -> None:
-    with pytest.raises(RefusedError, match="no dataset 'mnist' here; there is: numbers, others") as refused:
+    with pytest.raises(RefusedError, match="no dataset 'mnist' at this daemon, available: numbers, others") as refused:
         _loader(daemon, "mnist")
     assert refused.value.code == "unknown-dataset"
 
@@ -234,9 +234,9 @@ def test_nobody_is_needed_to_say_the_rank(daemon: Daemon, monkeypatch: pytest.Mo
 
 
 def test_a_plan_that_cannot_be_is_refused_before_data_flows(daemon: Daemon) -> None:
-    with pytest.raises(ConfigError, match="zero steps"):
+    with pytest.raises(ConfigError, match="an epoch would have no steps"):
         _loader(daemon, batch_size=1000, drop_last=True)
-    with pytest.raises(ConfigError, match="must not both be true"):
+    with pytest.raises(ConfigError, match="must not both be True"):
         _loader(daemon, drop_last=True, pad=True)
     with pytest.raises(ConfigError, match="fields must be a list of names"):
         _loader(daemon, raw=False, fields="image")
@@ -246,7 +246,7 @@ def test_a_plan_that_cannot_be_is_refused_before_data_flows(daemon: Daemon) -> N
 
 def test_the_numbers_of_a_run_add_up(daemon: Daemon) -> None:
     with _loader(daemon) as loader:
-        assert loader.stats().verdict == "nothing was handed out yet"
+        assert loader.stats().verdict == "no batch was handed out yet"
         records = sum(len(batch["record"]) for batch in loader)
         stats = loader.stats()
     assert stats.records == records == _RECORDS

@@ -104,7 +104,7 @@ def test_a_daemon_that_never_answers_is_an_error_within_the_timeout(accepts: boo
 def test_a_port_where_nobody_listens_is_an_error_within_the_timeout() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(PeerLostError, match="is emlio-daemon running there"):
+        with pytest.raises(PeerLostError, match="Check that emlio-daemon is running there"):
             _loader(f"tcp://127.0.0.1:{taken.getsockname()[1]}", timeout="300ms")
 
 
@@ -114,13 +114,13 @@ def test_one_dead_daemon_of_two_is_named_where_the_other_lacks_something(folder:
     (part / "train-00000-of-00002.tfrecord").hardlink_to(folder / "train-00000-of-00002.tfrecord")
     with _daemon(part) as daemon, _silent_listener(accepts=False) as dead:
         both = f"{daemon.endpoint},{dead.removeprefix('tcp://')}"
-        what = "no answer came; .*the others hold 1 of 2 shards, for example not train-00001-of-00002"
+        what = "no answer came .*the others hold 1 of 2 shards, for example not train-00001-of-00002"
         with pytest.raises(PeerLostError, match=f"{dead.removeprefix('tcp://')} must answer within 300 ms, {what}"):
             _loader(both, timeout="300ms")
 
 
 def test_an_address_that_cannot_be_resolved_is_said_to_be_unknown() -> None:
-    with pytest.raises(PeerLostError, match=r"the host name 'no-such-host\.invalid' is not known \(.+\);"):
+    with pytest.raises(PeerLostError, match=r"the host name 'no-such-host\.invalid' cannot be resolved \(.+\)"):
         _loader("tcp://no-such-host.invalid:5555", timeout="300ms")
 
 

@@ -66,12 +66,12 @@ def _damage(folder: Path) -> None:
 def test_a_record_that_is_no_array_of_tokens_is_named_before_anything_is_handed_out(
     daemon: str, dtype: str, got: str
 ) -> None:
-    with pytest.raises(DatasetError, match=f"record 3 of shard {_SHARD}: .*whole tokens of . bytes.*got {got}"):
+    with pytest.raises(DatasetError, match=f"record 3 of shard {_SHARD}: .*a multiple of . bytes.*got {got}"):
         _loader(daemon, "bytes", tokens=TokenBatches(dtype=dtype, max_tokens=100))
 
 
 def test_a_record_beyond_the_bound_is_named_before_anything_is_handed_out(daemon: str) -> None:
-    with pytest.raises(DatasetError, match=f"record 30 of shard {_SHARD}: .*max_tokens, which is 120, got 130; 1 of"):
+    with pytest.raises(DatasetError, match=f"record 30 of shard {_SHARD}: .*max_tokens=120 tokens, got 130; 1 of"):
         _loader(daemon, tokens=TokenBatches(max_tokens=120))
     with _loader(daemon, tokens=TokenBatches(max_tokens=120, truncate=True)) as loader:
         assert sum(int(batch["lengths"].sum()) for batch in loader) == sum(_LENGTHS) - 10
@@ -137,12 +137,12 @@ def _first(arrays: list[np.ndarray]) -> np.ndarray:
         (_PADDED | {"seeds": True}, "seeds cannot be given"),
         (_PADDED | {"transform": len}, "transform cannot be given"),
         (_PADDED | {"pipeline": "image-train"}, "pipeline cannot be given"),
-        (_PADDED | {"drop_last": True}, "no last batch to drop or to pad"),
-        (_PADDED | {"pad": True}, "no last batch to drop or to pad"),
+        (_PADDED | {"drop_last": True}, "drop_last and pad cannot be used"),
+        (_PADDED | {"pad": True}, "drop_last and pad cannot be used"),
         (_PADDED | {"batch_size": 8}, "batch_size must be given with packed tokens"),
         (_PACKED | {"batch_size": None}, "batch_size must be given with packed tokens"),
         (_PACKED | {"batch_size": 0}, "batch_size must be a whole number of at least 1"),
-        (_PACKED | {"collate_fn": _first}, "collate_fn must not be given together with packing"),
+        (_PACKED | {"collate_fn": _first}, "collate_fn cannot be used with packing"),
         ({}, "batch_size must be given: samples per step"),
     ],
 )

@@ -125,7 +125,7 @@ def test_of_two_living_processes_the_second_is_refused_with_both_addresses(proce
     refused = second.hear()
     assert isinstance(refused, Refused)
     assert refused.code == "rank-claimed"
-    assert "is that of gpu1:11 (127.0.0.1), this is gpu2:22 (127.0.0.1)" in refused.text
+    assert "is held by gpu1:11 (127.0.0.1), and gpu2:22 (127.0.0.1)" in refused.text
     assert first.is_answered(session), "the first goes on"
 
 
@@ -139,7 +139,7 @@ def test_the_log_says_which_dataset_was_asked_for_that_is_not_here(
         assert isinstance(refused, Refused)
         assert refused.code == "unknown-dataset"
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said == ["rank 0 at gpu1:0 (127.0.0.1) is refused: there is no dataset 'y' here; there is: x"]
+    assert said == ["rank 0 at gpu1:0 (127.0.0.1) was refused: there is no dataset 'y' at this daemon, available: x"]
 
 
 def test_a_process_that_fell_silent_loses_the_rank_to_the_one_that_waits(process: Callable[..., Process]) -> None:

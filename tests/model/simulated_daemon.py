@@ -156,7 +156,7 @@ class SimulatedDaemon:
         if isinstance(message, Hello) and client is None:
             self._greet(network, identity, message, now_ns)
         elif client is None:
-            self._send(network, identity, Refused(code="no-session", text="there is no such session here"))
+            self._send(network, identity, Refused(code="no-session", text="no session on this connection"))
         elif isinstance(message, Ping) and client.stream is not None:
             client.machine.receive(message, now_ns)
             self._send(network, identity, Pong(nonce=message.nonce, sent_bytes=client.stream.sent_bytes))
@@ -224,7 +224,9 @@ class SimulatedDaemon:
         bits = np.unpackbits(np.frombuffer(order.owned, np.uint8), bitorder="little")
         owned = bits[: len(self.plan.catalog.shards)].astype(np.bool_)
         if not owned.any() or not set(np.flatnonzero(owned).tolist()) <= self.held:
-            return client.machine.refuse("bad-order", "a stream must be of shards held here, and of one at least")
+            return client.machine.refuse(
+                "bad-order", "a stream must name at least one shard, and only shards of this daemon"
+            )
         lanes = self.draw.randint(1, 3)
         client.stream = _Stream(
             session=client.machine.session,

@@ -372,7 +372,9 @@ class Game:
 
     def _note(self, text: str) -> None:
         for daemon, host in enumerate(("10.0.0.1", "10.0.0.2")):
-            what = "is lost" if f"{host}:5555 is lost" in text else "is opened again" if "broke off" in text else ""
+            what = (
+                "is lost" if f"{host}:5555 is lost" in text else "is opened again" if "was interrupted" in text else ""
+            )
             if what and host in text and not self._sides[daemon].excused:
                 self._broken = f"I8: {DAEMONS[daemon]} {what} though nothing went wrong with it: {text}"
 

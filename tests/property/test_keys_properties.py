@@ -39,7 +39,7 @@ def test_up_to_four_neighbouring_characters_cannot_change_unseen(key: PublicKey,
     text = str(key)
     changed = (text[:place] + others + text[place + len(others) :])[: len(text)]
     assume(changed != text)
-    with pytest.raises(ConfigError, match="a character is wrong"):
+    with pytest.raises(ConfigError, match="has a wrong character"):
         PublicKey.parse(changed)
 
 

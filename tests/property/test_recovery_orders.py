@@ -154,7 +154,7 @@ def test_a_daemon_that_leaves_while_the_other_is_away_is_not_taken_for_one_that_
         epoch=0, origin=0, batches=len(due), faults=[crash, Fault(step=37, what="leave", daemon=0, steps=60)]
     )
     assert [_content(batch) for batch in came] == [ids for _, _, ids in due]
-    assert [line for line in job.rank.notes if "of the plan" in line or "must be owed" in line] == []
+    assert [line for line in job.rank.notes if "of the plan" in line or "are not the next of this stream" in line] == []
 
 
 @pytest.mark.parametrize("seed", range(10))

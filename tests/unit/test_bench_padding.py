@@ -97,7 +97,7 @@ def test_a_batch_beyond_its_bound_is_found_out(monkeypatch: pytest.MonkeyPatch) 
         (["--worlds", "1,none"], "--worlds"),
         (["--pools", "0"], "--pools"),
         (["--pack", "20000"], "--pack must be at most --max-tokens, which is 16384, got 20000"),
-        (["--max-tokens", "100", "--pack", "50"], "must fit max_tokens, which is 100"),
+        (["--max-tokens", "100", "--pack", "50"], "at most max_tokens=100"),
     ],
 )
 def test_what_cannot_be_is_named(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_a_second_process_is_turned_away_once_the_first_is_heard_and_both_are_na
     (refusal,) = table.heard(first.connection, 2 * S)
     assert isinstance(refusal, TurnAway)
     assert (refusal.caller, refusal.code) == (second, "rank-claimed")
-    assert "rank 0 of job 'j' on dataset 'x' is that of one:11 (10.0.0.9), this is two:22 (10.0.0.9)" in refusal.text
+    assert "rank 0 of job 'j' on dataset 'x' is held by one:11 (10.0.0.9), and two:22 (10.0.0.9)" in refusal.text
     assert "EMLIO_JOB" in refusal.text
     assert not table.waits(second.connection)
     assert table.deadline_ns() is None
@@ -113,7 +113,7 @@ def test_the_same_loader_takes_its_own_place_at_once() -> None:
     before, after = caller("one"), caller("one")
     table.say_hello(before, 0)
     assert table.say_hello(after, 1) == [
-        End(connection=before.connection, reason="the same loader began anew"),
+        End(connection=before.connection, reason="the same loader started a new session"),
         Admit(caller=after),
     ]
     assert table.gone(before.connection) == []

@@ -41,7 +41,7 @@ def test_one_huge_record_leaves_the_other_shards_one_each() -> None:
         ({"shard_bytes": None, "shards": None}, "either the size"),
         ({"shard_bytes": 1023, "shards": None}, "at least 1024"),
         ({"shard_bytes": None, "shards": 0}, r"in \[1, 99999\], got 0"),
-        ({"shard_bytes": None, "shards": 11}, "at most that of the records, 10, got 11"),
+        ({"shard_bytes": None, "shards": 11}, "at most 10, .*got 11"),
     ],
 )
 def test_impossible_cuts_are_refused(arguments: dict[str, int | None], message: str) -> None:
@@ -50,5 +50,5 @@ def test_impossible_cuts_are_refused(arguments: dict[str, int | None], message: 
 
 
 def test_more_shards_than_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match="larger size"):
+    with pytest.raises(ConfigError, match="larger shards"):
         cut(np.full(200_000, 1024, dtype=np.int64), shard_bytes=1024, shards=None)

@@ -84,7 +84,7 @@ class TestImageFolder:
     def test_a_class_that_is_not_listed_is_named(self, tmp_path: Path) -> None:
         labels = tmp_path / "labels.txt"
         labels.write_text("zebra\n")
-        with pytest.raises(DatasetError, match=r"n01440764.*must be one of the 1 in .*labels\.txt"):
+        with pytest.raises(DatasetError, match=r"n01440764.*must be one of the 1 classes in .*labels\.txt"):
             ImageFolder(_image_folder(tmp_path / "images"), ClassNames.read(labels))
 
     def test_files_that_are_no_images_are_passed_over_and_counted(self, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ class TestImageFolder:
         root = _image_folder(tmp_path)
         source = ImageFolder(root)
         (root / "zebra" / "b.JPEG").write_bytes(_jpeg(1, (40, 40)))
-        with pytest.raises(DatasetError, match=r"zebra/b\.JPEG: changed while it was being converted"):
+        with pytest.raises(DatasetError, match=r"zebra/b\.JPEG: changed during the conversion"):
             source.record(2)
 
     def test_an_image_written_again_with_the_same_size_counts_as_changed(self, tmp_path: Path) -> None:
@@ -166,12 +166,12 @@ class TestWebDataset:
         assert _features(source, 0)["__key__"] == [name.encode()]
 
     def test_an_extension_twice_in_a_sample_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(DatasetError, match="has it twice"):
+        with pytest.raises(DatasetError, match="is repeated"):
             WebDataset(_tar(tmp_path / "a.tar", {"x.txt": b"1", "x.TXT": b"2"}))
 
     def test_a_label_that_is_no_number_is_named(self, tmp_path: Path) -> None:
         source = WebDataset(_tar(tmp_path / "a.tar", {"x.cls": b"dog"}))
-        with pytest.raises(DatasetError, match="whole number, is b'dog'"):
+        with pytest.raises(DatasetError, match="whole number, got b'dog'"):
             source.record(0)
 
     def test_a_broken_header_in_the_middle_is_found(self, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ class TestWebDataset:
     def test_a_compressed_tar_is_refused(self, tmp_path: Path) -> None:
         tar = _tar(tmp_path / "a.tar", {"x.txt": b"1"})
         tar.write_bytes(gzip.compress(tar.read_bytes()))
-        with pytest.raises(DatasetError, match="not compressed"):
+        with pytest.raises(DatasetError, match="uncompressed tar file"):
             WebDataset(tar)
 
 
@@ -251,7 +251,7 @@ class TestManifest:
             ("a.csv", "file,label\nx\n", "line 2: must have 2 cells, has 1"),
             ("a.csv", "file,file\nx,x\n", "a name of its own"),
             ("a.csv", "file\n''\nmissing\n", "cannot be listed"),
-            ("a.csv", "file,image/encoded\nx,1\n", "must not be called"),
+            ("a.csv", "file,image/encoded\nx,1\n", "must not be named"),
             ("a.csv", "", "must have a column 'file', has none"),
             ("a.jsonl", '{"file": "x"}\n{"file": ', "line 2"),
             ("a.jsonl", '{"file": "x"}\n{"file": "x", "b": 1}', r"line 2.*\['b'\]"),
@@ -324,7 +324,7 @@ class TestGuess:
     def test_nothing_known_says_what_was_looked_for(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("hello, this is no dataset")
         for path in (tmp_path, tmp_path / "notes.txt"):
-            with pytest.raises(DatasetError, match=r"its form is not known; looked for .* Say it with --from"):
+            with pytest.raises(DatasetError, match=r"unknown format, .* --from"):
                 guess_kind(path)
 
     @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ class TestGuess:
     def test_labels_for_records_that_are_copied_are_refused(self, tmp_path: Path) -> None:
         labels = tmp_path / "labels.txt"
         labels.write_text("a\n")
-        with pytest.raises(ConfigError, match="copied as they are"):
+        with pytest.raises(ConfigError, match="labels cannot be used with TFRecord files"):
             open_source(tmp_path, "tfrecord", labels, tmp_path / "unpacked")
 
     @pytest.mark.parametrize("content", ["", "a\na\n", "a\n\nb\n"])

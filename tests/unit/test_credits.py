@@ -35,7 +35,7 @@ def test_a_lane_carries_up_to_its_limit_or_one_longer_message() -> None:
     assert lane.allows(1000)
     lane.hear(20)
     assert lane.under_way_bytes == 0, "what was said before comes late"
-    with pytest.raises(RemoteProtocolError, match="60 bytes, it says 61"):
+    with pytest.raises(RemoteProtocolError, match="60, got 61"):
         lane.hear(61)
 
 

@@ -141,4 +141,4 @@ def test_the_file_is_not_held_open(control: _Control, file: Path) -> None:
     other = _client(BOB)
     control.ask(other)
     control.wait()
-    assert "must be a recording to read" in control.told[-1][1].absent
+    assert "no such recording" in control.told[-1][1].absent

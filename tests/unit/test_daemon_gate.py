@@ -19,7 +19,7 @@ def test_with_one_only_its_keys_may_and_are_known_by_them() -> None:
     verdict = gate.judge(request(key=ALICE))
     assert (verdict.admitted, verdict.user) == (True, ALICE.hex())
     for key in (MALLORY, b""):
-        assert gate.judge(request(key=key)).reason == "its key is not among the clients"
+        assert gate.judge(request(key=key)).reason == "its key is not among the allowed clients"
 
 
 def test_the_list_is_asked_each_time() -> None:

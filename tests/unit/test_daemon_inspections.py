@@ -185,11 +185,11 @@ def test_the_log_says_why_loaders_are_refused_once_a_minute_for_each_reason(capl
         assert {record.levelname for record in caplog.records} <= {"WARNING"}
         return list(caplog.messages)
 
-    assert hear("the folder is gone", 3) == ["rank 0 at h:1 is refused: the folder is gone"]
+    assert hear("the folder is gone", 3) == ["rank 0 at h:1 was refused: the folder is gone"]
     assert hear("the folder is gone", 3) == []
-    assert hear("changed", 1) == ["rank 0 at h:1 is refused: changed (5 more since the last such line)"]
+    assert hear("changed", 1) == ["rank 0 at h:1 was refused: changed (5 more since the last line like this)"]
     asked.clock.advance(60 * _SECOND_NS)
-    assert hear("the folder is gone", 1) == ["rank 0 at h:1 is refused: the folder is gone"]
+    assert hear("the folder is gone", 1) == ["rank 0 at h:1 was refused: the folder is gone"]
     assert (len(refused), let_in) == (8, [])
     asked.inspections.close()
 
@@ -202,7 +202,7 @@ def test_several_reasons_at_once_are_all_in_the_log_and_many_are_one_a_second(ca
     clock.advance(_SECOND_NS)
     for _ in range(2):
         complaints.add("r: 9", clock.monotonic_ns(), reason="9")
-    assert caplog.messages[8:] == ["r: 9 (292 more since the last such line)"]
+    assert caplog.messages[8:] == ["r: 9 (292 more since the last line like this)"]
 
 
 def test_too_many_who_wait_changed_files_and_a_draining_daemon_are_said() -> None:

@@ -75,7 +75,9 @@ def test_another_token_is_refused_and_does_not_use_the_number_up(token: bytes) -
 )
 def test_a_user_name_of_another_form_is_refused_at_once(user: bytes) -> None:
     gate = gate_for(ALICE)
-    assert reason(gate.judge(request(user=user), 0)) == "it does not name a session and a lane, as loaders do"
+    assert (
+        reason(gate.judge(request(user=user), 0)) == "it names no session and lane, so it does not come from a loader"
+    )
     assert gate.due_ns() is None
 
 
@@ -102,13 +104,13 @@ def test_the_lanes_that_a_session_is_granted_are_bounded_and_come_back_with_time
     for number in range(MOST_TRIES):
         assert isinstance(gate.judge(request(number=number), 0), Admitted)
     following = MOST_TRIES
-    assert "lanes per session" in reason(gate.judge(request(number=following), SECOND - 1))
+    assert "too many lanes" in reason(gate.judge(request(number=following), SECOND - 1))
     assert isinstance(gate.judge(request(BOB, 1), 0), Admitted), "another session has its own"
     assert isinstance(gate.judge(request(number=following), SECOND), Admitted)
-    assert "lanes per session" in reason(gate.judge(request(number=following + 1), 2 * SECOND - 1))
+    assert "too many lanes" in reason(gate.judge(request(number=following + 1), 2 * SECOND - 1))
     for number in range(following + 1, following + 1 + MOST_TRIES):
         assert isinstance(gate.judge(request(number=number), 10_000 * SECOND), Admitted)
-    assert "lanes per session" in reason(gate.judge(request(number=2000), 10_000 * SECOND)), "they do not pile up"
+    assert "too many lanes" in reason(gate.judge(request(number=2000), 10_000 * SECOND)), "they do not pile up"
 
 
 def test_wrong_tokens_do_not_use_up_what_a_session_is_granted() -> None:
@@ -131,7 +133,7 @@ def test_a_knock_before_its_session_is_held_and_admitted_when_that_begins() -> N
     assert gate.settle(4 + HOLD_NS) == []
     ((refused, verdict),) = gate.settle(5 + HOLD_NS)
     assert refused == other
-    assert reason(verdict).startswith("its session did not begin within 2 s")
+    assert reason(verdict).startswith("no session began for it within 2 s")
     assert gate.due_ns() is None
 
 
@@ -139,10 +141,10 @@ def test_held_knocks_are_bounded_for_each_address_and_in_all() -> None:
     gate = LaneGate()
     for number in range(MOST_HELD_EACH):
         assert gate.judge(request(number=number), 0) is None
-    assert "of its address wait already" in reason(gate.judge(request(number=9999), 0))
+    assert "from its address already wait" in reason(gate.judge(request(number=9999), 0))
     for number in range(MOST_HELD - MOST_HELD_EACH):
         assert gate.judge(request(number=number, address=f"10.1.{number // 64}.1"), 1) is None
-    assert f"{MOST_HELD} such connections wait already" in reason(gate.judge(request(address="10.2.0.1"), 1))
+    assert f"{MOST_HELD} other connections already wait" in reason(gate.judge(request(address="10.2.0.1"), 1))
     assert len(gate.settle(HOLD_NS)) == MOST_HELD_EACH
     assert gate.judge(request(number=0), HOLD_NS) is None, "there is room again"
     gate.expect(lane_group(ALICE), ALICE)
@@ -157,7 +159,7 @@ def test_a_session_that_is_over_admits_none_and_its_group_is_unknown_again() -> 
     gate.forget(lane_group(ALICE))
     gate.forget(lane_group(ALICE))
     assert gate.judge(request(), 0) is None
-    assert reason(gate.settle(HOLD_NS)[0][1]).startswith("its session did not begin")
+    assert reason(gate.settle(HOLD_NS)[0][1]).startswith("no session began for it")
 
 
 def test_a_session_that_is_over_before_its_knocks_were_settled_admits_none() -> None:

@@ -106,7 +106,7 @@ def test_a_lane_that_is_gone_stays_gone() -> None:
     lane = Lane(0, b"L", 100, 0)
     lane.becomes(LaneState.GONE)
     for state in LaneState:
-        with pytest.raises(LocalProtocolError, match=f"GONE must not become {state.name}"):
+        with pytest.raises(LocalProtocolError, match=f"GONE to {state.name}"):
             lane.becomes(state)
 
 

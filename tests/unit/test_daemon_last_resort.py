@@ -52,7 +52,7 @@ def test_a_message_that_cannot_be_dealt_with_ends_its_session_and_no_other(
         with EmlioLoader(address, batch_size=5, raw=True, timeout="5s") as loader:
             batches = iter(loader)
             next(batches)
-            with pytest.raises(EmlioError, match="internal error: the daemon's log says more"):
+            with pytest.raises(EmlioError, match="internal error, see the daemon's log"):
                 EmlioLoader(address, batch_size=5, raw=True, timeout="1s", rank=0, world_size=7)
             assert sum(1 for _ in batches) == 3
         assert daemon.error is None
@@ -62,5 +62,5 @@ def test_a_control_thread_that_fails_ends_the_daemon_with_an_error(
     config: DaemonConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Control, "_timeout_ms", fail)
-    with pytest.raises(EmlioError, match=r"internal error, which ended the daemon: ValueError\('a defect'\)"):
+    with pytest.raises(EmlioError, match=r"the daemon ended with an internal error: ValueError\('a defect'\)"):
         serve(config)

@@ -28,11 +28,11 @@ def test_a_session_a_client_and_all_have_their_bounds() -> None:
     for group, owner in (("a", b"one"), ("b", b"one"), ("c", b"two")):
         let_in.expect(group, owner)
     assert [let_in.take("a") for _ in range(3)] == [None] * 3
-    assert let_in.take("a") == "its session already has 3 connections for data, the most there may be"
+    assert let_in.take("a") == "its session already has 3 lanes, which is the limit"
     assert let_in.take("b") is None
-    assert let_in.take("b") == "its client already has 4 of 4 connections for data"
+    assert let_in.take("b") == "its client already has 4 of 4 lanes"
     assert [let_in.take("c") for _ in range(2)] == [None] * 2
-    assert let_in.take("c") == "its client already has 2 of 4 connections for data, and all clients have 6 of 6"
+    assert let_in.take("c") == "its client already has 2 of 4 lanes, and all clients together have 6 of 6"
     assert let_in.lanes == 6
     let_in.give_back("a")
     assert let_in.take("c") is None

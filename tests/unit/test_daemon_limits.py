@@ -55,7 +55,7 @@ def test_a_client_that_has_as_many_sessions_as_it_may_is_told_to_come_again(tmp_
         admission = Admission(config, datasets, Permissions(None), most_sessions=3, most_sessions_each=2)
         for number in range(2):
             admission.enter(caller(ALICE, b"%d" % number))
-        with pytest.raises(RefusedError, match="this client already has 2") as refused:
+        with pytest.raises(RefusedError, match=r"this client already has 2 \(limit 2\)") as refused:
             admission.enter(caller(ALICE, b"2"))
         assert refused.value.code == "no-session", "a rank calls again after that"
         admission.enter(caller(BOB, b"3"))

@@ -50,6 +50,6 @@ def test_a_session_that_ends_while_it_is_told_of_the_plan_gets_no_stream() -> No
     """The rank takes no answers: sending it the plan's ends the session before the order behind it is carried out."""
     orders, client = _client(streams := _Streams())
     (start,) = [one for one in client.machine.agree() if isinstance(one, StartStream)]
-    client.machine.end("it does not read what it is answered")
+    client.machine.end("the rank does not read its answers")
     orders.do(client, start)
     assert (streams.opened, client.lanes, client.stream) == (0, 0, None)

@@ -114,7 +114,7 @@ def test_no_two_sessions_have_one_number_and_a_daemon_that_is_started_again_begi
 def test_a_secret_that_another_session_has_is_refused_and_costs_no_place(stage: Stage) -> None:
     first = stage.begin(1)
     for turn in range(5):
-        with pytest.raises(RefusedError, match="a lane_secret must be drawn for each hello") as refused:
+        with pytest.raises(RefusedError, match="lane_secret must be new for each hello") as refused:
             stage.begin(2 + turn, "10.0.0.2", lane_secret=bytes((1,)) * 32)
         assert refused.value.code == "protocol"
     assert stage.lanes.sessions == {first.group: first.machine.session}, "the first one keeps its lanes"
@@ -128,7 +128,7 @@ def test_a_secret_that_another_session_has_is_refused_and_costs_no_place(stage: 
 def test_one_that_is_refused_has_no_lanes(stage: Stage) -> None:
     for number in range(2):
         stage.begin(number)
-    with pytest.raises(RefusedError, match="this client already has 2"):
+    with pytest.raises(RefusedError, match=r"this client already has 2 \(limit 2\)"):
         stage.begin(2)
     with pytest.raises(RefusedError):
         stage.begin(3, "10.0.0.2", dataset="y")

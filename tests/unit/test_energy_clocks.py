@@ -28,7 +28,7 @@ def test_an_exchange_says_its_offset_round_trip_and_bound() -> None:
     ids=["came before it was sent", "answered before it was heard", "thought about for longer than all of it took"],
 )
 def test_an_exchange_that_cannot_have_been_is_refused(heard_ns: int, answered_ns: int, came_ns: int) -> None:
-    with pytest.raises(ConfigError, match="an answer must leave after its question"):
+    with pytest.raises(ConfigError, match="must take at least as long as"):
         Exchange(sent_ns=6, heard_ns=heard_ns, answered_ns=answered_ns, came_ns=came_ns)
 
 
@@ -91,5 +91,5 @@ def test_an_offset_with_a_negative_bound_is_refused() -> None:
 
 @pytest.mark.parametrize(("stage", "end_ns"), [(Stage.OTHER, 10), (Stage.READ, 4)])
 def test_a_span_is_of_a_stage_and_does_not_end_before_it_starts(stage: Stage, end_ns: int) -> None:
-    with pytest.raises(ConfigError, match="a span must"):
+    with pytest.raises(ConfigError, match=r"must be train, preprocess or read|must not end before"):
         Span(stage=stage, start_ns=5, end_ns=end_ns, thread="decode-0")

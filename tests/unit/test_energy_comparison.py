@@ -92,7 +92,7 @@ def test_other_settings_of_the_loader_are_told_and_no_hindrance(tmp_path: Path) 
         ),
         (
             {"devices": [make_device()], "watts": [100]},
-            "what is not counted in epoch 0: none and DRAM of a compute node",
+            "parts not counted in epoch 0: none and DRAM of a compute node",
         ),
     ],
 )
@@ -104,8 +104,11 @@ def test_what_must_not_be_compared_is_told_difference_by_difference(b: Any, said
     ("b", "said"),
     [
         ({}, None),
-        ({"node": "gpu-9", "epochs": _with(EPOCHS, file="gpu-9.sqlite")}, "estimates are for one machine"),
-        ({"facts": {**FACTS, "memory_bytes": 1}}, "estimates are for one machine"),
+        (
+            {"node": "gpu-9", "epochs": _with(EPOCHS, file="gpu-9.sqlite")},
+            "estimates are comparable only on one machine",
+        ),
+        ({"facts": {**FACTS, "memory_bytes": 1}}, "estimates are comparable only on one machine"),
         ({"devices": [replace(MODEL, note="60 to 180 W")]}, "the estimates' models"),
     ],
 )
@@ -126,14 +129,14 @@ def test_epochs_that_are_not_whole_or_that_one_job_lacks_are_left_out_by_name(tm
     found = _compared(tmp_path, epochs=epochs)
     assert found.titles == ("epoch 0",)
     assert found.remarks == (
-        "left out of A, since the other has none such: epoch 1",
-        "left out of B, since they are not whole: epoch 1",
-        "left out of B, since the other has none such: epoch 2",
+        "left out of A, not in the other job: epoch 1",
+        "left out of B, incomplete: epoch 1",
+        "left out of B, not in the other job: epoch 2",
     )
 
 
 def test_jobs_without_an_epoch_in_common_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="whole epochs in common to be compared, got epoch 0, epoch 1 and epoch 7"):
+    with pytest.raises(ConfigError, match="complete epochs in common to be compared, got epoch 0, epoch 1 and epoch 7"):
         _compared(tmp_path, epochs=[make_epoch(7, 1, 2)])
 
 
@@ -167,13 +170,13 @@ def test_the_command_refuses_with_all_differences_and_prints_with_force(
     assert main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert "must not be compared" in said.err
+    assert "not comparable" in said.err
     assert "samples of epoch 0: 1,000 and 999" in said.err
     assert "4 cores" in said.err
     assert main([*words, "--force"]) == 0
     said = capsys.readouterr()
     assert "J/sample" in said.out
-    assert said.out.index("These must not be compared") < said.out.index("in the mean of 2 epochs")
+    assert said.out.index("These jobs are not comparable") < said.out.index("in the mean of 2 epochs")
 
 
 def test_the_command_takes_documents_as_well_as_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,7 @@ def test_a_counter_refreshed_just_before_a_second_look_is_believed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "at_ns", "message"), [(-1, 5, "must not be below 0, got -1"), (7, 1, "must not be older")]
+    ("raw", "at_ns", "message"), [(-1, 5, "must be at least 0, got -1"), (7, 1, "must not be older")]
 )
 def test_what_cannot_be_a_reading_is_refused(raw: int, at_ns: int, message: str) -> None:
     begun = counter()

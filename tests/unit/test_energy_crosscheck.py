@@ -60,7 +60,7 @@ def test_a_check_must_last_and_be_of_one_device_each(tmp_path: Path) -> None:
     one = ModelSource(model, (Domain.CPU,), proc=tmp_path, clock=clock)
     with pytest.raises(ConfigError, match="must have one device, got 2"):
         Pair(counter=one, other=two)
-    with pytest.raises(ConfigError, match="must last"):
+    with pytest.raises(ConfigError, match="must be longer than 0"):
         crosscheck([], clock=clock, wait=clock.advance, duration_ns=0)
 
 

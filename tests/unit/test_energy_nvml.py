@@ -149,7 +149,7 @@ def test_a_gpu_that_may_not_be_asked_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("nvml", "detail"),
-    [(FakeNvml(broken=12), "no driver"), (FakeNvml(), "has no GPU")],
+    [(FakeNvml(broken=12), "the NVIDIA driver does not answer"), (FakeNvml(), "has no GPU")],
 )
 def test_without_a_gpu_the_source_is_absent(nvml: FakeNvml, detail: str) -> None:
     (finding,) = find_gpus(lambda: nvml)

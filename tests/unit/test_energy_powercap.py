@@ -149,7 +149,7 @@ def test_a_counter_that_never_moves_is_dead_and_not_zero(node: Node) -> None:
     node.zone("intel-rapl:0", "package-0", 0)
     report = node.probe()
     assert states(report) == [("package-0", State.DEAD)]
-    assert "did not move within 1 s" in named(report, "package-0").detail
+    assert "did not change within 1 s" in named(report, "package-0").detail
     assert not report.measured
     assert {device.method for device in report.devices} == {Method.ESTIMATED}
 
@@ -209,7 +209,7 @@ def test_what_died_between_probing_and_recording_is_told(node: Node) -> None:
     counter = node.zone("intel-rapl:1", "package-1")
     report = node.probe()
     counter.unlink()
-    with pytest.raises(ConfigError, match="package-1 could be read, and cannot be opened now"):
+    with pytest.raises(ConfigError, match="package-1 was readable before, and cannot be opened now"):
         open_sources(report)
 
 

@@ -57,13 +57,14 @@ def test_what_is_wrong_with_a_recording_stands_in_it() -> None:
     text = recording_text(Recording(number=1, run=RUN, ended_mono_ns=None), tally())
     assert "s1, from 2023-11-14 22:13:20 UTC for 10 s" in text
     assert (
-        "3 readings every 100 ms, 49 missed, 1 of them outside the schedule, a pass took 20 µs, at most 20 µs" in text
+        "3 readings every 100 ms, 49 missed, 1 of them outside the schedule, a reading took 20 µs on average, at most 20 µs"
+        in text
     )
     assert "processors 25% busy\n" in text
-    assert "not ended: it is being recorded, or its recorder was killed" in text
+    assert "not finished: the recorder is still running, or was killed" in text
     assert "warning: not counted: GPU-3 (dead); totals of gpu lack it" in text
-    assert "not to be added to the others, which it contains: psys-0" in text
-    assert ">= is the least it can have been: a part could not be counted" in text
+    assert "do not add to the others, which it contains: psys-0" in text
+    assert ">= is a lower bound: a part could not be counted" in text
     assert cells()["package-0"][6:] == ["1", "gap,", "1", "wrapped"]
 
 

@@ -138,7 +138,7 @@ def test_a_gpu_has_no_figure_for_less_than_a_second() -> None:
 def test_a_node_is_counted_once() -> None:
     with pytest.raises(ConfigError, match="counted once"):
         _epoch(COMPUTE, COMPUTE)
-    with pytest.raises(ConfigError, match="must last"):
+    with pytest.raises(ConfigError, match="must have a duration"):
         EpochEnergy(epoch=0, duration_ns=0, samples=0, nodes=())
 
 
@@ -155,7 +155,7 @@ def test_estimates_have_a_mark_and_their_error_and_what_lacks_something_is_a_lea
     text = text_report([_epoch(COMPUTE, STORAGE)])
     assert text.splitlines()[0] == "epoch 3: 10.00 s, 1,000 samples, ≥~2.900 kJ ±5%, ≥~2.900 J/sample ±5%"
     assert "all: 2.600 kJ measured + ~0.3000 kJ estimated" in text
-    assert "≥: the sums are without DRAM of storage-1" in text
+    assert "≥: the sums do not include DRAM of storage-1" in text
 
 
 def test_every_node_has_its_row_and_what_is_not_known_is_a_dash() -> None:
@@ -193,7 +193,7 @@ def test_each_view_has_a_table_of_its_own_and_says_what_it_means() -> None:
     text = text_report([_epoch(replace(COMPUTE, cpu=CpuUse(train_ns=1, node_ns=3)))])
     assert "stages of gpu-1: blocked" in text
     assert "stages of gpu-1: cpu-share" in text
-    assert "cpu-share: energy at rest by time" in text
+    assert "cpu-share: idle energy by time" in text
     assert _row(text, "other")[1] == "0"
 
 
@@ -217,8 +217,8 @@ def test_a_figure_that_cannot_be_right_is_not_told_as_one() -> None:
 
 def test_what_a_clock_may_move_over_the_edges_is_told_in_joules() -> None:
     text = text_report([_epoch(STORAGE)])
-    assert "storage-1: a clock within ±" in text
-    assert "J over the edges" in text
+    assert "storage-1: its clock is known to ±" in text
+    assert "J between epochs" in text
 
 
 def test_steps_that_beat_with_the_sensors_of_gpus_are_warned_of() -> None:
@@ -226,8 +226,8 @@ def test_steps_that_beat_with_the_sensors_of_gpus_are_warned_of() -> None:
         Span(stage=Stage.TRAIN, start_ns=n * SECOND // 5, end_ns=n * SECOND // 5 + 9, thread="g") for n in range(9)
     ]
     text = text_report([_epoch(replace(COMPUTE, spans=tuple(steps)))])
-    assert "gpu-1: a step every 200 ms may beat with the sensors" in text
-    assert "steps are shorter, so that between them energy is divided by time" in text
+    assert "biased with a step every 200 ms" in text
+    assert "steps are shorter than that, so their energy is divided by time" in text
 
 
 def test_an_epoch_without_samples_has_no_energy_of_one() -> None:

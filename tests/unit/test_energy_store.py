@@ -178,7 +178,7 @@ def test_a_file_that_was_closed_needs_no_other_beside_it(path: Path) -> None:
 
 
 def test_what_is_no_recording_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there must be a recording to read"):
+    with pytest.raises(ConfigError, match="no such recording"):
         Store(tmp_path / "none")
     text = tmp_path / "text"
     text.write_text("not a database " * 100)

@@ -118,9 +118,9 @@ def test_the_limits_are_half_of_idle_and_a_little_more_than_rated(joules: float,
 
 def test_without_limits_nothing_is_checked_and_that_is_said() -> None:
     assert judge("n", [_used(_device("a"), 5)], SECOND) == Judgement(
-        subject="n", verdict=Verdict.UNCHECKED, reason="neither idle nor rated watts are known"
+        subject="n", verdict=Verdict.UNCHECKED, reason="idle and rated watts are unknown"
     )
-    assert judge("n", [_used(_device("a", rated=9.0), None, 3)], SECOND).reason == "nothing is known of it"
+    assert judge("n", [_used(_device("a", rated=9.0), None, 3)], SECOND).reason == "no value is known"
 
 
 def test_one_device_without_limits_does_not_hide_another_that_is_beyond_its_own() -> None:
@@ -133,5 +133,5 @@ def test_what_was_counted_in_part_may_be_below_half_of_idle() -> None:
 
 
 def test_energy_takes_time() -> None:
-    with pytest.raises(ConfigError, match="in some time"):
+    with pytest.raises(ConfigError, match="a duration of energy must be above 0"):
         judge("n", [], 0)

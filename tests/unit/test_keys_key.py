@@ -41,7 +41,7 @@ def test_a_pair_is_the_one_libzmq_takes_for_a_pair() -> None:
 
 
 def test_keys_that_do_not_belong_together_are_no_pair() -> None:
-    with pytest.raises(ConfigError, match=f"{PUBLIC.fingerprint} must belong to the secret key"):
+    with pytest.raises(ConfigError, match=f"{PUBLIC.fingerprint} does not belong to the secret key"):
         KeyPair(secret=SECRET, public=PUBLIC)
 
 
@@ -113,15 +113,15 @@ def test_a_public_key_in_the_place_of_a_secret_one_is_refused() -> None:
         (" " + str(PUBLIC), "does not begin with emlio1"),
         (str(PUBLIC).upper(), "does not begin with emlio1"),
         (PUBLIC.z85.decode(), "does not begin with emlio1"),
-        ("emlio1", "64 in all; what came has 6"),
-        (str(PUBLIC)[:-1], "64 in all; what came has 63"),
-        (str(PUBLIC) + "a", "64 in all; what came has 65"),
-        (str(PUBLIC) + "\n", "64 in all; what came has 65"),
-        (str(PUBLIC)[:20] + "8" + str(PUBLIC)[21:], "another character at place 21"),
-        (str(PUBLIC)[:20] + "B" + str(PUBLIC)[21:], "another character at place 21"),
-        (str(PUBLIC)[:20] + "ö" + str(PUBLIC)[21:], "another character at place 21"),
-        (str(PUBLIC)[:20] + "\0" + str(PUBLIC)[21:], "another character at place 21"),
-        ("emlio1" + "a" * 58, "a character is wrong"),
+        ("emlio1", "64 in all, this one has 6"),
+        (str(PUBLIC)[:-1], "64 in all, this one has 63"),
+        (str(PUBLIC) + "a", "64 in all, this one has 65"),
+        (str(PUBLIC) + "\n", "64 in all, this one has 65"),
+        (str(PUBLIC)[:20] + "8" + str(PUBLIC)[21:], "another character at position 21"),
+        (str(PUBLIC)[:20] + "B" + str(PUBLIC)[21:], "another character at position 21"),
+        (str(PUBLIC)[:20] + "ö" + str(PUBLIC)[21:], "another character at position 21"),
+        (str(PUBLIC)[:20] + "\0" + str(PUBLIC)[21:], "another character at position 21"),
+        ("emlio1" + "a" * 58, "has a wrong character"),
     ],
 )
 def test_what_is_no_key_is_refused_with_the_reason(text: str, reason: str) -> None:
@@ -132,4 +132,4 @@ def test_the_two_bits_behind_the_checksum_are_looked_at() -> None:
     text = str(PUBLIC)
     last = "abcdefghijklmnopqrstuvwxyz234567".index(text[-1])
     assert last % 4 == 0
-    assert "a character is wrong" in refusal(text[:-1] + "abcdefghijklmnopqrstuvwxyz234567"[last + 1])
+    assert "has a wrong character" in refusal(text[:-1] + "abcdefghijklmnopqrstuvwxyz234567"[last + 1])

@@ -52,7 +52,7 @@ def test_patterns_are_those_of_fnmatch_with_upper_and_lower_case() -> None:
         (f"{ONE}\ndatasets = x,,y\n", "a.key, line 2: datasets must be names or patterns"),
         (f"{ONE}\ndatasets = ../x\n", "a.key, line 2: datasets must be names or patterns"),
         (f"{ONE}\ndatasets = x y\n", "number 1 is not"),
-        (f"# mine\n{SECRET}\n", "a.key, line 2: a public key must be given, got a secret key"),
+        (f"# mine\n{SECRET}\n", "a.key, line 2: a public key is needed here, got a secret key"),
         (f"{SECRET} = 5\n", "a.key, line 1: must be a public key or"),
         (f"{ONE}\ndatasets = {SECRET}=\n", "a.key, line 2: datasets must be names or patterns"),
         ("#" * (64 << 10) + "\n", "a.key: must have at most 65536 bytes"),
@@ -130,10 +130,10 @@ def test_hosts_that_mean_the_same_are_the_same() -> None:
     [
         ("store1", "line 2: must be HOST[:PORT] KEY, two words, has 1"),
         (f"store1 {ONE} {TWO}", "line 2: must be HOST[:PORT] KEY, two words, has 3"),
-        (f"store0 {TWO}", "line 2: each daemon must be known once, store0 is also on line 1"),
-        (f"STORE0 {ONE}", "line 2: each daemon must be known once, store0 is also on line 1"),
+        (f"store0 {TWO}", "line 2: each daemon must be listed once, store0 is also on line 1"),
+        (f"STORE0 {ONE}", "line 2: each daemon must be listed once, store0 is also on line 1"),
         ("store1 hello", "line 2: a public key must be emlio1"),
-        (f"store1 {SECRET}", "line 2: a public key must be given, got a secret key"),
+        (f"store1 {SECRET}", "line 2: a public key is needed here, got a secret key"),
         (
             f"{SECRET} store1",
             "line 2: a daemon must be HOST or HOST:PORT, an IPv6 address in [brackets], got a secret key",
@@ -159,7 +159,7 @@ def test_a_bad_line_is_refused_with_its_number(line: str, reason: str) -> None:
 
 def test_a_daemon_is_known_once() -> None:
     twice = KnownDaemon(place=DaemonPlace(host="a"), key=ONE)
-    assert "a is named twice" in refusal(lambda: KnownDaemons(daemons=(twice, twice)))
+    assert "a is listed twice" in refusal(lambda: KnownDaemons(daemons=(twice, twice)))
 
 
 @pytest.mark.parametrize("host", ["", "Store1", "2001:DB8::1", "0:0:0:0:0:0:0:1"])
@@ -179,8 +179,10 @@ def test_another_key_is_refused_with_what_it_may_mean_and_replaced_on_purpose() 
     text = f"# ours\nstore1 {ONE}  # rack 3\nstore2 {ONE}\n".encode()
     daemon = KnownDaemon(place=DaemonPlace(host="store1"), key=TWO)
     said = refusal(lambda: add_daemon(text, daemon, where="daemons"))
-    assert said.startswith(f"daemons, line 2: store1 is known with the key {ONE.fingerprint}, not {TWO.fingerprint}. ")
-    assert "something else answers in its place" in said
+    assert said.startswith(
+        f"daemons, line 2: store1 is already trusted with another key, {ONE.fingerprint} instead of {TWO.fingerprint}. "
+    )
+    assert "is already trusted with another key" in said
     assert said.endswith("emlio trust --replace store1 KEY")
     replaced = add_daemon(text, daemon, where="daemons", replace=True)
     assert replaced == f"# ours\nstore1 {TWO}  # rack 3\nstore2 {ONE}\n".encode()

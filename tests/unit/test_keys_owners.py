@@ -51,24 +51,23 @@ def test_a_folder_above_that_others_may_write_to_is_refused_with_its_mode_and_wh
     above: str, bits: int
 ) -> None:
     said = _refusal(SOUND | {above: (SOUND[above][0], bits)})
-    assert said == (
-        f"{above}: nobody but its owner may write to it, since /data/job/keys is found through it, its mode is {bits:04o}. "
-        f"Type: chmod go-w {above}, or keep keys in a folder that nobody but {USER} or root can exchange"
-    )
+    assert said.startswith(f"{above}: must be writable by its owner only")
+    for fact in ("/data/job/keys", f"its mode is {bits:04o}", f"chmod go-w {above}", f"only {USER} or root"):
+        assert fact in said
 
 
 @pytest.mark.parametrize("above", ["/", "/data", "/data/job"])
 def test_a_folder_above_of_another_user_is_refused_with_both_names(above: str) -> None:
-    assert _refusal(SOUND | {above: (OTHER, 0o755)}) == (
-        f"{above}: must belong to {USER} or root, since /data/job/keys is found through it, belongs to {OTHER}. "
-        f"Keep keys in a folder that nobody but {USER} or root can exchange"
-    )
+    said = _refusal(SOUND | {above: (OTHER, 0o755)})
+    assert said.startswith(f"{above}: must belong to {USER} or root")
+    assert "/data/job/keys" in said
+    assert f"belongs to {OTHER}" in said
 
 
 def test_root_does_not_believe_what_lies_in_a_users_folder() -> None:
     said = _refusal(SOUND, user=0)
     assert said.startswith(
-        f"/data/job: must belong to root, since /data/job/keys is found through it, belongs to {USER}."
+        f"/data/job: must belong to root, because it is on the path to /data/job/keys, belongs to {USER}."
     )
 
 
@@ -89,7 +88,7 @@ def test_nothing_is_asked_of_the_folders_above_the_users_own_home() -> None:
         "/home/v": (USER, 0o755),
     }
     check_above(Path("/home/u/keys"), _asker(facts, home="/home/u"))
-    assert "/home/u: nobody but its owner" in _refusal(
+    assert "/home/u: must be writable by its owner only" in _refusal(
         facts | {"/home/u": (USER, 0o775)}, Path("/home/u/keys"), home="/home/u"
     )
     assert "/: must belong to" in _refusal(facts, Path("/home/u/keys"), home="/home/v")
@@ -113,14 +112,16 @@ def test_a_home_that_is_a_link_is_the_home_it_leads_to() -> None:
 def test_a_link_is_believed_as_far_as_the_folders_that_it_lies_in_and_leads_through() -> None:
     facts = SOUND | {"/etc": (0, 0o755), "/etc/keys": (0, "../data/job/./keys")}
     check_above(Path("/etc/keys"), _asker(facts))
-    assert "/etc: nobody but its owner" in _refusal(facts | {"/etc": (0, 0o777)}, Path("/etc/keys"))
-    assert "/data/job: nobody but its owner" in _refusal(facts | {"/data/job": (USER, 0o777)}, Path("/etc/keys"))
+    assert "/etc: must be writable by its owner only" in _refusal(facts | {"/etc": (0, 0o777)}, Path("/etc/keys"))
+    assert "/data/job: must be writable by its owner only" in _refusal(
+        facts | {"/data/job": (USER, 0o777)}, Path("/etc/keys")
+    )
     assert "/etc/keys: must belong to" in _refusal(facts | {"/etc/keys": (OTHER, "/data/job/keys")}, Path("/etc/keys"))
 
 
 def test_links_in_a_circle_and_ways_that_end_are_not_followed_for_ever() -> None:
     facts: Facts = {"/": (0, 0o755), "/a": (0, "/b"), "/b": (0, "/a")}
-    assert _refusal(facts, Path("/a")) == "/a: must be a folder, is a link that leads nowhere"
+    assert _refusal(facts, Path("/a")) == "/a: must be a folder, is a broken link"
     with pytest.raises(FileNotFoundError):
         check_above(Path("/c/keys"), _asker(facts))
 
@@ -129,7 +130,7 @@ def test_in_a_container_that_does_not_know_the_hosts_root_a_folder_above_may_be_
     facts = SOUND | {"/": (UNNAMED, 0o755), "/data": (UNNAMED, 0o755)}
     check_above(KEYS, _asker(facts, unnamed=UNNAMED))
     assert "/: must belong to" in _refusal(facts)
-    assert "/data: nobody but" in _refusal(facts | {"/data": (UNNAMED, 0o777)}, unnamed=UNNAMED)
+    assert "/data: must be writable by its owner only" in _refusal(facts | {"/data": (UNNAMED, 0o777)}, unnamed=UNNAMED)
     # There anybody may have made what lies in it.
     sticky = facts | {"/data": (UNNAMED, 0o1777)}
     check_above(KEYS, _asker(sticky, unnamed=UNNAMED))
@@ -146,7 +147,7 @@ def test_the_folder_itself_must_be_the_users_or_roots_and_not_even_sticky_for_ot
         ):
             check_owner(KEYS, _found(owner, 0o700), asker)
     check_writers(KEYS, _found(USER, 0o755))
-    with pytest.raises(ConfigError, match=r"its mode is 1777\. Type: chmod go-w /data/job/keys"):
+    with pytest.raises(ConfigError, match=r"its mode is 1777\. Run: chmod go-w /data/job/keys"):
         check_writers(KEYS, _found(USER, 0o1777))
 
 

@@ -112,7 +112,7 @@ def test_copies_in_two_directories_share_the_work(tmp_path: Path, capsys: pytest
 def test_directories_that_disagree_are_refused(tmp_path: Path) -> None:
     make_dataset(tmp_path / "one", records=60, shards=6)
     make_dataset(tmp_path / "two", records=66, shards=6)
-    with pytest.raises(DatasetError, match="must be the same wherever it is held"):
+    with pytest.raises(DatasetError, match="all copies of"):
         _run(str(tmp_path / "one"), str(tmp_path / "two"))
 
 
@@ -135,12 +135,12 @@ def test_the_digest_printed_is_the_plan_s(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "either directories or --records"),
-        (("somewhere", "--records", "5"), "either directories or --records"),
+        ((), "either dataset directories or --records"),
+        (("somewhere", "--records", "5"), "either dataset directories or --records"),
         (("--records", "5", "--shards", "6"), r"--shards must be in \[1, 5\], got 6"),
         (("--records", "5", "--rank", "1"), r"--rank must be in \[0, 1\), got 1"),
         (("--records", "5", "--step", "1"), r"step must be in \[0, 1\), got 1"),
-        (("--records", "5", "--drop-last"), "zero steps"),
+        (("--records", "5", "--drop-last"), "an epoch would have no steps"),
         (("--records", "5", "--shuffle", "maybe"), "got 'maybe'"),
     ],
 )

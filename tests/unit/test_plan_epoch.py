@@ -112,9 +112,7 @@ def test_one_batch_larger_than_the_dataset_is_short() -> None:
 
 
 def test_drop_last_that_would_drop_everything_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="batch_size 3 x world_size 4 = 12 with 11 records: there would be zero steps"
-    ):
+    with pytest.raises(ConfigError, match=r"11 records .*, got 3 x 4 = 12"):
         _epoch(11, 3, 4, drop_last=True)
     assert _epoch(12, 3, 4, drop_last=True).steps == 1
 
@@ -164,7 +162,7 @@ def test_an_impossible_spec_is_refused(field: str, value: int) -> None:
 
 
 def test_the_tail_is_either_dropped_or_filled() -> None:
-    with pytest.raises(ConfigError, match="drop_last and pad must not both be true"):
+    with pytest.raises(ConfigError, match="drop_last and pad must not both be True"):
         PlanSpec(batch_size=1, drop_last=True, pad=True)
 
 

@@ -50,7 +50,7 @@ def test_a_state_of_another_plan_version_is_refused() -> None:
 def test_a_missing_key_is_named(key: str) -> None:
     document = _STATE.to_json()
     del document[key]
-    with pytest.raises(ConfigError, match=f"must have the key '{key}', got only"):
+    with pytest.raises(ConfigError, match=f"must have the key '{key}', has only"):
         PlanState.from_json(document)
 
 
@@ -94,8 +94,8 @@ def test_an_impossible_value_is_refused(key: str, value: int | str) -> None:
     ("field", "value", "named"),
     [
         ("fingerprint", "0" * 32, ("dataset fingerprint", "0" * 32, _CATALOG.fingerprint)),
-        ("seed", 8, ("seed", "is 7", "got 8")),
-        ("shuffle", Shuffle.parse("block:7:3"), ("shuffle", "is global", "got block:7:3")),
+        ("seed", 8, ("seed", "7", "got 8")),
+        ("shuffle", Shuffle.parse("block:7:3"), ("shuffle", "global", "got block:7:3")),
         ("consumed", 101, ("at most", "100 records", "got 101")),
     ],
 )

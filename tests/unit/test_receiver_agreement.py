@@ -136,8 +136,8 @@ def test_what_lies_on_this_host_is_read_here_whoever_is_added() -> None:
 @pytest.mark.parametrize(
     ("added", "message"),
     [
-        (Holding(peer=C, rows=(row(0, digest="x"),), missing=(), missing_count=0), "'s0' must be the same wherever"),
-        (holding(C, 77), "must hold shards of the dataset in use, c:1 holds none"),
+        (Holding(peer=C, rows=(row(0, digest="x"),), missing=(), missing_count=0), "'s0' must be the same"),
+        (holding(C, 77), "must hold shards of the loader's dataset, c:1 holds none"),
     ],
 )
 def test_one_that_holds_something_else_is_not_added(added: Holding, message: str) -> None:

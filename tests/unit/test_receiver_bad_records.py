@@ -60,7 +60,7 @@ def test_the_error_names_the_first_bad_record_of_the_batch_and_counts_the_others
     assert (error.shard, error.record, error.offset) == ("shard-1", 0, 4050)
     assert str(error) == (
         "record 0 of shard shard-1 at byte 4050: is first (2 more in the same batch); "
-        'batches without it need on_error="skip" or "replace"'
+        'to leave out bad records, pass on_error="skip" or "replace"'
     )
     assert places.asked == [50]
 
@@ -82,7 +82,7 @@ def test_an_offset_nobody_can_tell_is_not_spoken_of() -> None:
 
 def test_where_records_lie_may_become_known_later() -> None:
     policy = BadRecordPolicy("raise")
-    with pytest.raises(AssertionError, match="before there is a plan"):
+    with pytest.raises(AssertionError, match="before there was a plan"):
         policy.describe(3)
     policy.locate_by(_Places())
     assert policy.describe(3) == "record 3 of shard shard-0 at byte 4003"

@@ -47,22 +47,22 @@ def test_where_names_or_mappings_count_the_shards_and_all_are_held_nothing_is_mi
 @pytest.mark.parametrize(
     ("holdings", "why"),
     [
-        ([], "none has said what it holds"),
+        ([], "none has sent its list of shards"),
         (
             [holding(*ALL[:2], missing=(ALL[2],))],
             "the others hold 2 of 3 shards, for example not train-00002-of-00003.tfrecord",
         ),
-        ([holding("a", "b")], "do not say how many there are"),
-        ([holding("a", "b"), holding("c")], "do not say how many there are"),
+        ([holding("a", "b")], "do not contain their total number"),
+        ([holding("a", "b"), holding("c")], "do not contain their total number"),
         ([holding("a", missing=("b", "c"))], "the others hold 1 of 3 shards, for example not b, c"),
         (
             [holding("a", missing=("b",), missing_count=2), holding("b", missing_count=2)],
             "the others hold 2 of 3 shards",
         ),
-        ([holding("a", missing=("b",)), holding("b", "c", missing=("a",))], "do not agree on how many"),
-        ([holding(*ALL, shard(0, 1, "val"))], "several kinds"),
-        ([holding(*ALL), holding("a")], "several kinds"),
-        ([holding(*ALL, missing=("mapping_shard_00003.json",))], "several kinds"),
+        ([holding("a", missing=("b",)), holding("b", "c", missing=("a",))], "disagree on the number of shards"),
+        ([holding(*ALL, shard(0, 1, "val"))], "several patterns"),
+        ([holding(*ALL), holding("a")], "several patterns"),
+        ([holding(*ALL, missing=("mapping_shard_00003.json",))], "several patterns"),
         (
             [holding("a", "b", missing=("c",)), holding("d", missing=("a", "b"))],
             "the others hold 3 of 4 shards, for example not c",

@@ -62,7 +62,7 @@ def test_what_is_absent_keeps_its_reason() -> None:
 
 
 def test_what_came_before_an_answer_failed_is_kept() -> None:
-    found = energy_of(_gathered(_part(0, 1), absent="no answer came within 5 s"), CLOCK)
+    found = energy_of(_gathered(_part(0, 1), absent="it did not answer within 5 s"), CLOCK)
     assert found.series is not None
     assert len(found.series.readings) == 2
 
@@ -70,16 +70,16 @@ def test_what_came_before_an_answer_failed_is_kept() -> None:
 @pytest.mark.parametrize(
     ("parts", "what"),
     [
-        ((_part(0, 1), _part(1, 2)), "in the order of time"),
-        ((_part(0), _part(1, devices=[row_of_device(make_device("other"))])), "of the same devices"),
-        ((_part(0, node=""),), "of one node"),
+        ((_part(0, 1), _part(1, 2)), "in order of time"),
+        ((_part(0), _part(1, devices=[row_of_device(make_device("other"))])), "with the same devices"),
+        ((_part(0, node=""),), "from one node"),
         ((_part(0, devices=[row_of_device(make_device())] * 2),), "names of their own"),
     ],
 )
 def test_parts_that_cannot_be_are_as_good_as_none(parts: tuple[EnergyReply, ...], what: str) -> None:
     found = energy_of(_gathered(*parts), CLOCK)
     assert found.series is None
-    assert found.absent.startswith("what it answered cannot be")
+    assert found.absent.startswith("the daemon sent an invalid answer")
     assert what in found.absent
 
 

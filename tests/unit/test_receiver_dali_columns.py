@@ -65,7 +65,7 @@ def test_a_record_with_more_or_fewer_numbers_than_those_before_does_not_fit(
     faults = sources.faults(_decoded(label=column))
     assert list(faults) == places
     for reason in faults.values():
-        assert reason.startswith(f"feature 'label' must hold 1 numbers as other records do, it holds {held};")
+        assert reason.startswith(f"feature 'label' must hold 1 numbers as in other records, got {held}.")
 
 
 def test_in_the_first_batch_what_most_records_hold_is_usual() -> None:
@@ -80,9 +80,9 @@ def test_what_is_left_of_a_batch_with_odd_records_has_the_shape_of_every_other()
     sources = _sources()
     decoded = _decoded(label=[np.array([7]), np.arange(2), np.array([9])], name=[[b"a"], [b"b"], []])
     assert sources.faults(decoded) == {
-        1: "feature 'label' must hold 1 numbers as other records do, it holds 2; "
-        "a pipeline that takes any number of them says so with inputs(vectors=...)",
-        2: "feature 'name' must hold one run of bytes for a pipeline, it holds 0",
+        1: "feature 'label' must hold 1 numbers as in other records, got 2. If the pipeline accepts "
+        "any number, name the feature in inputs(vectors=...)",
+        2: "feature 'name' must hold one bytes value for a pipeline, holds 0",
     }
     fitted = sources.fit(decoded.take(np.array([0]), 2))
     assert fitted["label"].tolist() == [7]
@@ -92,10 +92,10 @@ def test_what_is_left_of_a_batch_with_odd_records_has_the_shape_of_every_other()
 @pytest.mark.parametrize(
     ("first", "then", "said"),
     [
-        (np.arange(2), np.zeros(3, np.float32), "must hold int64 as in the batches before, it holds float32"),
-        (np.arange(2), [b"a", b"b", b"c"], "must hold int64 as in the batches before, it holds bytes"),
-        ([b"a"], np.arange(3), "must hold bytes as in the batches before, it holds int64"),
-        ([np.arange(2)], [np.zeros(1, np.float32)] * 3, "must hold int64 as in the batches before, it holds float32"),
+        (np.arange(2), np.zeros(3, np.float32), "must hold int64 as in earlier batches, got float32"),
+        (np.arange(2), [b"a", b"b", b"c"], "must hold int64 as in earlier batches, got bytes"),
+        ([b"a"], np.arange(3), "must hold bytes as in earlier batches, got int64"),
+        ([np.arange(2)], [np.zeros(1, np.float32)] * 3, "must hold int64 as in earlier batches, got float32"),
     ],
 )
 def test_a_batch_of_another_kind_than_those_before_does_not_fit(first: Any, then: Any, said: str) -> None:
@@ -113,10 +113,10 @@ def test_an_image_must_be_whole_and_the_first_reason_is_told() -> None:
     faults = sources.faults(decoded)
     assert list(faults) == [1, 3, 4]
     assert faults[1].startswith("image: a PNM must have")
-    assert faults[3] == "feature 'image' must hold one run of bytes for a pipeline, it holds 2"
+    assert faults[3] == "feature 'image' must hold one bytes value for a pipeline, holds 2"
     assert faults[4] == "image: an image must have bytes, this one is empty"
 
 
 def test_numbers_are_no_images() -> None:
-    with pytest.raises(ConfigError, match="feature 'image' must hold images, it holds int64"):
+    with pytest.raises(ConfigError, match="feature 'image' must hold images, got int64"):
         _sources("image").faults(_decoded(image=np.arange(3)))

@@ -18,10 +18,10 @@ def test_a_request_without_more_asks_for_its_features_and_nothing_else() -> None
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"fields": ()}, "must name at least one feature"),
-        ({"fields": ("a", "")}, "must name at least one feature"),
-        ({"fields": ("a", "b", "a")}, "must name each feature once"),
-        ({"random": -1}, "random must be a whole number of at least 0 for each record, got -1"),
+        ({"fields": ()}, "at least one feature name"),
+        ({"fields": ("a", "")}, "at least one feature name"),
+        ({"fields": ("a", "b", "a")}, "must be called with each feature once"),
+        ({"random": -1}, "random must be a whole number of at least 0, got -1"),
         ({"random": 1.5}, "random must be a whole number"),
         ({"random": True}, "random must be a whole number"),
         ({"images": ("c",)}, r"images must be among the fields \('a', 'b'\), got \['c'\]"),
@@ -38,7 +38,7 @@ def _nothing(request: int, number: int) -> Sequence[Any]:
 
 
 def test_inputs_belong_to_the_pipeline_that_is_being_defined_and_to_none_afterwards() -> None:
-    dali = pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI")
+    dali = pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
     outer, inner = Inputs(source=_nothing), Inputs(source=_nothing)
     with dali.Pipeline(batch_size=1, num_threads=1, device_id=None):
         with defining(outer):
@@ -46,7 +46,7 @@ def test_inputs_belong_to_the_pipeline_that_is_being_defined_and_to_none_afterwa
             with defining(inner):
                 assert not isinstance(inputs("c"), tuple), "a single source is a node"
             inputs("d", images=["d"])
-        with pytest.raises(ConfigError, match="there is no loader here"):
+        with pytest.raises(ConfigError, match="must be called inside a pipeline function"):
             inputs("e")
     assert outer.requests == [
         InputRequest(fields=("a", "b"), random=2, vectors=("b",)),
@@ -58,7 +58,7 @@ def test_inputs_belong_to_the_pipeline_that_is_being_defined_and_to_none_afterwa
 def test_a_definition_that_fails_leaves_no_pipeline_behind() -> None:
     with pytest.raises(KeyError), defining(Inputs(source=_nothing)):
         raise KeyError("in the user's function")
-    with pytest.raises(ConfigError, match="there is no loader here"):
+    with pytest.raises(ConfigError, match="must be called inside a pipeline function"):
         inputs("a")
 
 
@@ -81,8 +81,14 @@ def _options(**changes: Any) -> PipeOptions:
     [
         ({"pipeline": "image-best"}, "must be one of image-train, image-eval, or a function, got 'image-best'"),
         ({"pipeline": 3}, "must be a preset's name or a function"),
-        ({"arguments": {"batch_size": 4}}, "batch_size must be given to the loader, as batch_size="),
-        ({"arguments": {"device_id": None}}, "device_id must be given to the loader, as device="),
+        (
+            {"arguments": {"batch_size": 4}},
+            "batch_size must not be in pipeline_args, pass it to the loader as batch_size=",
+        ),
+        (
+            {"arguments": {"device_id": None}},
+            "device_id must not be in pipeline_args, pass it to the loader as device=",
+        ),
         ({"output_map": "image"}, "output_map must be a list of names, got the string 'image'"),
     ],
 )
@@ -109,7 +115,7 @@ def test_outputs_without_a_name_of_their_own_are_refused_with_what_there_is(name
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets how many CUDA devices DALI finds."""
-    backend = pytest.importorskip("nvidia.dali.backend", reason="needs NVIDIA DALI")
+    backend = pytest.importorskip("nvidia.dali.backend", reason="requires NVIDIA DALI")
     return lambda count: monkeypatch.setattr(backend, "GetCUDADeviceCount", lambda: count)
 
 
@@ -137,7 +143,7 @@ def test_the_device_is_the_one_named_or_that_of_the_local_rank(
     [
         ("cuda:2", 2, {}, "must be one of 2 CUDA devices that DALI can use, got 'cuda:2'"),
         ("cuda", 2, {"LOCAL_RANK": "2"}, "must be one of 2 CUDA devices"),
-        ("cuda", 0, {}, "there is none here"),
+        ("cuda", 0, {}, "found none"),
         ("cuda:x", 2, {}, 'must be "cpu", "cuda" or "cuda:NUMBER"'),
         ("tpu", 2, {}, 'must be "cpu", "cuda" or "cuda:NUMBER"'),
     ],

@@ -85,22 +85,22 @@ def test_the_innermost_launchers_word_about_this_process_counts(
     [
         pytest.param(
             {**BATCH, "SLURM_PROCID": "3"},
-            "SLURM_PROCID=3 and SLURM_NTASKS=8 without one in SLURM_STEP_ID",
+            "step number in SLURM_STEP_ID, got SLURM_PROCID=3 and SLURM_NTASKS=8",
             id="no step",
         ),
         pytest.param(
-            {**STEP, "SLURM_STEP_ID": "4294967291"}, "without one in SLURM_STEP_ID", id="a task of a batch script"
+            {**STEP, "SLURM_STEP_ID": "4294967291"}, "step number in SLURM_STEP_ID", id="a task of a batch script"
         ),
         pytest.param({**STEP, "SLURM_PROCID": "0", "SLURM_PTY_PORT": "41"}, "step of 8 tasks", id="srun --pty of 8"),
         pytest.param(
-            {**STEP, "PMI_RANK": "0", "PMI_SIZE": "1"}, "MPI speak of 1, those of Slurm's step 0 of 8", id="PMI"
+            {**STEP, "PMI_RANK": "0", "PMI_SIZE": "1"}, "MPI give 1, those of Slurm's step 0 give 8", id="PMI"
         ),
         pytest.param(
             {**STEP, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
-            "MPI speak of 1",
+            "MPI give 1",
             id="mpirun -n 1 in srun",
         ),
-        pytest.param({"PMIX_RANK": "2"}, "PMIX_RANK=2 says that this is one of several", id="prun"),
+        pytest.param({"PMIX_RANK": "2"}, "PMIX_RANK=2 is set", id="prun"),
         pytest.param(
             {**STEP, "SLURM_STEP_NUM_TASKS": "2"}, "must be in .0, SLURM_STEP_NUM_TASKS., got 3 and 2", id="range"
         ),

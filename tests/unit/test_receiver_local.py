@@ -261,7 +261,7 @@ def test_a_new_position_forgets_an_error_that_nobody_was_told(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        pytest.param(lambda path: path.unlink(), "must stay", id="deleted"),
+        pytest.param(lambda path: path.unlink(), "must not be removed", id="deleted"),
         pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-100]), "changed", id="cut"),
         pytest.param(lambda path: path.write_bytes(b""), "changed", id="emptied"),
         pytest.param(lambda path: path.write_bytes(path.read_bytes() * 2), "changed", id="longer"),

@@ -188,7 +188,7 @@ def test_a_daemon_without_lanes_that_is_lost_then_is_lost_since_then() -> None:
     rank.wait(TIMEOUT_NS - 2 * S, 0)
     assert not rank.failed
     rank.wait(4 * S, 0)
-    assert "must come back within 10 s" in str(rank.failed[0])
+    assert "did not reconnect within 10 s" in str(rank.failed[0])
 
 
 def test_a_daemon_that_is_added_has_no_number_of_shards_that_lie_here() -> None:

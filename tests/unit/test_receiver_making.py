@@ -389,5 +389,5 @@ def test_an_image_that_is_cut_off_is_left_out_or_replaced_with_all_its_columns(o
 
 
 def test_a_feature_of_numbers_is_no_image() -> None:
-    with pytest.raises(ConfigError, match="feature '__id__' must hold images, it holds int64"):
+    with pytest.raises(ConfigError, match="feature '__id__' must hold images, got int64"):
         _pipe("raise", "__id__").make(_images(_WHOLE))

@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_made_or_a_folder_in_the_files_place_costs_nothi
             paths.learn(STORE, PATH)
             assert paths.find(STORE) == PATH
     assert {record.levelno for record in caplog.records} == {logging.DEBUG}
-    assert sum("paths are not remembered" in text for text in caplog.messages) == 2
+    assert sum("paths cannot be remembered" in text for text in caplog.messages) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["paths.json", "taken"], "nothing half-written is left"
 
 

@@ -224,7 +224,7 @@ def test_closing_wakes_who_waits() -> None:
     prefetch.close()
     thread.join(20)
     assert not thread.is_alive()
-    assert "closed while a batch was waited for" in str(raised[0])
+    assert "closed while it waited for a batch" in str(raised[0])
 
 
 def test_one_that_was_never_started_can_be_closed() -> None:

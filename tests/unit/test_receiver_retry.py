@@ -72,8 +72,8 @@ def tried(times: int, error: EmlioError = LOST) -> Retry:
     [
         (DatasetError("other files"), 0),
         (RefusedError("no such dataset", code="unknown-dataset"), 0),
-        (RemoteProtocolError("changed on its way"), 2),
-        (RefusedError("changed on its way", code="protocol"), 2),
+        (RemoteProtocolError("corrupted in transit"), 2),
+        (RefusedError("corrupted in transit", code="protocol"), 2),
         (LOST, None),
         (RefusedError("not now", code="draining"), None),
     ],

@@ -37,11 +37,11 @@ def _stats(**changes: Any) -> LoaderStats:
 @pytest.mark.parametrize(
     ("changes", "verdict"),
     [
-        ({"batches": 0}, "nothing was handed out yet"),
-        ({"wait_ns": _S // 10, "busy_ns": 10 * _S}, "bound by what uses the batches (waiting for data 1% of the time)"),
+        ({"batches": 0}, "no batch was handed out yet"),
+        ({"wait_ns": _S // 10, "busy_ns": 10 * _S}, "bound by the training loop (waiting for data 1% of the time)"),
         ({"assemble_ns": 9 * _S, "receive_ns": 9 * _S}, "bound by decoding in this process (waiting for data 50% of"),
         ({"receive_ns": 9 * _S}, "bound by receiving and checking in this process"),
-        ({"storage_starved_ns": 2, "network_blocked_ns": 1}, "bound by reading at the storage"),
+        ({"storage_starved_ns": 2, "network_blocked_ns": 1}, "bound by reading at the daemons"),
         ({"storage_starved_ns": 1, "network_blocked_ns": 2}, "bound by the network"),
     ],
 )
@@ -64,13 +64,13 @@ def test_a_run_without_time_divides_by_nothing() -> None:
 def test_a_single_thing_is_not_in_the_plural() -> None:
     line = str(_stats(batches=1, records=1, lost_daemons=1, reopened_streams=1, moved_shards=1))
     assert line.startswith("1 batch, 1 record, ")
-    assert line.endswith("; 1 loss of a daemon, 1 stream opened again, 1 shard moved to quicker daemons")
+    assert line.endswith("; 1 loss of a daemon, 1 stream opened again, 1 shard moved to faster daemons")
     line = str(_stats(lost_daemons=2, reopened_streams=1234, moved_shards=3))
-    assert line.endswith("; 2 losses of a daemon, 1,234 streams opened again, 3 shards moved to quicker daemons")
+    assert line.endswith("; 2 losses of a daemon, 1,234 streams opened again, 3 shards moved to faster daemons")
 
 
 def test_before_the_first_batch_there_is_no_rate_and_no_start() -> None:
     nothing: dict[str, Any] = {"batches": 0, "records": 0, "wait_ns": 0, "busy_ns": 0, "first_batch_ns": None}
-    assert str(_stats(**nothing)) == "640 MB is here, nothing was handed out yet"
-    assert str(_stats(**nothing, received_bytes=0)) == "nothing was handed out yet"
-    assert str(_stats(**nothing, received_bytes=0, lost_daemons=1)) == "nothing was handed out yet; 1 loss of a daemon"
+    assert str(_stats(**nothing)) == "640 MB is here, no batch was handed out yet"
+    assert str(_stats(**nothing, received_bytes=0)) == "no batch was handed out yet"
+    assert str(_stats(**nothing, received_bytes=0, lost_daemons=1)) == "no batch was handed out yet; 1 loss of a daemon"

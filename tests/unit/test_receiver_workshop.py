@@ -237,7 +237,7 @@ def _cuda_devices() -> int:
 def test_a_device_that_is_not_there_is_an_error_before_anybody_is_called(device: str) -> None:
     if _cuda_devices():
         pytest.skip("there is a CUDA device here")
-    with pytest.raises(ConfigError, match=f"device '{device}' needs a CUDA device that PyTorch can use; there is none"):
+    with pytest.raises(ConfigError, match=f"device '{device}' requires a CUDA device that PyTorch can use, found none"):
         EmlioLoader("emlio://127.0.0.1:1/nobody", batch_size=2, rank=0, world_size=1, device=device, timeout="60s")
 
 

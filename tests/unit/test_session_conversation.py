@@ -75,7 +75,7 @@ def test_the_conversation_goes_from_hello_to_streaming_in_order() -> None:
     pair.leave()
     talk.run(100 * _MS)
     assert talk.state() == (RankState.OVER, DaemonState.OVER)
-    assert pair.log[-2:] == [StopStream(), Ended(reason="the rank said goodbye")]
+    assert pair.log[-2:] == [StopStream(), Ended(reason="the rank sent goodbye")]
     assert pair.error is None
 
 
@@ -114,7 +114,7 @@ def test_a_daemon_that_falls_silent_is_given_up_at_the_timeout_and_not_before() 
     talk.run(1_200 * _MS)
     assert pair.error is not None
     assert isinstance(pair.error.error, PeerLostError)
-    assert "store1:5555 must say anything within 10 s, nothing came for 10 s" in str(pair.error.error)
+    assert "store1:5555 must send something within 10 s, nothing came for 10 s" in str(pair.error.error)
     assert pair.rank.state is RankState.OVER
 
 
@@ -126,7 +126,7 @@ def test_a_rank_that_falls_silent_is_forgotten_and_its_stream_stopped() -> None:
     assert pair.running is None
     assert pair.log[-2] == StopStream()
     assert pair.ended is not None
-    assert "nothing heard for 5 s" in pair.ended.reason
+    assert "the rank was silent for 5 s" in pair.ended.reason
 
 
 def test_a_daemon_that_was_never_there_is_an_error_that_names_address_and_remedy() -> None:
@@ -139,7 +139,7 @@ def test_a_daemon_that_was_never_there_is_an_error_that_names_address_and_remedy
     assert talk.pair.error is not None
     message = str(talk.pair.error.error)
     assert "store1:5555 must answer within 10 s" in message
-    assert "is emlio-daemon running there" in message
+    assert "Check that emlio-daemon is running there" in message
 
 
 def test_a_question_without_an_answer_ends_at_its_deadline_although_the_daemon_still_answers_pings() -> None:
@@ -161,7 +161,7 @@ def test_a_refused_plan_ends_the_session_on_both_sides_with_the_reason() -> None
     assert pair.error is not None
     assert isinstance(pair.error.error, RefusedError)
     assert pair.error.error.code == "plan-refused"
-    assert "store1:5555 refuses: shard a has two digests" in str(pair.error.error)
+    assert "store1:5555 refused: shard a has two digests" in str(pair.error.error)
 
 
 def test_opening_again_replaces_the_stream_and_stops_the_one_before_first() -> None:

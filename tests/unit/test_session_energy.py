@@ -72,7 +72,7 @@ def test_a_stretch_that_is_none_is_a_defect_of_this_side(from_ns: int, to_ns: in
 def test_a_rank_asks_one_question_at_a_time() -> None:
     rank = rank_in(RankState.STREAMING)
     rank.ask_energy(10, 20)
-    with pytest.raises(LocalProtocolError, match="when the question before was answered"):
+    with pytest.raises(LocalProtocolError, match="before the last request was answered"):
         rank.ask_energy(10, 20)
     rank.receive(_reply(_row(0, 5), more=True), 0)
     assert rank.ask_energy(10, 20, recording=3, first=1) == [
@@ -86,7 +86,7 @@ def test_a_daemon_that_is_asked_again_before_it_answered_refuses() -> None:
     refused = daemon.receive(_QUESTION, 0)
     assert isinstance(refused[0], Send)
     assert isinstance(refused[0].message, Refused)
-    assert "when the question before was answered" in refused[0].message.text
+    assert "before the last request was answered" in refused[0].message.text
     assert daemon.state is DaemonState.OVER
     assert daemon.tell_energy(_reply()) == []
 
@@ -108,20 +108,20 @@ def test_a_daemon_refuses_a_stretch_that_is_none() -> None:
 
 @pytest.mark.parametrize("state", [state for state in RankState if state not in (RankState.NEW, RankState.OVER)])
 def test_energy_nobody_asked_for_is_the_daemons_fault(state: RankState) -> None:
-    assert "nobody asked for" in _blame(rank_in(state), _reply(_row(0, 5)))
+    assert "without a request" in _blame(rank_in(state), _reply(_row(0, 5)))
 
 
 @pytest.mark.parametrize(
     ("reply", "what"),
     [
-        (_reply(_row(4, 5), recording=2), "go on with recording 3"),
+        (_reply(_row(4, 5), recording=2), "continue recording 3"),
         (_reply(_row(3, 5)), "begin at reading 4, got 3"),
         (_reply(_row(4, 5, 6)), "a total for each of 1 devices, got 2"),
         (_reply(_row(4, 5, events=("gap", "gap"))), "a total for each of 1 devices"),
-        (_reply(_row(5, 5), _row(5, 6)), "in the order of time, got 5 after 5"),
-        (_reply(_row(5, 5), _row(6, 6, at_ns=5 * _S)), "in the order of time, got 6 after 5"),
-        (_reply(more=True), "readings where it has no room for all"),
-        (_reply(_row(4, 5), absent="no recorder"), "does both"),
+        (_reply(_row(5, 5), _row(5, 6)), "in order of time, got 5 after 5"),
+        (_reply(_row(5, 5), _row(6, 6, at_ns=5 * _S)), "in order of time, got 6 after 5"),
+        (_reply(more=True), "readings if it is incomplete"),
+        (_reply(_row(4, 5), absent="no recorder"), "both readings and a reason"),
     ],
     ids=["another recording", "again", "two totals", "two events", "twice", "no time", "no end", "absent and there"],
 )

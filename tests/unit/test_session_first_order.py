@@ -198,4 +198,4 @@ def test_a_streams_number_is_used_once(number: int) -> None:
     refused, *_ = daemon.receive(msgspec.structs.replace(example_open(), stream=number), 0)
     assert isinstance(refused, Send)
     assert isinstance(refused.message, Refused)
-    assert "a stream's number must be above 1" in refused.message.text
+    assert "above that of the last stream, 1" in refused.message.text

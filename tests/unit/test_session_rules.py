@@ -195,9 +195,9 @@ def _shards(first: int, total: int, count: int) -> ShardsReply:
 @pytest.mark.parametrize(
     ("reply", "what"),
     [
-        (_shards(1, 5, 2), "must go on at row 0 and hold rows, got row 1 with 2"),
-        (_shards(0, 5, 0), "must go on at row 0 and hold rows, got row 0 with 0"),
-        (_shards(0, 4, 5), "must have the 5 rows of the welcome in total, got a total of 4"),
+        (_shards(1, 5, 2), "must continue at row 0 with at least one row, got row 1 with 2"),
+        (_shards(0, 5, 0), "must continue at row 0 with at least one row, got row 0 with 0"),
+        (_shards(0, 4, 5), "must have the 5 rows announced in the welcome, got a total of 4"),
     ],
 )
 def test_a_list_of_shards_that_does_not_go_on_is_the_daemons_fault(reply: ShardsReply, what: str) -> None:
@@ -220,7 +220,7 @@ def test_a_list_whose_length_changes_on_the_way_is_the_daemons_fault() -> None:
     rank = rank_in(RankState.LISTING)
     rank.receive(ShardsReply(first=0, total=5, rows=list(_ROWS[:2])), 0)
     error = _failure(rank.receive(ShardsReply(first=2, total=6, rows=list(_ROWS[2:])), 0))
-    assert "must have the 5 rows of the welcome in total, got a total of 6" in str(error)
+    assert "must have the 5 rows announced in the welcome, got a total of 6" in str(error)
 
 
 def test_rows_beyond_the_list_cannot_be_asked_for() -> None:
@@ -236,13 +236,16 @@ def _part(first: int, rows: tuple[ShardRow, ...], **changes: Any) -> CatalogPart
 @pytest.mark.parametrize(
     ("parts", "what"),
     [
-        ([_part(2, _ROWS[2:])], "must go on at row 0 of 5, got row 2 with 3 rows"),
-        ([_part(0, _ROWS[:2]), _part(0, _ROWS[:2])], "must go on at row 2 of 5, got row 0 with 2 rows"),
-        ([_part(0, ())], "must go on at row 0 of 5, got row 0 with 0 rows"),
-        ([_part(0, _ROWS[:3]), _part(3, _ROWS[2:])], "must go on at row 3 of 5, got row 3 with 3 rows"),
-        ([_part(0, _ROWS, fingerprint="e" * 32)], "must be that of the plan offered"),
-        ([_part(0, _ROWS[:2]), _part(2, _ROWS[2:], fingerprint="e" * 32)], "must be that of the plan offered"),
-        ([_part(0, _ROWS[:2]), _part(2, _ROWS[2:4], total=4)], "total must stay 5 in all its parts, got 4"),
+        ([_part(2, _ROWS[2:])], "must continue at row 0 of 5, got row 2 with 3 rows"),
+        ([_part(0, _ROWS[:2]), _part(0, _ROWS[:2])], "must continue at row 2 of 5, got row 0 with 2 rows"),
+        ([_part(0, ())], "must continue at row 0 of 5, got row 0 with 0 rows"),
+        ([_part(0, _ROWS[:3]), _part(3, _ROWS[2:])], "must continue at row 3 of 5, got row 3 with 3 rows"),
+        ([_part(0, _ROWS, fingerprint="e" * 32)], "must have the fingerprint of the offered plan"),
+        (
+            [_part(0, _ROWS[:2]), _part(2, _ROWS[2:], fingerprint="e" * 32)],
+            "must have the fingerprint of the offered plan",
+        ),
+        ([_part(0, _ROWS[:2]), _part(2, _ROWS[2:4], total=4)], "total must be 5 in all its parts, got 4"),
     ],
 )
 def test_a_catalog_whose_parts_do_not_fit_is_refused(parts: list[CatalogPart], what: str) -> None:
@@ -280,7 +283,7 @@ def test_a_catalog_is_sent_once_even_if_asked_for_again() -> None:
 def test_a_fault_becomes_the_error_it_is(fault: Fault, kind: type[EmlioError]) -> None:
     error = _failure(rank_in(RankState.STREAMING).receive(fault, 0))
     assert type(error) is kind
-    assert str(error) == "the daemon at store1:5555 cannot go on: t"
+    assert str(error) == "the daemon at store1:5555 cannot continue: t"
     if isinstance(error, CorruptRecordError):
         assert (error.shard, error.record, error.offset) == ("a", 3, 99)
     if isinstance(error, RefusedError):
@@ -362,7 +365,7 @@ def test_a_connection_that_ends_ends_the_session_at_once(state: RankState) -> No
     failed = rank.cut_off()[-1]
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, PeerLostError)
-    assert "store1:5555 must last as long as the session" in str(failed.error)
+    assert "the connection to the daemon at store1:5555 was lost" in str(failed.error)
     assert rank.state is RankState.OVER
 
 

@@ -93,7 +93,7 @@ def test_what_differs_is_told_by_the_names_users_know(
 ) -> None:
     mine, other = terms_of(offer(**changes), world_size), terms_of(offer(), 2)
     text = describe_difference("x", ("rank 1 (b:2)", mine), ("rank 0 (a:1)", other))
-    assert f"for dataset 'x': rank 1 (b:2) has {here}, rank 0 (a:1) has {there};" in text
+    assert f"for dataset 'x': rank 1 (b:2) has {here}, rank 0 (a:1) has {there}." in text
 
 
 def test_what_changes_nothing_does_not_differ() -> None:

@@ -86,7 +86,7 @@ def test_index_goes_on_after_a_directory_that_fails(
     assert call(index, tmp_path / "gone", foreign) == 1
     out = capsys.readouterr()
     assert "emlio index: dataset directory" in out.err
-    assert "there is no such directory" in out.err
+    assert "no such directory" in out.err
     assert "30 records" in out.out
 
 
@@ -102,7 +102,7 @@ def test_index_repairs_a_damaged_index_only_by_force(foreign: Path, capsys: pyte
 def test_index_names_shards_that_are_elsewhere(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (foreign / NAME).unlink()
     assert call(index, foreign) == 0
-    assert f"1 shards are not here, for example {NAME}" in capsys.readouterr().out
+    assert f"1 shards are missing, for example {NAME}" in capsys.readouterr().out
 
 
 def test_index_writes_dali_indexes_and_notices_wrong_ones(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,10 @@ def test_index_writes_dali_indexes_and_notices_wrong_ones(foreign: Path, capsys:
     assert call(index, foreign) == 0
     path = foreign / "train-00001-of-00003.idx"
     offsets = open_dataset("d", foreign).shards[1].offsets
-    for wrong, reason in ((offsets[:-2], "does not describe this shard"), (np.delete(offsets, 2), "has other records")):
+    for wrong, reason in (
+        (offsets[:-2], "does not match this shard"),
+        (np.delete(offsets, 2), "does not match the records"),
+    ):
         write_dali_index(path, wrong)
         assert call(index, foreign) == 1
         err = capsys.readouterr().err
@@ -156,7 +159,7 @@ def test_hosts_with_different_shards_of_a_dataset_number_them_alike(foreign: Pat
 
 def test_a_folder_that_cannot_hold_mappings_is_named(foreign: Path) -> None:
     (foreign / mapping_name(1)).mkdir()
-    with pytest.raises(DatasetError, match=r"mappings lie beside their shards, .*data cannot be written"):
+    with pytest.raises(DatasetError, match=r"mappings cannot be written to .*data"):
         describe_directory(foreign)
 
 
@@ -171,9 +174,9 @@ def test_inspect_shows_the_figures(images: Path, capsys: pytest.CaptureFixture[s
     assert lines[1].endswith("without mappings")
     assert "records 40" in lines
     assert f"fingerprint {fingerprint}" in lines
-    assert "features image/class/label int64 (by a few records)" in lines
+    assert "features image/class/label int64 (from a sample of records)" in lines
     assert "weight float" in lines
-    assert "labels not counted: no mapping tells" in lines
+    assert "labels unknown: not in the mappings" in lines
 
 
 def test_inspect_shows_labels_and_missing_shards(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,11 +190,11 @@ def test_inspect_shows_labels_and_missing_shards(images: Path, capsys: pytest.Ca
     (images / NAME).unlink()
     assert call(inspect, images) == 0
     out = capsys.readouterr().out
-    assert f"not here     1: {NAME}" in out
+    assert f"missing      1: {NAME}" in out
     assert "labels       2: 0 cat: 13" in out
     write_mapping(images, replace(read_mapping(images / mapping_name(0)), label_counts=None))
     call(inspect, images)
-    assert "labels       not counted" in capsys.readouterr().out
+    assert "labels       unknown" in capsys.readouterr().out
 
 
 def test_inspect_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +232,7 @@ def test_inspect_reports_every_bad_record(images: Path, capsys: pytest.CaptureFi
 
 def test_records_that_are_no_examples_have_no_features(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(inspect, foreign) == 0
-    assert "features     unknown: the records looked at are not tf.train.Example" in capsys.readouterr().out
+    assert "features     unknown: the sampled records are not tf.train.Example" in capsys.readouterr().out
 
 
 def test_a_feature_of_two_kinds_is_left_out(tmp_path: Path) -> None:
@@ -262,7 +265,7 @@ def test_a_preview_takes_bare_images_and_leaves_out_what_is_none(tmp_path: Path)
     write_tfrecord(tmp_path / "a.tfrecord", records)
     with open_dataset("d", tmp_path) as dataset:
         assert draw_preview(dataset, tmp_path / "sheet.jpg") == 2
-        with pytest.raises(ConfigError, match="must be a picture's file that can be written"):
+        with pytest.raises(ConfigError, match="the picture cannot be written"):
             draw_preview(dataset, tmp_path / "sheet.unknown")
 
 

@@ -61,7 +61,7 @@ def test_tensorflow_s_names_are_shards(tmp_path: Path, name: str) -> None:
 )
 def test_other_files_are_not(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name)
-    with pytest.raises(DatasetError, match=r"holds no shard; looked for mapping_shard_\*\.json, \*\.tfrecord.* among"):
+    with pytest.raises(DatasetError, match=r"holds no shards, found no mapping_shard_\*\.json, \*\.tfrecord.* among"):
         looked_through(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_families_that_differ_in_their_number_alone_are_rivals(names: list[str],
 
 
 def test_no_directory_and_no_shard_are_different_errors(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="gone: there is no such directory"):
+    with pytest.raises(DatasetError, match="gone: no such directory"):
         looked_through(tmp_path / "gone")
     touch(tmp_path, "a.tfrecord")
     with pytest.raises(DatasetError, match="must be a directory, is a file"):
@@ -185,7 +185,7 @@ def test_shards_of_which_no_name_is_known_are_missing_by_their_mapping_s(tmp_pat
 def test_a_shard_that_lost_its_mapping_is_not_left_out_in_silence(mapped: Path) -> None:
     (mapped / mapping_name(3)).unlink()
     with pytest.raises(
-        DatasetError, match=r"train-00003.* is here without mapping_shard_00003\.json.*--force --mapping"
+        DatasetError, match=r"train-00003.* has no mapping mapping_shard_00003\.json.*--force --mapping"
     ):
         looked_through(mapped)
 
@@ -193,15 +193,15 @@ def test_a_shard_that_lost_its_mapping_is_not_left_out_in_silence(mapped: Path) 
 def test_mappings_without_any_of_their_shards_are_no_dataset(mapped: Path) -> None:
     for path in mapped.glob("*.tfrecord"):
         path.unlink()
-    with pytest.raises(DatasetError, match="has mappings, but none of the 4 shards they name is here"):
+    with pytest.raises(DatasetError, match="has mappings, but all 4 shards that they describe are missing"):
         looked_through(mapped)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"shard_count": 5}, "shard_count must be the same in all, is 5"),
-        ({"file": "train-00000-of-00004.tfrecord"}, "its file must be its own"),
+        ({"shard_count": 5}, "shard_count must be the same in all mappings, got 5"),
+        ({"file": "train-00000-of-00004.tfrecord"}, "its file must be unique"),
     ],
 )
 def test_mappings_that_contradict_each_other_are_refused(mapped: Path, change: dict[str, object], reason: str) -> None:
@@ -212,7 +212,7 @@ def test_mappings_that_contradict_each_other_are_refused(mapped: Path, change: d
 
 def test_two_mappings_of_one_place_are_refused(mapped: Path) -> None:
     (mapped / mapping_name(2)).write_bytes((mapped / mapping_name(1)).read_bytes())
-    with pytest.raises(DatasetError, match="its shard_index must be its own"):
+    with pytest.raises(DatasetError, match="its shard_index must be unique"):
         looked_through(mapped)
 
 

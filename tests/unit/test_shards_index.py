@@ -52,16 +52,16 @@ def test_a_fault_deep_in_a_large_index_is_found(path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (OFFSETS.astype(np.int32), "one row of int64, its header says .*<i4"),
-        (OFFSETS.astype(">i8"), "one row of int64, its header says .*>i8"),
-        (OFFSETS.reshape(2, 2), r"its header says .*\(2, 2\)"),
+        (OFFSETS.astype(np.int32), "one row of int64, its header is .*<i4"),
+        (OFFSETS.astype(">i8"), "one row of int64, its header is .*>i8"),
+        (OFFSETS.reshape(2, 2), r"its header is .*\(2, 2\)"),
         (OFFSETS[:0], "at least one offset"),
-        (OFFSETS + 1, "first offset must be 0, is 1"),
-        (OFFSETS[:-1], "last offset must be the shard's size of 100 bytes, is 40"),
+        (OFFSETS + 1, "first offset must be 0, got 1"),
+        (OFFSETS[:-1], "last offset must be the shard's size of 100 bytes, got 40"),
         (np.array([0, 30, 40, 100]), "record 1 "),
         (np.array([0, 90, 80, 100]), "record 1 "),
-        (np.array([0, 2**63 - 10, -(2**63) + 20, 100]), "must lie in the file"),
-        (np.array([0, -50, 100]), "must lie in the file"),
+        (np.array([0, 2**63 - 10, -(2**63) + 20, 100]), "must be inside the file"),
+        (np.array([0, -50, 100]), "must be inside the file"),
     ],
 )
 def test_what_cannot_be_the_offsets_of_the_file_is_refused(
@@ -92,7 +92,7 @@ def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(path:
 
 def test_an_index_of_pickled_objects_is_refused(path: Path) -> None:
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(DatasetError, match=r"one row of int64, its header says .*O"):
+    with pytest.raises(DatasetError, match=r"one row of int64, its header is .*O"):
         open_index(path, 100)
 
 
@@ -147,14 +147,14 @@ def test_an_empty_dali_index_is_that_of_an_empty_file(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("0 20\n20 20\n40 50\n", "record 2 must have 60 bytes up to .*is given 50"),
-        ("0 20\n20 19\n40 60\n", "record 1 must have 20 bytes .*is given 19"),
+        ("0 20\n20 20\n40 50\n", "record 2 must have 60 bytes up to .*got 50"),
+        ("0 20\n20 19\n40 60\n", "record 1 must have 20 bytes .*got 19"),
         ("0 20\n40 60\n20 20\n", "at least 16 bytes"),
         ("0 20 20 20\n40 60\n", "every line"),
         ("0 20\n20\n", "every line"),
         ("0 x\n", "every line"),
         ("0 99999999999999999999999\n", "every line"),
-        ("10 90\n", "first offset must be 0, is 10"),
+        ("10 90\n", "first offset must be 0, got 10"),
     ],
 )
 def test_a_dali_index_of_another_file_is_refused(path: Path, text: str, reason: str) -> None:
@@ -179,7 +179,7 @@ def test_a_dali_index_of_more_records_than_the_shard_has_room_for_is_refused_bef
     path: Path,
 ) -> None:
     path.write_text("0 16\n" * 7)
-    with pytest.raises(DatasetError, match="at least 16 bytes each, must fit into 100 bytes"):
+    with pytest.raises(DatasetError, match="more records than fit into 100 bytes"):
         read_dali_index(path, 100)
 
 

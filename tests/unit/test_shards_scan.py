@@ -38,7 +38,7 @@ def test_a_file_cut_at_any_byte_is_refused_unless_cut_between_records(path: Path
         if size in bounds:
             assert scan(path).offsets.tolist() == bounds[: bounds.index(size) + 1]
             continue
-        with pytest.raises(CorruptRecordError, match="cut short") as caught:
+        with pytest.raises(CorruptRecordError, match="truncated") as caught:
             scan(path)
         record = sum(bound <= size for bound in bounds) - 1
         assert (caught.value.shard, caught.value.record, caught.value.offset) == ("a.tfrecord", record, bounds[record])
@@ -51,7 +51,7 @@ def test_a_file_of_large_records_cut_short_is_refused(path: Path, kept: int) -> 
     if kept == 200_016:
         assert scan(path).records == 1
         return
-    with pytest.raises(CorruptRecordError, match="cut short") as caught:
+    with pytest.raises(CorruptRecordError, match="truncated") as caught:
         scan(path)
     assert caught.value.record == kept // 200_016
     assert caught.value.offset == kept // 200_016 * 200_016
@@ -64,9 +64,7 @@ def test_any_flipped_bit_of_a_length_or_its_checksum_is_found(path: Path, size: 
         content = bytearray(whole)
         content[size + 16 + bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
-        with pytest.raises(
-            CorruptRecordError, match=r"must carry the masked CRC32C 0x[0-9a-f]{8}, stored is 0x"
-        ) as caught:
+        with pytest.raises(CorruptRecordError, match=r"masked CRC32C .*must be 0x[0-9a-f]{8}, stored is 0x") as caught:
             scan(path)
         assert (caught.value.record, caught.value.offset) == (1, size + 16)
 
@@ -121,7 +119,7 @@ def test_a_file_that_shrinks_under_the_scan_is_an_error_not_a_crash(path: Path, 
     def shrink(done_bytes: int) -> None:
         os.truncate(path, done_bytes + 5)
 
-    with pytest.raises(DatasetError, match=r"it is changing|cut short"):
+    with pytest.raises(DatasetError, match=r"another process is changing it|truncated"):
         scan(path, shrink)
 
 

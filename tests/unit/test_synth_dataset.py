@@ -196,10 +196,10 @@ class TestDeterminism:
     ("words", "message"),
     [
         (["--records", "0"], r"records must be in [1, 1000000000], got 0"),
-        (["--size", "much"], "--size must be a number with a unit"),
+        (["--size", "much"], "--size must be a size of 0 or more"),
         (["--records", "1", "--image-size", "500"], "--image-size must be width and height"),
         (["--records", "1", "--image-size", "500x7"], "both sides of image_size"),
-        (["--records", "1", "--record-size", "1kB"], "images have that of a JPEG"),
+        (["--records", "1", "--record-size", "1kB"], "record_bytes can be set only for opaque and example"),
         (["--records", "1", "--kind", "opaque", "--record-size", "7"], "record_bytes must be in [8, "),
         (["--records", "1", "--kind", "opaque", "--spread", "1.5"], "spread must be in [0, 1], got 1.5"),
         (["--records", "1", "--classes", "0"], "classes must be in"),

@@ -53,7 +53,7 @@ def test_lengths_follow_from_the_sizes_of_frames() -> None:
     ("size", "said"), [(16 + 6, "got 6 bytes"), (15, "got -1 bytes"), (16 + 2**33, "got 8589934592")]
 )
 def test_a_record_that_is_no_whole_tokens_is_named(size: int, said: str) -> None:
-    with pytest.raises(DatasetError, match=f"record 0 of shard b: its data must be whole tokens of 4 bytes.*{said}"):
+    with pytest.raises(DatasetError, match=f"record 0 of shard b: its size must be a multiple of 4 bytes.*{said}"):
         token_lengths(_CATALOG, np.array([24, 24, size]), 4)
 
 
@@ -79,7 +79,7 @@ def test_records_are_little_endian_arrays_also_where_they_are_not_aligned(tokens
     made = assembler([assembler.decode(record)], _batch(1, 3, [(0, 0, 3, 0, 0)]))
     assert made["tokens"].dtype == np.dtype(tokens)
     assert made["tokens"].tolist() == [[1, -2, 3 << 20]]
-    with pytest.raises(DatasetError, match=f"whole tokens of {assembler.token_bytes} bytes, got 3 bytes"):
+    with pytest.raises(DatasetError, match=f"a multiple of {assembler.token_bytes} bytes .*got 3 bytes"):
         assembler.decode(record[:3])
 
 
@@ -124,7 +124,7 @@ def test_a_record_that_is_skipped_leaves_padding() -> None:
 
 
 def test_a_record_shorter_than_its_index_said_is_an_error() -> None:
-    with pytest.raises(DatasetError, match="at least 5, got 3"):
+    with pytest.raises(DatasetError, match=r"at least 5 .*got 3"):
         TokenAssembler(tokens="int32", packed=False)([_RECORDS[0]] * 4, _PADDED)
 
 
@@ -139,7 +139,7 @@ def test_arrays_become_tensors_where_asked() -> None:
     ("options", "message"),
     [
         ({"tokens": "int16"}, 'tokens must be "int32" or "int64"'),
-        ({"packed": True, "collate_fn": len}, "must not be given together with packing"),
+        ({"packed": True, "collate_fn": len}, "cannot be used with packing"),
         ({"pad_id": 2**31}, "pad_id must fit int32"),
     ],
 )

@@ -186,7 +186,7 @@ def test_a_record_that_is_too_long_is_named_unless_it_may_be_truncated() -> None
     lengths = [5] * 10
     lengths[7] = 11
     with pytest.raises(
-        DatasetError, match="record 2 of shard b: its tokens must fit max_tokens, which is 10, got 11; 1 of 10"
+        DatasetError, match="record 2 of shard b: it must have at most max_tokens=10 tokens, got 11; 1 of 10"
     ):
         _plan(lengths, Padded(max_tokens=10), pool=4)
     assert _plan(lengths, Padded(max_tokens=10, truncate=True), pool=4).epoch(0).steps == 6
@@ -197,7 +197,7 @@ def test_plans_and_lengths_that_do_not_fit_are_refused() -> None:
     lengths = np.ones(10, dtype=np.int32)
     cut = Padded(max_tokens=10)
     for spec in (PlanSpec(batch_size=2, drop_last=True), PlanSpec(batch_size=2, pad=True)):
-        with pytest.raises(ConfigError, match="no last batch to drop or to pad"):
+        with pytest.raises(ConfigError, match="drop_last and pad cannot be used"):
             TokenPlan(Plan(_catalog(10), spec), cut, lengths)
     plan = Plan(_catalog(10), PlanSpec(batch_size=2))
     with pytest.raises(ConfigError, match="lengths must be int32, one for each of 10 records, got int64"):

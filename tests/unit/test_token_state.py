@@ -68,7 +68,7 @@ def test_states_with_and_without_token_batches_are_not_taken_for_each_other() ->
 def test_a_missing_key_is_named(key: str) -> None:
     document = _STATE.to_json()
     del document[key]
-    with pytest.raises(ConfigError, match=f"must have the key '{key}', got only"):
+    with pytest.raises(ConfigError, match=f"must have the key '{key}', has only"):
         TokenState.from_json(document)
 
 
@@ -85,7 +85,7 @@ def test_a_missing_key_is_named(key: str) -> None:
         ({"layers": [[1, 2, 3, "padded:0", 5]]}, "max_tokens must be in"),
         ({"layers": [[1, 0, 3, "padded:4", 5]]}, "a layer's world_size must be in .*got 0"),
         ({"layers": [[-1, 1, 3, "padded:4", 5]]}, "a layer's origin must be in .*got -1"),
-        ({"layers": [[17, 1, 3, "padded:4", 5]]}, r"must begin one after another and before consumed, got \[17, 16\]"),
+        ({"layers": [[17, 1, 3, "padded:4", 5]]}, r"increasing origins below consumed, got \[17, 16\]"),
         ({"layers": [[1, 1, 3, "padded:4", 5]] * 1001}, "at most 1000 layers, got 1001"),
         ({"tokens": -1}, "tokens must be in .*got -1"),
         ({"fingerprint": ""}, "fingerprint must have 1 to 128 characters"),
@@ -100,9 +100,9 @@ def test_an_impossible_state_is_refused(change: dict[str, object], message: str)
     ("field", "value", "named"),
     [
         ("fingerprint", "0" * 32, ("dataset fingerprint", "0" * 32)),
-        ("seed", 8, ("seed", "is 7", "got 8")),
-        ("shuffle", Shuffle.parse("block:7:3"), ("shuffle", "is global", "got block:7:3")),
-        ("tokens", 450, ("number of tokens", "is 900", "got 450")),
+        ("seed", 8, ("seed", "7", "got 8")),
+        ("shuffle", Shuffle.parse("block:7:3"), ("shuffle", "global", "got block:7:3")),
+        ("tokens", 450, ("number of tokens", "900", "got 450")),
         ("consumed", 101, ("at most", "100 records", "got 101")),
     ],
 )

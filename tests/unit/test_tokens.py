@@ -29,8 +29,8 @@ def test_a_token_has_the_bytes_of_its_type() -> None:
         ({"dtype": []}, "dtype of tokens must be one of int32, int64, got .."),
         ({"truncate": 1}, "truncate must be True or False, got 1"),
         ({"dtype": "uint16"}, "dtype of tokens must be one of int32, int64, got 'uint16'"),
-        ({"pack": 5}, "one of max_tokens and pack must be given, got max_tokens=100 and pack=5"),
-        ({"max_tokens": None}, "one of max_tokens and pack must be given, got max_tokens=None and pack=None"),
+        ({"pack": 5}, "either max_tokens or pack must be given, got max_tokens=100 and pack=5"),
+        ({"max_tokens": None}, "either max_tokens or pack must be given, got max_tokens=None and pack=None"),
         ({"max_tokens": 0}, r"max_tokens must be a whole number in \[1, 2147483647\], got 0"),
         ({"max_tokens": 2**31}, "max_tokens must be a whole number .*, got 2147483648"),
         ({"max_tokens": 1e4}, "max_tokens must be a whole number .*, got 10000.0"),
@@ -41,7 +41,7 @@ def test_a_token_has_the_bytes_of_its_type() -> None:
         ({"pad_id": 0.5}, "pad_id must be a whole number that fits int32, got 0.5"),
         ({"pad_id": 2**31}, "pad_id must be a whole number that fits int32, got 2147483648"),
         ({"pad_id": -(2**63) - 1, "dtype": "int64"}, "pad_id must be a whole number that fits int64"),
-        ({"max_tokens": None, "pack": 5, "truncate": True}, "truncate belongs to max_tokens"),
+        ({"max_tokens": None, "pack": 5, "truncate": True}, "truncate requires max_tokens"),
     ],
 )
 def test_what_cannot_be_is_named(changes: dict[str, Any], what: str) -> None:

@@ -218,7 +218,7 @@ def test_a_message_with_any_bit_turned_is_refused() -> None:
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         where = (
-            ("must begin with", "must begin with", "speaks protocol version")[bit // 8] if bit < 24 else "its checksum"
+            ("must begin with", "must begin with", "uses protocol version")[bit // 8] if bit < 24 else "its checksum"
         )
         with pytest.raises(RemoteProtocolError, match=where):
             decode_control(bytes(changed))
@@ -236,16 +236,16 @@ def test_a_message_with_any_bit_turned_is_refused() -> None:
 )
 @pytest.mark.parametrize("version", [0, 1, 2, 255])
 def test_another_version_is_named_whatever_it_says(version: int, body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3: install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3. Install the same release"):
         decode_control(_wrapped(body, version))
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3: install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3. Install the same release"):
         decode_control(b"\xe3M" + bytes((version,)) + body)  # of a release that knew no checksum
 
 
 def test_a_refusal_of_another_version_can_be_read_even_with_more_fields() -> None:
     body = msgspec.msgpack.encode({"type": "refused", "code": "version", "text": "too old", "since": [1, {"a": 2}]})
     assert decode_control(_wrapped(body, 7)) == Refused(code="version", text="too old")
-    with pytest.raises(RemoteProtocolError, match="the peer speaks protocol version 7"):
+    with pytest.raises(RemoteProtocolError, match="the peer uses protocol version 7"):
         decode_control(_wrapped(body, 7).replace(b"too old", b"too odd"))
 
 

@@ -82,7 +82,7 @@ def test_a_note_that_is_too_long_is_cut() -> None:
         (_device(method="guessed"), "guessed"),
         (_device(source="rumour"), "rumour"),
         (_device(most_watts=float("nan")), "most_watts"),
-        (_device(method="estimated"), "has an error"),
+        (_device(method="estimated"), "must have an error"),
         (_device(name="a\nb"), "printable"),
         (_device(domain="board"), "must not be added"),
     ],
@@ -94,7 +94,7 @@ def test_a_device_that_cannot_be_is_the_daemons_fault(row: DeviceRow, what: str)
 
 @pytest.mark.parametrize("row", [_reading(1, events=("exploded",)), _reading(1, 2, events=("gap",))])
 def test_a_reading_that_cannot_be_is_the_daemons_fault(row: ReadingRow) -> None:
-    with pytest.raises(RemoteProtocolError, match="reading 0 of a recording"):
+    with pytest.raises(RemoteProtocolError, match="invalid reading 0"):
         reading_of(_over_the_wire(EnergyReply(readings=[row])).readings[0])
 
 

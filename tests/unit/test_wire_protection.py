@@ -42,7 +42,7 @@ def test_with_keys_something_is_chosen_that_both_accept(rank: str, daemon: str, 
     ],
 )
 def test_nobody_is_talked_into_less_than_he_accepts(rank: str, daemon: str) -> None:
-    with pytest.raises(RefusedError, match="give both sides the same encryption") as refused:
+    with pytest.raises(RefusedError, match="Give both sides the same encryption") as refused:
         come_to(rank, daemon)
     assert refused.value.code == "protection"
 
@@ -61,8 +61,8 @@ def test_a_refusal_says_in_words_what_each_side_wants() -> None:
     with pytest.raises(RefusedError) as refused:
         come_to("aead", "off")
     assert str(refused.value) == (
-        "the daemon sends unencrypted data only, the loader accepts encrypted data (aes-256-gcm or chacha20-poly1305) only: "
-        "give both sides the same encryption"
+        "the daemon sends unencrypted data, the loader accepts encrypted data (aes-256-gcm or "
+        "chacha20-poly1305). Give both sides the same encryption"
     )
 
 
@@ -83,10 +83,10 @@ def test_encryption_that_is_demanded_without_keys_names_the_side_that_lacks_them
         )
     said = str(refused.value)
     assert said.startswith(
-        "encryption='aead' needs keys on both sides: no key of the daemon at store:5555 is known here."
+        "encryption='aead' needs keys on both sides: this host does not trust the daemon at store:5555 yet"
     )
     assert "emlio trust store:5555 KEY" in said
-    assert said.endswith("This host has no keys either: emlio keygen") == (not own_keys)
+    assert ("this host has no keys either" in said) == (not own_keys)
 
 
 @pytest.mark.parametrize("setting", ["yes", "curve"])
@@ -99,7 +99,7 @@ def test_the_error_for_another_setting_names_those_there_are(setting: str) -> No
 
 @pytest.mark.parametrize("daemon", SETTINGS)
 def test_a_peer_that_offers_only_what_there_is_no_more_is_refused(daemon: str) -> None:
-    with pytest.raises(RefusedError, match=r"the loader accepts encrypted data \(curve\) only") as refused:
+    with pytest.raises(RefusedError, match=r"the loader accepts encrypted data \(curve\)") as refused:
         choose(accepted(daemon, keyed=True, has_aes=True), ("curve",))
     assert refused.value.code == "protection"
 

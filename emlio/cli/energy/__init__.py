@@ -4,17 +4,19 @@ import argparse
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["COMMANDS", "add_arguments", "run"]
+__all__ = ["COMMANDS", "HELP", "add_arguments", "run"]
+
+HELP = "Measure, record and report the energy of this machine and of jobs."
 
 COMMANDS = {
-    "calibrate": "fit the model of the processors to their own counters; keeps the whole machine busy for a while",
-    "compare": "hold what two jobs used against each other",
-    "export": "send a recording to InfluxDB, or write it as CSV, Parquet or Prometheus's text",
-    "probe": "show what of this machine's energy can be measured; keeps a core busy for a second or two",
-    "record": "record what this node uses; keeps a core busy for a second or two before",
-    "report": "report what a job used, from the folders it left",
-    "run": "run a command and report what it used, epoch by epoch",
-    "show": "show what a recording comes to",
+    "calibrate": "fit the power model of the processors to their energy counters; keeps all cores busy",
+    "compare": "compare the energy of two jobs",
+    "export": "send a recording to InfluxDB, or write it as CSV, Parquet or Prometheus text",
+    "probe": "show the energy counters and sensors of this machine; keeps one core busy for a moment",
+    "record": "record the energy of this node; first keeps one core busy for a moment",
+    "report": "report the energy of a job from its folders",
+    "run": "run a command and report its energy by epoch",
+    "show": "show the totals of a recording",
 }
 
 
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="energy_command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
-        _module(name).add_arguments(commands.add_parser(name, help=text, description=text))
+        _module(name).add_arguments(commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}."))
 
 
 def run(arguments: argparse.Namespace) -> int:

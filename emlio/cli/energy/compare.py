@@ -23,15 +23,15 @@ example:
   emlio energy compare run-race run-energy
   emlio energy compare old/report.json new/report.json --force
 
-exit status: 2 where the two must not be compared, unless --force is given
+exit status: 2 if the two jobs are not comparable and --force is not given
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("a", metavar="A", type=Path, help="a job's folder, or the report.json of one")
-    parser.add_argument("b", metavar="B", type=Path, help="another")
-    parser.add_argument("--force", action="store_true", help="print the figures also where they must not be compared")
+    parser.add_argument("a", metavar="A", type=Path, help="folder of a job, or its report.json")
+    parser.add_argument("b", metavar="B", type=Path, help="the same for the other job")
+    parser.add_argument("--force", action="store_true", help="print the figures even if the jobs are not comparable")
     add_example(parser, _EXAMPLE)
 
 
@@ -42,8 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     if found.differences:
         said = "\n".join(f"  {one}" for one in found.differences)
         if not arguments.force:
-            raise ConfigError(f"{arguments.a} and {arguments.b} must not be compared:\n{said}")
-        print(f"emlio energy compare: warning: these must not be compared:\n{said}", file=sys.stderr)
+            raise ConfigError(
+                f"{arguments.a} and {arguments.b} are not comparable (--force compares them anyway):\n{said}"
+            )
+        print(f"emlio energy compare: warning: these jobs are not comparable:\n{said}", file=sys.stderr)
     print(comparison_text(found, _name(arguments.a, a), _name(arguments.b, b)))
     return 0
 

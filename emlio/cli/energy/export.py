@@ -27,35 +27,39 @@ example:
   emlio energy export run.sqlite --influx "http://localhost:8086/write?db=energy"
   emlio energy export run.sqlite --prometheus --out /var/lib/node_exporter/energy.prom
 
-InfluxDB 2's token is taken from INFLUX_TOKEN.
+The token of InfluxDB 2 is read from the environment variable INFLUX_TOKEN.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="what `emlio energy record` wrote, or is writing")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="recording made by `emlio energy record`, finished or not"
+    )
     form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--influx", metavar="URL", help="send each reading to InfluxDB; again is as good as once")
-    form.add_argument("--csv", action="store_true", help="a row for each device and reading")
-    form.add_argument("--parquet", action="store_true", help="the same as a file of Parquet")
+    form.add_argument("--influx", metavar="URL", help="send each reading to InfluxDB; sending it again changes nothing")
+    form.add_argument("--csv", action="store_true", help="write CSV: one row per device and reading")
+    form.add_argument("--parquet", action="store_true", help="write the same rows as a Parquet file")
     form.add_argument(
-        "--prometheus", action="store_true", help="the totals up to the last reading, as Prometheus's text"
+        "--prometheus", action="store_true", help="write the totals up to the last reading as Prometheus text"
     )
     parser.add_argument(
         "--out",
         metavar="FILE",
         type=Path,
         dest="target",
-        help="where to write to (default: what is printed, and for --parquet FILE with that ending)",
+        help="output file (default: standard output; with --parquet, FILE with the ending .parquet)",
     )
-    parser.add_argument("--run", metavar="N", type=int, dest="number", help="which recording (default: the last)")
+    parser.add_argument(
+        "--run", metavar="N", type=int, dest="number", help="number of the recording (default: the last)"
+    )
     add_example(parser, _EXAMPLE)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export a recording."""
     if arguments.influx is not None and arguments.target is not None:
-        raise ConfigError("--out must not come with --influx, which sends")
+        raise ConfigError("--out cannot be used with --influx, which writes no file")
     with Store(arguments.file) as store:
         recording = store.recording(arguments.number)
         told = _export(store, recording, arguments)
@@ -80,7 +84,7 @@ def _export(store: Store, recording: Recording, arguments: argparse.Namespace) -
             with target.open("w", encoding="utf-8", newline="") as file:
                 return f"{write_csv(file, recording.run, recording.number, readings):,} rows written to {target}"
         except OSError as error:
-            raise ConfigError(f"{target} must be writable: {error.strerror}") from error
+            raise ConfigError(f"{target}: cannot be written: {error.strerror}") from error
     tally = Tally(recording.run.devices)
     for reading in readings:
         tally.add(reading)
@@ -100,4 +104,4 @@ def _replace(path: Path, text: str) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise ConfigError(f"{path} must be writable: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error

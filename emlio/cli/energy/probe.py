@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from emlio.arguments import parsed
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
 from emlio.clock import SystemClock
@@ -26,24 +27,26 @@ __all__ = ["ONLY_ESTIMATES", "add_arguments", "run"]
 ONLY_ESTIMATES = 3
 """The exit code if no counter and no sensor works."""
 
-_NONE_LIVES = "No counter or sensor of energy lives here: nothing can be measured, and EMLIO will not pretend to."
-_NONE_PERMITTED = "This user may read no counter or sensor of energy that lives: nothing can be measured."
+_NONE_LIVES = "No energy counter or sensor works on this machine: energy cannot be measured, only estimated."
+_NONE_PERMITTED = (
+    "This user may not read any working energy counter or sensor: energy cannot be measured, only estimated."
+)
 
 _EXAMPLE = """\
 example:
-  emlio energy probe                                  # what is there, what lives, what to do about the rest
-  emlio energy probe --check 10s                      # and whether GPUs' counters agree with their power
-  emlio energy probe --powercap-root /var/scaphandre  # in a virtual machine whose host exports its share
+  emlio energy probe                                  # counters and sensors, and how to enable the rest
+  emlio energy probe --check 10s                      # also check the GPUs' counters against their power
+  emlio energy probe --powercap-root /var/scaphandre  # in a virtual machine whose host exports its energy
 
-exit status: 0 where something can be measured, 3 where there is only an estimate, 2 for an error
+exit status: 0 if anything can be measured, 3 if there are only estimates, 2 for an error
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument(
-        "--check", metavar="TIME", help="hold counters against integrated power, and the program perf, for so long"
+        "--check", metavar="TIME", help="for this long, check counters against integrated power and the program perf"
     )
     add_source_flags(parser)
     add_example(parser, _EXAMPLE)
@@ -52,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Probe and print the result."""
     choices = choices_of(arguments)
-    check_ns = parse_duration_ns(arguments.check) if arguments.check is not None else 0
+    check_ns = parsed("--check", parse_duration_ns, arguments.check) if arguments.check is not None else 0
     report = probe(powercap_root=choices.powercap_root, cpu_watts=choices.cpu_watts, calibration=choices.calibration)
     checks = _checked(report, check_ns) if check_ns else ()
     print(json.dumps(_document(report, checks), indent=2) if arguments.json else _text(report, checks, bool(check_ns)))
@@ -124,7 +127,7 @@ def _text(report: ProbeReport, checks: Sequence[Crosscheck], checked: bool) -> s
     if remedies:
         parts.insert(1, "\n".join(f"not permitted: {remedy}." for remedy in remedies))
     if checked:
-        parts.append("\n".join(map(_check_line, checks)) or "nothing to check: no counter with another way to read it")
+        parts.append("\n".join(map(_check_line, checks)) or "nothing to check: no counter can be read in a second way")
     return "\n\n".join(parts)
 
 
@@ -155,7 +158,7 @@ def _conclusion(report: ProbeReport) -> list[str]:
         )
     if report.estimated:
         lines.append(
-            "An estimate is for ratios on one machine. --cpu-watts IDLE:MAX or a calibration makes it a better one."
+            "Use estimates only for ratios on one machine. --cpu-watts IDLE:MAX or a calibration improves them."
         )
     return lines
 
@@ -163,6 +166,6 @@ def _conclusion(report: ProbeReport) -> list[str]:
 def _check_line(check: Crosscheck) -> str:
     ratio = "-" if check.ratio is None else f"{check.ratio:.3f}"
     return (
-        f"check {check.device}: {check.counter_uj / 1e6:.1f} J by its counter, {check.other_uj / 1e6:.1f} J by {check.against}, "
-        f"in {check.duration_ns / 1e9:.1f} s: ratio {ratio}"
+        f"check {check.device}: {check.counter_uj / 1e6:.1f} J by its counter and {check.other_uj / 1e6:.1f} J by "
+        f"{check.against} in {check.duration_ns / 1e9:.1f} s, ratio {ratio}"
     )

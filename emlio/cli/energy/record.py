@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from emlio import __version__
+from emlio.arguments import parsed
 from emlio.cli.energy.recorded import recording_text
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
@@ -27,11 +28,11 @@ _EXAMPLE = """\
 example:
   emlio energy record --for 10min                    # to energy-<node>.sqlite here, ten times a second
   emlio energy record --out run.sqlite --socket /run/user/1000/energy
-                                                     # and let a loader read at the edges of its epochs
-  emlio energy record --metrics 9477                 # and let a Prometheus on this machine scrape
+                                                     # loaders request readings at the start and end of epochs
+  emlio energy record --metrics 9477                 # serve metrics to a Prometheus on this machine
 
-SIGTERM or Ctrl-C ends it with a summary. A recording can be shown while it goes on; a recorder that is
-killed loses a second at most.
+SIGTERM or Ctrl-C stops it and prints a summary. A recording can be shown while it is being written. A recorder that
+is killed loses at most the last second.
 """
 
 
@@ -41,36 +42,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="FILE",
         type=Path,
-        help="the file of SQLite to record to; one that holds recordings gets another (default: energy-<node>.sqlite)",
+        help="SQLite file to record to; a new recording is added to those in it (default: energy-<node>.sqlite)",
     )
-    parser.add_argument("--interval", metavar="TIME", default="100ms", help="how often to read (default: 100ms)")
-    parser.add_argument("--for", metavar="TIME", dest="duration", help="how long to record (default: until a signal)")
+    parser.add_argument("--interval", metavar="TIME", default="100ms", help="time between readings (default: 100ms)")
     parser.add_argument(
-        "--keep", metavar="TIME", help="forget readings older than this, such as 168h (default: keep all)"
+        "--for", metavar="TIME", dest="duration", help="duration of the recording (default: until a signal)"
     )
-    parser.add_argument("--node", metavar="NAME", help="this node's name (default: its host name)")
+    parser.add_argument(
+        "--keep", metavar="TIME", help="delete readings older than this, such as 168h (default: keep all)"
+    )
+    parser.add_argument("--node", metavar="NAME", help="name of this node (default: its host name)")
     parser.add_argument(
         "--socket",
         metavar="PATH",
         type=Path,
-        help="make a Unix socket, at which a loader on this node asks for readings",
+        help="Unix socket to create, where loaders on this node request readings",
     )
-    parser.add_argument("--socket-group", metavar="GROUP", help="who may use the socket besides this user")
+    parser.add_argument("--socket-group", metavar="GROUP", help="group that may use the socket besides this user")
     parser.add_argument(
         "--while-held",
         action="store_true",
-        help="end when the last program has gone that holds the recorder at its socket, as loaders do",
+        help="stop when the last client that holds the recorder's socket open has closed it, as loaders do at their end",
     )
     parser.add_argument(
         "--ready-fd",
         metavar="NUMBER",
         type=int,
-        help="write a line to this descriptor and close it when readings can be asked for",
+        help="file descriptor to write a line to and close once readings can be requested",
     )
     parser.add_argument(
         "--metrics",
         metavar="[HOST:]PORT",
-        help="serve /metrics for Prometheus there (host by default: 127.0.0.1, for this machine alone)",
+        help="serve /metrics for Prometheus at this address (default host: 127.0.0.1, this machine only)",
     )
     add_source_flags(parser)
     add_example(parser, _EXAMPLE)
@@ -81,10 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     choices = choices_of(arguments)
     if settings.metrics is not None and not is_loopback(settings.metrics[0]):
-        _say(f"warning: metrics will be served to whoever reaches {settings.metrics[0]}, without a password")
+        _say(f"warning: metrics are served without a password to every client that can reach {settings.metrics[0]}")
     report = probe(powercap_root=choices.powercap_root, cpu_watts=choices.cpu_watts, calibration=choices.calibration)
     if not report.measured:
-        _say("nothing can be measured here; what follows are estimates. `emlio energy probe` says why.")
+        _say(
+            "energy cannot be measured on this machine, so the recording holds estimates. `emlio energy probe` shows "
+            "why."
+        )
     ready: int | None = arguments.ready_fd
 
     def tell(started: Started) -> None:
@@ -95,9 +101,12 @@ def run(arguments: argparse.Namespace) -> int:
     done = record(report, settings, version=__version__, started=tell)
     print(recording_text(done.recording, done.tally))
     if done.dropped:
-        _say(f"warning: the disk was too slow for {done.dropped:,} readings; their energy is in those after them")
+        _say(
+            f"warning: {done.dropped:,} readings were dropped because the disk was too slow; their energy is counted "
+            "in the readings after them"
+        )
     share = done.cpu_ns / done.took_ns if done.took_ns else 0.0
-    _say(f"recording took {format_duration(done.cpu_ns)} of processor time, {share:.2%} of a core")
+    _say(f"the recorder used {format_duration(done.cpu_ns)} of processor time, {share:.2%} of a core")
     return 0
 
 
@@ -106,17 +115,17 @@ def _settings(arguments: argparse.Namespace) -> RecordSettings:
     node = socket.gethostname() if named is None else named
     out: Path | None = arguments.out
     if out is None and "/" in node:
-        raise ConfigError(f"--out must say where to record to, since a file cannot be called {node!r}")
+        raise ConfigError(f"--out is required: the node's name {node!r} cannot be part of a file name")
     group: str | None = arguments.socket_group
     if group is not None and arguments.socket is None:
-        raise ConfigError("--socket-group must come with --socket")
+        raise ConfigError("--socket-group requires --socket")
     metrics: str | None = arguments.metrics
     return RecordSettings(
         file=Path(f"energy-{node}.sqlite") if out is None else out,
         node=node,
-        interval_ns=parse_duration_ns(arguments.interval),
-        for_ns=None if arguments.duration is None else parse_duration_ns(arguments.duration),
-        keep_ns=None if arguments.keep is None else parse_duration_ns(arguments.keep),
+        interval_ns=parsed("--interval", parse_duration_ns, arguments.interval),
+        for_ns=None if arguments.duration is None else parsed("--for", parse_duration_ns, arguments.duration),
+        keep_ns=None if arguments.keep is None else parsed("--keep", parse_duration_ns, arguments.keep),
         edge=arguments.socket,
         edge_group=None if group is None else _group(group),
         metrics=None if metrics is None else parse_address(metrics),
@@ -137,7 +146,7 @@ def _tell(started: Started, settings: RecordSettings) -> None:
     for text in started.run.warnings:
         _say(f"warning: {text}")
     if settings.edge is not None:
-        _say(f"readings can be asked for at {settings.edge}")
+        _say(f"readings can be requested at {settings.edge}")
     if started.metrics is not None:
         _say(f"metrics are served at http://{started.metrics[0]}:{started.metrics[1]}/metrics")
     _say(f"to {settings.file}, recording {started.number}, every {format_duration(settings.interval_ns)}")
@@ -148,7 +157,7 @@ def _say_ready(descriptor: int) -> None:
         os.write(descriptor, b"ready\n")
         os.close(descriptor)
     except OSError as error:
-        raise ConfigError(f"--ready-fd must be a descriptor that can be written, got {descriptor}: {error}") from error
+        raise ConfigError(f"--ready-fd must be a writable file descriptor, got {descriptor}: {error}") from error
 
 
 def _say(text: str) -> None:

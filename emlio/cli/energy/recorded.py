@@ -43,7 +43,8 @@ def _head(recording: Recording, tally: Tally) -> list[str]:
         parts.append(f"{tally.edges:,} of them outside the schedule")
     if tally.mean_spread_ns is not None:
         parts.append(
-            f"a pass took {format_duration(tally.mean_spread_ns)}, at most {format_duration(tally.most_spread_ns)}"
+            f"a reading took {format_duration(tally.mean_spread_ns)} on average, at most "
+            f"{format_duration(tally.most_spread_ns)}"
         )
     lines = [f"{run.node}, from {begun} for {format_duration(tally.duration_ns)}", ", ".join(parts)]
     did = [
@@ -54,7 +55,7 @@ def _head(recording: Recording, tally: Tally) -> list[str]:
     if any(did):
         lines.append(", ".join(filter(None, did)))
     if recording.ended_mono_ns is None:
-        lines.append("not ended: it is being recorded, or its recorder was killed")
+        lines.append("not finished: the recorder is still running, or was killed")
     return lines
 
 
@@ -62,14 +63,15 @@ def _foot(recording: Recording, tally: Tally) -> list[str]:
     lines = [f"warning: {text}" for text in recording.run.warnings]
     contained = [one.device.name for one in tally.devices if not one.device.adds]
     if contained:
-        lines.append(f"not to be added to the others, which it contains: {', '.join(contained)}")
+        lines.append(f"do not add to the others, which it contains: {', '.join(contained)}")
     errors = sorted({one.device.error for one in tally.devices if one.device.error is not None})
     if errors:
         lines.append(
-            f"~ is an estimate, ±{'/'.join(f'{error:.0%}' for error in errors)}: for ratios on one machine, not between machines"
+            f"~ is an estimate, ±{'/'.join(f'{error:.0%}' for error in errors)}: use it for ratios on one machine, "
+            "not between machines"
         )
     if any(one.lower_bound for one in tally.devices):
-        lines.append(">= is the least it can have been: a part could not be counted")
+        lines.append(">= is a lower bound: a part could not be counted")
     return ["", *lines] if lines else []
 
 

@@ -17,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 _EXAMPLE = """\
 example:
   emlio energy report emlio-energy-20260102-030405
-  emlio energy report node1/energy node2/energy               # a job on two nodes, whose folders were brought together
+  emlio energy report node1/energy node2/energy               # one job on two nodes, with a folder from each
   emlio energy report run-7 --html run-7.html --plot run-7.svg
 """
 
@@ -25,14 +25,14 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "folders", metavar="FOLDER", nargs="+", type=Path, help="what a job left, one for each compute node"
+        "folders", metavar="FOLDER", nargs="+", type=Path, help="folder of the job, one per compute node"
     )
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
-    forms.add_argument("--markdown", action="store_true", help="the tables in Markdown")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page that needs nothing besides itself")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw power over time (.png, .svg, .pdf)")
-    parser.add_argument("--all", action="store_true", help="the tables of all epochs, however many there are")
+    forms.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    forms.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a self-contained HTML page")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="plot power over time (.png, .svg, .pdf)")
+    parser.add_argument("--all", action="store_true", help="print the tables of all epochs")
     add_example(parser, _EXAMPLE)
 
 

@@ -19,7 +19,7 @@ from emlio.errors import ConfigError
 
 __all__ = ["document_text", "page_text", "write_all", "write_picture", "write_text"]
 
-_NO_TRACE = "there is no picture, since nothing was recorded"
+_NO_TRACE = "there is nothing to plot: no energy was recorded"
 
 
 def document_text(job: Job) -> str:
@@ -57,7 +57,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"a report must go where files can be written: {path}: {error.strerror}") from error
+        raise ConfigError(f"{path}: the report cannot be written: {error.strerror}") from error
 
 
 def write_all(job: Job, folder: Path) -> str:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from emlio import __version__
+from emlio.arguments import parsed
 from emlio.cli.energy.reported import write_all
 from emlio.cli.energy.sources import add_source_flags, choices_of
 from emlio.cli.key_folder import add_example
@@ -31,13 +32,13 @@ _EXAMPLE = """\
 example:
   emlio energy run -- python train.py --epochs 2
   emlio energy run --out energy/run-7 -- torchrun --nproc-per-node 4 train.py
-  emlio energy run --cpu-watts 60:180 -- python train.py     # where nothing can be measured
+  emlio energy run --cpu-watts 60:180 -- python train.py     # if nothing can be measured
 
-Loaders of the command note their epochs; without one there is a figure for the whole command. The folder gets report.txt,
-report.json, report.html and power.png, besides the recording. The report goes to standard error, so that the command's output
-stays what it is.
+The report is by epoch if the command uses EmlioLoader, else for the whole command. The folder gets the recording,
+report.txt, report.json, report.html and power.png. The report is also printed to standard error, so the command's
+output does not change.
 
-exit status: the command's; 128 and the signal's number where a signal ended it; 2 or 127 where it was not started
+exit status: that of the command; 128 plus the signal's number if a signal ended it; 2 or 127 if it was not started
 """
 
 
@@ -47,23 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="FOLDER",
         type=Path,
-        help="a new folder for what is recorded (default: emlio-energy-DATE-TIME here)",
+        help="new folder for the recording and reports (default: ./emlio-energy-DATE-TIME)",
     )
-    parser.add_argument("--interval", metavar="TIME", default="100ms", help="how often to read (default: 100ms)")
+    parser.add_argument("--interval", metavar="TIME", default="100ms", help="time between readings (default: 100ms)")
     parser.add_argument(
         "--baseline",
         metavar="TIME",
         default="5s",
-        help="how long to sit still before the command, to know what is drawn at rest; at least 5s, or 0 for not at all. "
-        "Where all is estimated the model knows it (default: 5s)",
+        help="time to measure the idle power before the command starts, at least 5s, or 0 to skip it. Estimates take "
+        "the idle power from their model instead (default: 5s)",
     )
-    parser.add_argument("--node", metavar="NAME", help="this node's name (default: its host name)")
-    parser.add_argument(
-        "--quiet", action="store_true", help="leave the report in the folder and print its first line only"
-    )
+    parser.add_argument("--node", metavar="NAME", help="name of this node (default: its host name)")
+    parser.add_argument("--quiet", action="store_true", help="print only the first line of the report")
     add_source_flags(parser)
     parser.add_argument(
-        "words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments, after --"
+        "words", metavar="COMMAND", nargs=argparse.REMAINDER, help="command and arguments to run, after --"
     )
     add_example(parser, _EXAMPLE)
 
@@ -74,25 +73,26 @@ def run(arguments: argparse.Namespace) -> int:
     order = JobOrder(
         words=tuple(words),
         folder=arguments.out or Path(time.strftime("emlio-energy-%Y%m%d-%H%M%S")),
-        rest_ns=parse_duration_ns(arguments.baseline),
+        rest_ns=parsed("--baseline", parse_duration_ns, arguments.baseline),
         recorder=_recorder_words(arguments),
         version=__version__,
     )
     if shutil.which(words[0]) is None:
-        _say(f"error: the command must be a program that can be run, got {words[0]}")
+        _say(f"error: the command is not an executable program: {words[0]}")
         return _NOT_FOUND
     status = run_job(order, os.environ, warn=lambda text: _say(f"warning: {text}"))
     try:
         _report(order.folder, quiet=arguments.quiet)
     except EmlioError as error:
-        _say(f"warning: there is no report: {error}")
+        _say(f"warning: no report was made: {error}")
     return 128 - status if status < 0 else status
 
 
 def _recorder_words(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the recorder's arguments, after checking that it will accept them."""
     choices_of(arguments)
-    RecordSettings(file=Path("unused"), node="unused", interval_ns=parse_duration_ns(arguments.interval))
+    interval_ns = parsed("--interval", parse_duration_ns, arguments.interval)
+    RecordSettings(file=Path("unused"), node="unused", interval_ns=interval_ns)
     words = ["--interval", arguments.interval]
     for flag, value in (
         ("--node", arguments.node),
@@ -110,7 +110,7 @@ def _report(folder: Path, *, quiet: bool) -> None:
     text = job_text(job)
     print("", text.splitlines()[0] if quiet else text, sep="\n", file=sys.stderr)
     if without:
-        _say(f"no power.png: {without}")
+        _say(f"power.png was not made: {without}")
     _say(f"report.txt, report.json and report.html are in {folder}")
 
 

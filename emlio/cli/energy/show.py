@@ -13,9 +13,13 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="what `emlio energy record` wrote, or is writing")
-    parser.add_argument("--run", metavar="N", type=int, dest="number", help="which recording of it (default: the last)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="recording made by `emlio energy record`, finished or not"
+    )
+    parser.add_argument(
+        "--run", metavar="N", type=int, dest="number", help="number of the recording in the file (default: the last)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
 
 def run(arguments: argparse.Namespace) -> int:

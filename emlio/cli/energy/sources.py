@@ -31,19 +31,22 @@ def add_source_flags(parser: argparse.ArgumentParser) -> None:
         "--powercap-root",
         metavar="DIR",
         type=Path,
-        help="a powercap tree that the host writes for this virtual machine, such as /var/scaphandre",
+        help=(
+            "directory where the host exports the energy of this virtual machine as powercap files, such as "
+            "/var/scaphandre"
+        ),
     )
     parser.add_argument(
         "--cpu-watts",
         metavar="IDLE:MAX",
-        help="for an estimate: what all processors draw at rest and at full load, such as 40:150",
+        help="for estimates: power of all processors at idle and at full load, such as 40:150",
     )
     parser.add_argument(
         "--calibration",
         metavar="FILE",
         type=Path,
-        help="for an estimate: what `emlio energy calibrate` wrote (default: energy.toml in $EMLIO_HOME, else in "
-        "$XDG_CONFIG_HOME/emlio, else in ~/.config/emlio, if it is there)",
+        help="for estimates: file made by `emlio energy calibrate` (default: energy.toml in $EMLIO_HOME, else in "
+        "$XDG_CONFIG_HOME/emlio, else in ~/.config/emlio, if it exists)",
     )
 
 

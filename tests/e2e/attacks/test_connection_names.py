@@ -37,7 +37,7 @@ def test_a_name_that_the_next_connection_would_get_does_not_end_the_daemon(tmp_p
                 squatter.setsockopt(zmq.ROUTING_ID, name)
                 squatter.connect(daemon.endpoint)
                 squatter.send(b"not of the protocol")
-            daemon.wait_for_log("was not understood")
+            daemon.wait_for_log("invalid control message")
             for squatter in squatters:
                 assert squatter.poll(10_000), "each has an answer, so each has its name"
             with EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="5s") as loader:
@@ -61,7 +61,7 @@ def test_a_stranger_who_names_himself_does_not_end_a_daemon_that_asks_for_no_key
         stranger.say(frame(b"\x05READY" + told, command=True))
         stranger.listen(0.3)
         stranger.say(frame(b"hello"))
-        daemon.wait_for_log("was not understood")
+        daemon.wait_for_log("invalid control message")
         with EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="5s") as loader:
             assert sum(len(batch["record"]) for batch in loader) == 20
         assert daemon.running, daemon.log

@@ -115,14 +115,14 @@ def test_a_link_out_of_the_folder_is_not_served(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for path in (tmp_path / "secret").iterdir():
         os.symlink(path, tmp_path / "data" / path.name)
-    with pytest.raises(TimeoutError, match="must stay below it"):
+    with pytest.raises(TimeoutError, match="must point inside it"):
         DaemonProcess({"x": tmp_path / "data"}, folder=tmp_path).kill()
 
 
 # ---- a key taken away ---------------------------------------------------------------------------------------------------
 
 
-LOOKED = "clients that may come in now"
+LOOKED = "clients allowed to connect"
 
 
 def test_a_key_taken_away_ends_its_sessions_and_nobody_else_s(siege: Siege) -> None:

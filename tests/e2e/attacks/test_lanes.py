@@ -179,7 +179,7 @@ def test_a_flood_of_lanes_of_sessions_that_do_not_exist_keeps_nobody_out(siege: 
             assert one.listen(deadline - time.monotonic())
             siege.told_nothing(one.heard)
         siege.reads(siege.rank)
-    lines = [line for line in siege.daemon.log.splitlines() if "is refused at the data port" in line]
+    lines = [line for line in siege.daemon.log.splitlines() if "to the data port was refused" in line]
     assert 1 <= len(lines) < 100
     siege.is_unharmed()
 

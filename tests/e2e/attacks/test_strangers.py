@@ -146,5 +146,5 @@ def test_what_would_be_hard_to_decode_is_not_decoded_for_a_stranger(siege: Siege
         assert raw.listen(HUNG_UP_S)
         assert not peer.poll(500, zmq.POLLIN)
         siege.told_nothing(raw.heard)
-    assert "was not understood" not in siege.daemon.log
+    assert "invalid control message" not in siege.daemon.log
     siege.is_unharmed()

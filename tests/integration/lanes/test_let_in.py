@@ -38,12 +38,12 @@ def test_lanes_over_all_sessions_of_a_client_are_bounded_and_another_client_has_
             for peer in stage.connect(secret, *range(4)):
                 peer.credit()
         assert settles(lambda: len(stage.sender._table._descriptors) == MOST_EACH, FOR_EVER_S)
-        assert settles(lambda: "6 of 6 connections" in caplog.text, FOR_EVER_S)
+        assert settles(lambda: "6 of 6 lanes" in caplog.text, FOR_EVER_S)
         for peer in stage.connect(secrets[3], *range(4)):
             peer.credit()
         assert settles(lambda: let_in.lanes == MOST_EACH + 4, FOR_EVER_S)
         assert settles(lambda: len(stage.sender._table._descriptors) == MOST_EACH + 4, FOR_EVER_S)
-    assert caplog.text.count("its client already has 6 of 6 connections for data") == 1, "it is not said each time"
+    assert caplog.text.count("its client already has 6 of 6 lanes") == 1, "it is not said each time"
     for secret in secrets:
         stage.sender.close_group(lane_group(secret))
     assert settles(partial(_is_empty, let_in), FOR_EVER_S)

@@ -1,0 +1,28 @@
+"""The help texts of `emlio` and its commands."""
+
+from importlib import import_module
+
+import pytest
+
+from emlio.cli import COMMANDS, main
+
+
+def _shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_help_of_a_command_describes_it_in_whole_sentences(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    help_text: str = import_module(f"emlio.cli.{command}").HELP
+    assert help_text.endswith(".")
+    assert help_text in _shown(capsys, command)
+
+
+def test_the_list_of_commands_has_a_short_text_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = _shown(capsys)
+    assert all(f"{command} {text}" in shown for command, text in COMMANDS.items())
