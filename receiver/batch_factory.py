@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from emlio.arguments import flag, whole
+from emlio.arguments import choice, flag, instance, whole
 from emlio.errors import ConfigError
 from emlio.planner.plan import Plan
 from emlio.planner.sample_seeds import sample_seeds, uniforms
@@ -22,6 +22,7 @@ from emlio.receiver.batches.makers import ColumnMaker, Maker, NotedMaker, PipeMa
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.dali.adapter import DaliPipe
 from emlio.receiver.dali.graph import PipeOptions, dali_device
+from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.position import Position
 from emlio.receiver.records.bad_records import BadRecordPolicy
@@ -30,7 +31,7 @@ from emlio.receiver.records.sizes import Ask
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.tokens.feed import TokenPosition, TokenWork
-from emlio.receiver.torch_adapter import DeviceMover, tensor_maker, torch_is_installed
+from emlio.receiver.torch_adapter import DeviceMover, is_torch_device, tensor_maker, torch_is_installed
 from emlio.tokens import TokenBatches
 
 __all__ = ["BatchFactory", "BatchOptions"]
@@ -50,9 +51,7 @@ class BatchOptions:
     transform: Callable[[Any], Any] | None
     collate_fn: Callable[[Sequence[Any]], Any] | None
     threads: int | None
-    pipeline: "str | Callable[..., Any] | None"
-    pipeline_args: Mapping[str, Any] | None
-    output_map: Sequence[str] | None
+    dali: DaliPipeline | None
     tokens: TokenBatches | None
     to: str | None
     device: str | None
@@ -62,40 +61,58 @@ class BatchOptions:
             object.__setattr__(self, name, flag(name, getattr(self, name)))
         if self.threads is not None:
             object.__setattr__(self, "threads", whole("threads", self.threads, least=1))
-        if self.to not in (None, "torch", "numpy"):
-            raise ConfigError(f'to must be "torch" or "numpy", got {self.to!r}')
-        if self.raw and self.fields is not None:
-            raise ConfigError("fields name features of decoded records; with raw=True there are none")
-        if isinstance(self.fields, str):
-            raise ConfigError(f"fields must be a list of names, got the string {self.fields!r}")
-        if self.fields is not None and not isinstance(cast("object", self.fields), Collection):
-            raise ConfigError(f"fields must be a list of names, or None for all, got {self.fields!r}")
+        if self.to is not None:
+            choice("to", self.to, ("torch", "numpy"), ", or None")
+        self._check_fields()
         for name in ("transform", "collate_fn"):
-            if self._given(name) and not callable(getattr(self, name)):
-                raise ConfigError(f"{name} must be a function, got {getattr(self, name)!r}")
-        if self.device is not None and not _DEVICE.fullmatch(str(self.device)):
-            raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {self.device!r}')
-        self._check_pipeline()
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name} must be a function, or None, got {given!r}")
+        self._check_device()
+        self._check_dali()
         self._check_tokens()
         if self.on_device and not self.tensors:
             raise ConfigError(
                 f"device {self.device!r} needs torch's tensors, which to={self.to!r} or raw=True rules out"
             )
 
-    def _check_pipeline(self) -> None:
-        if self.pipeline is None:
-            given = self._given("pipeline_args", "output_map")
-            if given:
-                raise ConfigError(f"{' and '.join(given)} belong to a pipeline, and there is none")
+    def _check_fields(self) -> None:
+        if self.raw and self.fields is not None:
+            raise ConfigError("fields name features of decoded records; with raw=True there are none")
+        if isinstance(self.fields, str):
+            raise ConfigError(f"fields must be a list of names, got the string {self.fields!r}")
+        given = cast("object", self.fields)
+        if given is None:
             return
+        named = isinstance(given, Collection) and all(
+            isinstance(name, str) and name for name in cast("Collection[object]", given)
+        )
+        if not named:
+            raise ConfigError(f"fields must be a list of names, or None for all, got {self.fields!r}")
+
+    def _check_device(self) -> None:
+        given = cast("object", self.device)
+        if given is None:
+            return
+        if not (isinstance(given, str) or is_torch_device(given)) or not _DEVICE.fullmatch(str(given)):
+            raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", or None, got {given!r}')
+        object.__setattr__(self, "device", str(given))
+
+    def _check_dali(self) -> None:
+        if self.dali is None:
+            return
+        instance("dali", self.dali, DaliPipeline)
         wrong = self._given("raw", "fields", "seeds", "transform", "collate_fn")
         if wrong:
             raise ConfigError(
-                f"a pipeline says itself what it takes and makes; {', '.join(wrong)} cannot be given beside it"
+                f"a DALI pipeline says itself what it takes and makes; {', '.join(wrong)} cannot be given beside it"
             )
 
     def _check_tokens(self) -> None:
-        wrong = self._given("raw", "fields", "seeds", "transform", "pipeline") if self.tokens is not None else []
+        if self.tokens is None:
+            return
+        instance("tokens", self.tokens, TokenBatches)
+        wrong = self._given("raw", "fields", "seeds", "transform", "dali")
         if wrong:
             raise ConfigError(
                 f"records of tokens are arrays and nothing else; {', '.join(wrong)} cannot be given for them"
@@ -142,12 +159,10 @@ class BatchFactory:
         self._pipe: DaliPipe | None = None
         self._mover: DeviceMover | None = None
         threads = options.threads or _usable_threads(os.environ)
-        if options.pipeline is not None:
+        if options.dali is not None:
             self._pipe = DaliPipe(
                 PipeOptions(
-                    pipeline=options.pipeline,
-                    arguments=dict(options.pipeline_args or {}),
-                    output_map=options.output_map,
+                    dali=options.dali,
                     batch_size=batch_size,
                     device_id=dali_device(options.device, os.environ),
                     threads=threads,

@@ -14,15 +14,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emlio.arguments import flag, parsed, whole
+from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError, ConfigError
 from emlio.planner.order import Shuffle
 from emlio.progress import Progress
 from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.receiver.batch_factory import BatchOptions
 from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.ending import let_go
 from emlio.receiver.energy.observer import begin_energy
 from emlio.receiver.iteration.epoch_pass import Handed, Iteration
@@ -34,6 +36,7 @@ from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.setup.world import find_world
 from emlio.receiver.stats import LoaderStats
 from emlio.receiver.summary import summarise, tell_repeated
@@ -41,7 +44,6 @@ from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
-from emlio.units import parse_duration_ns
 from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
@@ -83,22 +85,15 @@ class EmlioLoader:
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
         threads: int | None = None,
-        pipeline: "str | Callable[..., Any] | None" = None,
-        pipeline_args: Mapping[str, Any] | None = None,
-        output_map: Sequence[str] | None = None,
+        dali: DaliPipeline | None = None,
         tokens: TokenBatches | None = None,
         to: str | None = None,
         device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "auto",
         epochs: int | None = None,
-        timeout: "str | float" = "60s",
-        heartbeat: "str | float" = "3s",
-        on_error: str = "raise",
-        verify: str = "all",
-        keys: str | None = None,
-        daemon_key: str | None = None,
-        encryption: str = "auto",
+        recovery: Recovery = Recovery(),
+        security: Security = Security(),
         pace: Pace = "race",
         energy: bool | str | Path | None = None,
         progress: bool = False,
@@ -124,23 +119,15 @@ class EmlioLoader:
             transform: function applied to each sample (a dict of its features), by several threads at the same time.
             collate_fn: function that makes a batch from a list of samples.
             threads: for the transform or the pipeline. By default, this process's share of the processors.
-            pipeline: for DALI: "image-train", "image-eval", or a function that takes its sources from `emlio.dali.inputs`.
-            pipeline_args: for that function and DALI's `Pipeline`: size=, mean=, num_threads=, prefetch_queue_depth= ...
-            output_map: names of the pipeline's outputs.
-            tokens: set this if records are arrays of tokens; it says how they become batches.
+            dali: the DALI pipeline that makes the batches; see `DaliPipeline`.
+            tokens: set this if records are arrays of tokens; see `TokenBatches`.
             to: "torch" or "numpy". By default "torch" if it is installed.
             device: "cpu", "cuda" or "cuda:1": the pipeline runs there, or batches are copied there in the background.
             in_order: False hands out whichever batch is complete. This hides a slow daemon but gives up the order.
             prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
-            timeout: the time after which a silent daemon or an incomplete batch is an error.
-            heartbeat: the time after which a silent daemon is reconnected and others send its part; at most `timeout`.
-            on_error: for a record that fails its check: "raise", "skip" (shorter batch) or "replace" (by another of the batch).
-            verify: "all" checks the CRC32C of every record, "none" does not.
-            keys: the folder made by `emlio keygen`. By default, the folder where it puts keys.
-            daemon_key: the key of all daemons. By default EMLIO_DAEMON_KEY, or what `emlio trust` recorded for each daemon. A
-                key in the address goes first: emlio://KEY@HOST:PORT/DATASET. A daemon without a known key needs none.
-            encryption: "auto", "aead" or "off"; see docs/security.md.
+            recovery: timeouts, and the treatment of bad records; see `Recovery`.
+            security: keys and encryption; see `Security`.
             pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/energy.md.
@@ -157,21 +144,13 @@ class EmlioLoader:
             transform=transform,
             collate_fn=collate_fn,
             threads=threads,
-            pipeline=pipeline,
-            pipeline_args=pipeline_args,
-            output_map=output_map,
+            dali=dali,
             tokens=tokens,
             to=to,
-            device=None if device is None else str(device),  # also a torch.device
+            device=device,
         )
-        trust, found = find_trust(
-            Address.parse(address, local),
-            encryption=encryption,
-            daemon_key=daemon_key,
-            folder=keys,
-            environment=os.environ,
-        )
-        timeout_ns = parsed("timeout", parse_duration_ns, timeout)
+        found = Address.parse(address, local)
+        trust, found = find_trust(found, instance("security", security, Security), os.environ)
         config = LoaderConfig(
             address=found,
             trust=trust,
@@ -187,18 +166,15 @@ class EmlioLoader:
             in_order=in_order,
             prefetch_bytes=parsed("prefetch", parse_prefetch, prefetch),
             prefetch_follows=prefetch == "auto",
-            timeout_ns=timeout_ns,
-            heartbeat_ns=min(parsed("heartbeat", parse_duration_ns, heartbeat), timeout_ns),
-            on_error=on_error,
-            verify=verify,
+            recovery=recovery,
             pace=pace,
             epochs=epochs,
         )
         self._show_progress = flag("progress", progress)
-        self._tally = Tally(skips=on_error == "skip")
+        self._tally = Tally(skips=recovery.on_error == "skip")
         self._handed: Handed | None = None  # the iteration in progress
         self._flows_at: tuple[int, int] | None = None
-        policy = BadRecordPolicy(on_error)
+        policy = BadRecordPolicy(recovery.on_error)
         self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
         self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, run_is_named=world.named)
         try:

@@ -66,7 +66,7 @@ class LoaderParts:
         try:
             engine = Engine(config, prefetch, SystemClock(), progress=progress)
             try:
-                batches = PatientBatches(prefetch, engine, config.timeout_ns, work)
+                batches = PatientBatches(prefetch, engine, config.recovery.timeout_ns, work)
                 return cls(
                     factory=factory, prefetch=prefetch, engine=engine, energy=energy, batches=batches, pid=os.getpid()
                 )

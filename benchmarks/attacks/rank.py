@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.benchmarks.harness.protected import RankTrust
 from emlio.benchmarks.harness.rhythm import Rhythm
 from emlio.benchmarks.processes.child import say
@@ -113,8 +113,6 @@ def _open(order: RankOrder) -> EmlioLoader:
         prefetch="8MiB",
         rank=0,
         world_size=1,
-        timeout="30s",
-        keys=order.trust.keys,
-        daemon_key=order.trust.daemon_key,
-        encryption=order.trust.encryption,
+        recovery=Recovery(timeout="30s"),
+        security=order.trust.security,
     )

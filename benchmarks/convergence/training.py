@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.benchmarks.convergence.digits import LABEL, PIXELS, SIDE, Digits, read_arrays
 from emlio.benchmarks.processes.child import say
 from emlio.errors import ConfigError
@@ -215,7 +215,7 @@ def _source(order: TrainingOrder, training: Digits) -> Generator[Callable[[int],
         world_size=1,
         fields=[PIXELS, LABEL],
         to="torch",
-        timeout=_TIMEOUT,
+        recovery=Recovery(timeout=_TIMEOUT),
     ) as loader:
         yield lambda epoch: _received(loader, epoch)
 

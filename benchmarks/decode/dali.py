@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.benchmarks.decode.order import IMAGE, LABEL, DecodeOrder, consume
 from emlio.benchmarks.harness.data import shard_paths
 from emlio.benchmarks.processes.child import say
@@ -105,9 +105,7 @@ def train_on_loader(orders: bytes) -> None:
     loader = EmlioLoader(
         order.address,
         batch_size=order.batch,
-        pipeline=training,
-        pipeline_args={"prefetch_queue_depth": _QUEUE_DEPTH},
-        output_map=_OUTPUTS,
+        dali=DaliPipeline(training, args={"prefetch_queue_depth": _QUEUE_DEPTH}, outputs=_OUTPUTS),
         threads=order.threads,
         rank=0,
         world_size=1,

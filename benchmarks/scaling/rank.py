@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.benchmarks.harness.pair import ANSWER_S
 from emlio.benchmarks.processes.child import say
 from emlio.errors import ConfigError
@@ -170,7 +170,7 @@ def read_on(orders: bytes) -> None:
         to="numpy",
         rank=order.rank,
         world_size=order.ranks,
-        timeout=f"{ANSWER_S:g}s",
+        recovery=Recovery(timeout=f"{ANSWER_S:g}s"),
         prefetch=SLOW_WINDOW_BYTES if order.work_ns else order.window_bytes,
     ) as loader:
         reading = Reading(order, lambda: loader.stats().received_bytes)

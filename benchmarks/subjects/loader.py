@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery, Security
 from emlio.benchmarks.harness.meter import Measurement, Meter
 from emlio.benchmarks.harness.pair import ANSWER_S, hear_sample
 from emlio.benchmarks.harness.protected import WAYS, RankTrust, make_keys
@@ -125,14 +125,11 @@ def open_loader(
         shuffle=shuffle,
         raw=not decoded,
         fields=list(EXAMPLE_FIELDS) if decoded else None,
-        verify="all",
+        recovery=Recovery(timeout=f"{ANSWER_S:g}s"),
         to="numpy",
         rank=0,
         world_size=1,
-        timeout=f"{ANSWER_S:g}s",
-        keys=trust.keys if trust is not None else None,
-        daemon_key=trust.daemon_key if trust is not None else None,
-        encryption=trust.encryption if trust is not None else "auto",
+        security=trust.security if trust is not None else Security(),
         pace=pace,
         prefetch=prefetch,
     )

@@ -115,14 +115,13 @@ class Served:
             "shuffle": "global",
             "raw": True,
             "to": "numpy",
-            "verify": "all",
             "rank": 0,
             "world_size": 1,
-            "timeout": f"{ANSWER_S:g}s",
+            "recovery": {"timeout": f"{ANSWER_S:g}s"},
             "prefetch": prefetch,
         }
         if self.trust is not None:
-            arguments |= msgspec.structs.asdict(self.trust)
+            arguments["security"] = msgspec.structs.asdict(self.trust)
         order = ReadOrder(url=self.url, arguments=arguments, batches=batches, bytes_per_s=bytes_per_s)
         argv = [sys.executable, str(_READER), msgspec.json.encode(order).decode()]
         command = self.link.training.command(self.checkout.command(argv, {"EMLIO_CACHE": str(cache)}))

@@ -16,6 +16,7 @@ from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.engine.engine import Engine
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 
 __all__ = ["running_engine"]
 
@@ -40,10 +41,7 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
         "job": "test",
         "in_order": True,
         "prefetch_bytes": 1 << 20,
-        "timeout_ns": 20_000_000_000,
-        "heartbeat_ns": 5_000_000_000,
-        "on_error": "raise",
-        "verify": "all",
+        "recovery": Recovery(timeout="20s", heartbeat="5s"),
     }
     config = LoaderConfig(address=Address.parse(address), **{**usual, **changes})
     batches: dict[str, Any] = dict.fromkeys(BatchOptions.__slots__)

@@ -112,7 +112,7 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = (), vectors: S
     collector = _DEFINING.get()
     if collector is None:
         raise ConfigError(
-            "emlio.dali.inputs must be called in a pipeline given to EmlioLoader(..., pipeline=...); there is no loader here"
+            "emlio.dali.inputs must be called in a pipeline given to a loader as DaliPipeline(...); there is no loader here"
         )
     request = InputRequest(
         fields=tuple(fields), random=random, images=_names("images", images), vectors=_names("vectors", vectors)

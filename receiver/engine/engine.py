@@ -98,7 +98,7 @@ class Engine:
                     directory,
                     self._waker,
                     clock,
-                    verify=config.verify == "all",
+                    verify=config.recovery.verifies,
                     window_bytes=config.prefetch_bytes,
                     progress=progress,
                 )
@@ -149,7 +149,7 @@ class Engine:
         self._names.watch(self._config.address.peers, self._targets)
         self._thread.start()
         # The sessions have their own deadlines; this one only catches a thread that died.
-        if not self._ready.wait(2 * self._config.timeout_ns / 1e9 + _ANSWER_S):
+        if not self._ready.wait(2 * self._config.recovery.timeout_ns / 1e9 + _ANSWER_S):
             raise PeerLostError("the receive thread must end its greeting within twice the timeout; it did not")
         if self._error is not None:
             raise self._error

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from emlio.receiver.engine.engine import Engine
+from emlio.receiver.setup.recovery import Recovery
 from emlio.testing.engines import running_engine
 from emlio.testing.processes import DaemonProcess
 
@@ -24,7 +25,9 @@ def daemons(small: Path, tmp_path: Path) -> Iterator[list[DaemonProcess]]:
 
 @pytest.fixture
 def engine(daemons: list[DaemonProcess]) -> Iterator[Engine]:
-    with running_engine(daemons[0].address("small", daemons[1]), heartbeat_ns=500_000_000) as one:
+    with running_engine(
+        daemons[0].address("small", daemons[1]), recovery=Recovery(timeout="20s", heartbeat="500ms")
+    ) as one:
         yield one
 
 

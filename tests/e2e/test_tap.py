@@ -27,6 +27,7 @@ from emlio import EmlioLoader
 from emlio.keys.folder import KeyFolder
 from emlio.session.rank import RankSession
 from emlio.testing.datasets import make_dataset
+from emlio.testing.loader_arguments import loader_arguments
 from emlio.testing.processes import DaemonProcess
 from emlio.testing.proxy import FaultProxy, free_ports
 from emlio.testing.traffic import Course
@@ -116,7 +117,7 @@ class House:
             DaemonProcess({DATASET: self.folder / "data"}, *options, folder=self.folder, bind=bind) as daemon,
             FaultProxy(target=HERE, ports=ports, host=FACE, keeps=True) as proxy,
         ):
-            with EmlioLoader(address, encryption=encryption, **loading) as loader:
+            with EmlioLoader(address, **loader_arguments(encryption=encryption, **loading)) as loader:
                 self.check(loader, proxy)
                 self.check(loader, None)
                 stats = loader.stats()

@@ -24,10 +24,11 @@ _BUSY_NS = 20 * _MS
 _RANK = """
 import sys, time
 from emlio.benchmarks.processes.child import say
+from emlio.receiver.setup.recovery import Recovery
 from emlio.testing.engines import running_engine
 
 begun_ns, ended_ns = int(sys.argv[2]), int(sys.argv[3])
-with running_engine(sys.argv[1], heartbeat_ns=1_000_000_000, timeout_ns=60_000_000_000) as engine:
+with running_engine(sys.argv[1], recovery=Recovery(heartbeat="1s")) as engine:
     (energy,) = engine.energy_of_daemons(begun_ns, ended_ns, 20_000_000_000)
     ((_, clock),) = engine.clocks().items()
     now_ns = time.monotonic_ns()

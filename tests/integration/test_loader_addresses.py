@@ -21,6 +21,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import PeerLostError
 from emlio.testing.datasets import make_dataset
+from emlio.testing.loader_arguments import loader_arguments
 from emlio.testing.processes import settles
 from emlio.testing.proxy import free_ports
 
@@ -86,7 +87,7 @@ def _loader(host: str, port: int, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "prefetch": "1MiB", "heartbeat": "10s", "timeout": "40s",
     }  # fmt: skip
-    return EmlioLoader(f"emlio://{host}:{port}/numbers", **(usual | options))
+    return EmlioLoader(f"emlio://{host}:{port}/numbers", **loader_arguments(**(usual | options)))
 
 
 def _free_port(*hosts: str) -> int:

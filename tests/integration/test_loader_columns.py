@@ -16,6 +16,7 @@ from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example.encode import encode_example
 from emlio.receiver.torch_adapter import torch_is_installed
 from emlio.testing.datasets import make_dataset
+from emlio.testing.loader_arguments import loader_arguments
 from emlio.tfrecord import frame
 
 _RECORDS = 40
@@ -63,7 +64,7 @@ def address(folder: Path) -> Iterator[_Address]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": _BATCH, "ids": True, "to": "numpy", "timeout": "20s", "shuffle": False}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 # ---- records unlike the others ------------------------------------------------------------------------------------

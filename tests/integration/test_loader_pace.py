@@ -13,6 +13,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError
 from emlio.testing.datasets import make_dataset
+from emlio.testing.loader_arguments import loader_arguments
 
 RECORDS = 900
 
@@ -48,13 +49,9 @@ def load(directories: list[Path], **options: Any) -> list[list[int]]:
         loader = stack.enter_context(
             EmlioLoader(
                 f"emlio://{hosts}/one",
-                batch_size=16,
-                raw=True,
-                ids=True,
-                to="numpy",
-                timeout="20s",
-                prefetch="1MiB",
-                **options,
+                **loader_arguments(
+                    batch_size=16, raw=True, ids=True, to="numpy", timeout="20s", prefetch="1MiB", **options
+                ),
             )
         )
         return [batch["__id__"].tolist() for _ in range(2) for batch in loader]

@@ -16,6 +16,7 @@ from emlio.daemon.service import Daemon
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.shards.mapping import mapping_name
 from emlio.testing.datasets import make_dataset, write_tfrecord
+from emlio.testing.loader_arguments import loader_arguments
 from emlio.tfrecord import FRAME_BYTES
 
 _RECORDS = 60
@@ -43,7 +44,7 @@ def _daemon(folder: Path) -> Iterator[str]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 8, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _ids(loader: EmlioLoader) -> list[int]:

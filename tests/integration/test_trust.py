@@ -20,6 +20,7 @@ from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolEr
 from emlio.keys.folder import KeyFolder
 from emlio.testing.attackers import lane_in
 from emlio.testing.datasets import make_dataset
+from emlio.testing.loader_arguments import loader_arguments
 from emlio.testing.ports import free_ports
 from emlio.wire.seal import lane_token, new_secret
 
@@ -67,7 +68,7 @@ class House:
             "keys": str(self.gpu.path),
             "daemon_key": str(self.store.pair().public),
         }
-        return EmlioLoader(f"emlio://127.0.0.1:{port}/{dataset}", **(usual | options))
+        return EmlioLoader(f"emlio://127.0.0.1:{port}/{dataset}", **loader_arguments(**(usual | options)))
 
     def check_epoch(self, loader: EmlioLoader) -> None:
         seen = {

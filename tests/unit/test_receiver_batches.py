@@ -149,7 +149,7 @@ def test_a_bad_record_raises_and_names_itself_and_the_remedy() -> None:
     ) as raised:
         _assembler()(_batch(_RAW, [[0, 2, 4]], bad=[3, 1]))
     assert "(1 more in the same batch)" in str(raised.value)
-    assert 'need on_error="skip" or "replace"' in str(raised.value)
+    assert 'need Recovery(on_error="skip") or "replace"' in str(raised.value)
     assert (raised.value.shard, raised.value.record) == ("shard1", 101)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.errors import ConfigError
 from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
@@ -26,6 +26,7 @@ from emlio.receiver.iteration.position import Position
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
 from emlio.testing.datasets import make_dataset
 from emlio.tokens import TokenBatches
@@ -38,13 +39,12 @@ _PLAIN: dict[str, Any] = {
     "transform": None,
     "collate_fn": None,
     "threads": None,
-    "pipeline": None,
-    "pipeline_args": None,
-    "output_map": None,
+    "dali": None,
     "tokens": None,
     "to": "numpy",
     "device": None,
 }
+_PRESET = DaliPipeline("image-train")
 _NEEDS_TORCH = pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
 
 
@@ -70,10 +70,7 @@ def _config(**changes: Any) -> LoaderConfig:
         "job": "j",
         "in_order": True,
         "prefetch_bytes": 1 << 20,
-        "timeout_ns": 10**9,
-        "heartbeat_ns": 10**9,
-        "on_error": "raise",
-        "verify": "all",
+        "recovery": Recovery(timeout="1s", heartbeat="1s"),
     }
     return LoaderConfig(**(usual | changes))
 
@@ -84,14 +81,14 @@ def _config(**changes: Any) -> LoaderConfig:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"to": "tensorflow"}, "to must be \"torch\" or \"numpy\", got 'tensorflow'"),
+        ({"to": "tensorflow"}, "to must be one of torch, numpy, or None, got 'tensorflow'"),
         ({"raw": True, "fields": ["label"]}, "with raw=True there are none"),
         ({"fields": "label"}, "must be a list of names, got the string 'label'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
         ({"threads": 2.0}, "threads must be a whole number of at least 1, got 2.0"),
         ({"threads": True}, "threads must be a whole number of at least 1, got True"),
-        ({"transform": 3}, "transform must be a function, got 3"),
-        ({"collate_fn": "stack"}, "collate_fn must be a function, got 'stack'"),
+        ({"transform": 3}, "transform must be a function, or None, got 3"),
+        ({"collate_fn": "stack"}, "collate_fn must be a function, or None, got 'stack'"),
         ({"device": "tpu"}, "device must be .*, got 'tpu'"),
         ({"device": "cuda:"}, "device must be .*, got 'cuda:'"),
         ({"device": "cuda:one"}, "device must be .*, got 'cuda:one'"),
@@ -100,11 +97,10 @@ def _config(**changes: Any) -> LoaderConfig:
         ({"device": 0}, "device must be .*, got 0"),
         ({"device": "cuda"}, "device 'cuda' needs torch's tensors, which to='numpy'"),
         ({"device": "cuda:1", "to": "torch", "raw": True}, "needs torch's tensors, which .* raw=True rules out"),
-        ({"pipeline_args": {}}, "pipeline_args belong to a pipeline, and there is none"),
-        ({"output_map": ["x"], "pipeline_args": {"size": 3}}, "pipeline_args and output_map belong to a pipeline"),
-        ({"pipeline": "image-train", "raw": True}, "raw cannot be given beside it"),
-        ({"pipeline": "image-train", "fields": ["x"], "seeds": True}, "fields, seeds cannot be given beside it"),
-        ({"pipeline": _same, "transform": _same, "collate_fn": _same}, "transform, collate_fn cannot be given beside it"),
+        ({"dali": "image-train"}, r"dali must be a DaliPipeline\(...\), got 'image-train'"),
+        ({"dali": _PRESET, "raw": True}, "raw cannot be given beside it"),
+        ({"dali": _PRESET, "fields": ["x"], "seeds": True}, "fields, seeds cannot be given beside it"),
+        ({"dali": _PRESET, "transform": _same, "collate_fn": _same}, "transform, collate_fn cannot be given beside it"),
         ({"tokens": TokenBatches(pack=8), "transform": _same, "seeds": True}, "seeds, transform cannot be given for them"),
     ],
 )  # fmt: skip
@@ -122,7 +118,7 @@ def test_options_that_cannot_be_are_refused_with_what_came(changes: dict[str, An
         {"threads": 64, "transform": _same, "collate_fn": _same, "seeds": True, "ids": True},
         {"to": "torch", "device": "cuda"},
         {"to": "torch", "device": "gpu:12"},
-        {"pipeline": "image-train", "pipeline_args": {"size": 3}, "output_map": ["a"], "ids": True},
+        {"dali": DaliPipeline("image-train", args={"size": 3}, outputs=["a"]), "ids": True},
     ],
 )
 def test_options_that_go_together_are_taken(changes: dict[str, Any]) -> None:
@@ -238,7 +234,7 @@ def test_a_device_that_is_not_there_is_an_error_before_anybody_is_called(device:
     if _cuda_devices():
         pytest.skip("there is a CUDA device here")
     with pytest.raises(ConfigError, match=f"device '{device}' needs a CUDA device that PyTorch can use; there is none"):
-        EmlioLoader("emlio://127.0.0.1:1/nobody", batch_size=2, rank=0, world_size=1, device=device, timeout="60s")
+        EmlioLoader("emlio://127.0.0.1:1/nobody", batch_size=2, rank=0, world_size=1, device=device)
 
 
 class _Pair(NamedTuple):
