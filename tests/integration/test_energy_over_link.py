@@ -29,8 +29,8 @@ from emlio.testing.engines import running_engine
 
 begun_ns, ended_ns = int(sys.argv[2]), int(sys.argv[3])
 with running_engine(sys.argv[1], recovery=Recovery(heartbeat="1s")) as engine:
-    (energy,) = engine.energy_of_daemons(begun_ns, ended_ns, 20_000_000_000)
-    ((_, clock),) = engine.clocks().items()
+    (energy,) = engine.questions.energy(begun_ns, ended_ns, 20_000_000_000)
+    ((_, clock),) = engine.questions.clocks().items()
     now_ns = time.monotonic_ns()
     used_uj = energy.series.energy_uj("package-0", energy.clock.theirs_at(begun_ns), energy.clock.theirs_at(begun_ns + 10**9))
     say({

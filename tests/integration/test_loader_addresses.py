@@ -112,7 +112,7 @@ def _silence(host: str, port: int) -> Iterator[None]:
 
 def _daemons(loader: EmlioLoader) -> int:
     """How many daemons it has."""
-    return len(loader._engine.clocks())
+    return len(loader._shell.engine.questions.clocks())
 
 
 def _epoch(loader: EmlioLoader) -> list[int]:

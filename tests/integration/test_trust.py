@@ -205,7 +205,7 @@ def test_nobody_else_gets_into_a_lane(house: House) -> None:
     with house.daemon(lanes=2) as port, house.loader(port) as loader, zmq.Context() as context, ExitStack() as stack:
         batches = iter(loader)
         next(batches)
-        (source,) = loader._engine._machine.pool.sources
+        (source,) = loader._shell.engine._machine.pool.sources
         secret, data_port = source.conversation.secret, int(source.lanes.endpoint.rpartition(":")[2])
         bare = stack.enter_context(context.socket(zmq.DEALER))
         bare.setsockopt(zmq.LINGER, 0)

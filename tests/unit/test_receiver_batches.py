@@ -48,6 +48,10 @@ def _locate(record: int) -> RecordPlace:
     return RecordPlace(shard=f"shard{slot}", record=100 + slot, offset=1000 * slot)
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _assembler(
     transform: Callable[[Any], Any] | None = None, threads: int = 1, **options: Any
 ) -> Callable[[WholeBatch], Any]:
@@ -63,10 +67,12 @@ def _assembler(
     }
     assembler = Assembler(**(usual | options))
     if transform is None:
-        return lambda batch: ColumnMaker(assembler, None, ahead=0).make(batch).value
+        return lambda batch: ColumnMaker(assembler, _as_it_is, ahead=0).make(batch).value
 
     def make(batch: WholeBatch) -> Any:
-        with closing(SampleMaker(assembler, transform, policy, None, threads=threads, batch_size=batch.count)) as maker:
+        with closing(
+            SampleMaker(assembler, transform, policy, _as_it_is, threads=threads, batch_size=batch.count)
+        ) as maker:
             return maker.make(batch).result(20).value
 
     return make

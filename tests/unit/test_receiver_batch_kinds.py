@@ -1,4 +1,4 @@
-"""Options about batches, checked against each other, and the makers that follow from them."""
+"""Options about batches, checked against each other, and the kinds of batches that follow from them."""
 
 import os
 import threading
@@ -18,7 +18,8 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.batch_factory import BatchFactory, BatchOptions
+from emlio.receiver.batch_kinds.choose import choose_kind
+from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.makers import ColumnMaker, Made, SampleMaker
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -159,7 +160,7 @@ def _batch() -> WholeBatch:
 def test_what_takes_microseconds_is_made_when_asked_and_the_rest_ahead(
     changes: dict[str, Any], kind: type, ahead: int
 ) -> None:
-    with closing(BatchFactory(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
+    with closing(choose_kind(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
         assert isinstance(maker, kind)
         assert maker.ahead == ahead
 
@@ -169,7 +170,7 @@ def test_without_a_word_a_process_takes_its_share_of_the_processors(
     monkeypatch: pytest.MonkeyPatch, ranks: str, most: int | None
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    with closing(BatchFactory(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
+    with closing(choose_kind(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
         threads = sum(thread.name.startswith("emlio-transform") for thread in threading.enumerate())
     assert threads == (most or len(os.sched_getaffinity(0)))
 
@@ -198,20 +199,20 @@ class _Batches:
 
 
 def test_the_user_gets_what_the_maker_made() -> None:
-    workshop = BatchFactory(_options(), BadRecordPolicy("raise"), _config())
+    kind = choose_kind(_options(), BadRecordPolicy("raise"), _config())
     made = MadeBatch(epoch=0, step=0, count=1, bad=0, size_bytes=1, value={"label": 3})
     batches, handed = _Batches(made), Handed()
     for _ in range(2):  # until it is counted
-        assert workshop.next(batches, handed, Position(_plan())) is made
+        assert kind.next(batches, handed, Position(_plan())) is made
     assert (batches.asked, batches.told) == (1, 2)
-    assert workshop.waited_ns == 0
-    workshop.drop()
-    workshop.close()
+    assert kind.waited_ns == 0
+    kind.drop()
+    kind.close()
 
 
 def test_seeds_follow_from_the_plans_seed_the_epoch_and_the_record() -> None:
-    workshop = BatchFactory(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
-    made = workshop.maker.make(_batch())
+    kind = choose_kind(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
+    made = kind.maker.make(_batch())
     assert isinstance(made, Made)
     assert made.value["__id__"].tolist() == [40, 41, 42]
     assert made.value["__seed__"].dtype == np.int64  # which every framework has
