@@ -84,6 +84,10 @@ class GroupStore:
 
 def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":
     """Return the function that turns an array into a tensor sharing its memory."""
+    if not torch_is_installed():
+        raise ConfigError(
+            "to must be 'numpy' where PyTorch is not installed, got 'torch'; pip install \"emlio[torch]\""
+        )
     torch: Any = importlib.import_module("torch")
     make: Callable[[np.ndarray[Any, Any]], Any] = torch.from_numpy
     return make

@@ -142,6 +142,14 @@ def test_an_argument_of_before_is_pythons_own_error() -> None:
         EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, **before)
 
 
+def test_tensors_without_torch_are_an_error_that_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emlio.receiver.torch_adapter.torch_is_installed", lambda: False)
+    with pytest.raises(
+        ConfigError, match=r"^to must be 'numpy' where PyTorch is not installed, got 'torch'; pip install"
+    ):
+        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, to="torch")
+
+
 def test_the_objects_are_values(tmp_path: Path) -> None:
     assert Recovery(timeout="5s", heartbeat="9s") == Recovery(timeout="5s", heartbeat="9s")
     assert (Recovery(timeout="5s", heartbeat="9s").timeout_ns, Recovery(timeout=5, heartbeat=9).heartbeat_ns) == (
