@@ -19,7 +19,8 @@ __all__ = ["TokenAssembler"]
 
 _Tokens = npt.NDArray[np.signedinteger[Any]]
 _Numbers = npt.NDArray[np.int64]
-_Form = Callable[[list[_Tokens], _Numbers, TokenBatch, _Numbers | None], Any]
+_Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, _Numbers | None], Any]
+"""Makes a batch of its pieces, their sizes, the positions of their tokens, and the share's ids."""
 
 
 class TokenAssembler:
@@ -61,9 +62,9 @@ class TokenAssembler:
         self._dtype = np.dtype(tokens)
         self._pad_id = pad_id
         self._to_tensor = to_tensor
-        self._form: _Form = self._packed if packed else self._padded
-        if collate_fn is not None:
-            self._form = partial(self._collated, collate_fn)
+        form: _Form = TokenAssembler._packed if packed else TokenAssembler._padded
+        # No bound method: it would keep this object, and the user's function, until garbage is collected.
+        self._form: _Form = form if collate_fn is None else partial(_collated, collate_fn)
 
     @property
     def token_bytes(self) -> int:
@@ -99,11 +100,11 @@ class TokenAssembler:
             for record, begin, end in zip(wanted, batch.begins.tolist(), batch.ends.tolist(), strict=True)
             if records[record] is not None
         ]
-        return self._form(pieces, sizes, batch, ids)
+        return self._form(self, pieces, sizes, batch, ids)
 
-    def _collated(self, collate: Callable[[Sequence[Any]], Any], pieces: list[_Tokens], *_: object) -> Any:
-        # Copies, since a message's bytes can neither be written nor kept, and may not be aligned.
-        return collate([piece.astype(self._dtype) for piece in pieces])
+    def copied(self, pieces: Sequence[_Tokens]) -> list[_Tokens]:
+        """Return copies: a message's bytes can neither be written nor kept, and may not be aligned."""
+        return [piece.astype(self._dtype) for piece in pieces]
 
     def _padded(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, ids: _Numbers | None) -> Any:
         before, count = _counted(sizes)
@@ -135,6 +136,12 @@ class TokenAssembler:
             made["__id__"] = ids[batch.records]
         make = self._to_tensor
         return made if make is None else {name: make(array) for name, array in made.items()}
+
+
+def _collated(
+    collate: Callable[[Sequence[Any]], Any], assembler: TokenAssembler, pieces: list[_Tokens], *_: object
+) -> Any:
+    return collate(assembler.copied(pieces))
 
 
 def _counted(sizes: _Numbers) -> tuple[_Numbers, _Numbers]:
