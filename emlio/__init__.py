@@ -8,14 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from emlio.receiver.addresses.security import Security
+    from emlio.receiver.dali.pipeline import DaliPipeline
     from emlio.receiver.loader import EmlioLoader
+    from emlio.receiver.setup.recovery import Recovery
     from emlio.tokens import TokenBatches
 
-__all__ = ["EmlioLoader", "TokenBatches", "__version__"]
+__all__ = ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "__version__"]
 
 __version__ = "0.1.0"
 
-_LAZY = {"EmlioLoader": "emlio.receiver.loader", "TokenBatches": "emlio.tokens"}
+_LAZY = {
+    "DaliPipeline": "emlio.receiver.dali.pipeline",
+    "EmlioLoader": "emlio.receiver.loader",
+    "Recovery": "emlio.receiver.setup.recovery",
+    "Security": "emlio.receiver.addresses.security",
+    "TokenBatches": "emlio.tokens",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,10 +1,10 @@
-"""Checks of arguments: integers and booleans of Python or NumPy, and texts with units.
+"""Checks of arguments: integers and booleans of Python or NumPy, choices, texts with units, objects.
 
 Covers: checking one value and converting it to a plain int or bool, with an error that names the
 argument. Does not cover: rules between several arguments, which belong to the class that has them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from emlio.errors import ConfigError
 
-__all__ = ["as_whole", "flag", "parsed", "whole"]
+__all__ = ["as_whole", "choice", "flag", "instance", "parsed", "whole"]
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -57,6 +57,38 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+def choice(name: str, value: object, choices: Sequence[str], otherwise: str = "") -> str:
+    """Return a text that is one of the choices.
+
+    Args:
+        name: the name of the argument.
+        value: the value as given.
+        choices: the allowed texts.
+        otherwise: other allowed values, as text for the error: ", or None".
+
+    Raises:
+        ConfigError: the value is another one, or no text.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}{otherwise}, got {value!r}")
+    return value
+
+
+def instance(name: str, value: object, kind: type[_Found]) -> _Found:
+    """Return a value that must be an object of this class.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} must be {_a(kind.__name__)}(...), got {value!r}")
+    return value
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def parsed(name: str, parse: Callable[[_Given], _Found], value: _Given) -> _Found:

@@ -5,7 +5,7 @@
         encoded, label = emlio.dali.inputs("image/encoded", "image/class/label")
         ...
 
-    loader = EmlioLoader(address, batch_size=256, pipeline=training, output_map=["image", "label"])
+    loader = EmlioLoader(address, batch_size=256, dali=DaliPipeline(training, outputs=["image", "label"]))
 
 Covers: the public names. DALI itself is imported when a pipeline is built. Does not cover: the code
 (emlio.receiver.dali.inputs, emlio.receiver.dali.presets).

@@ -6,7 +6,7 @@ Covers: the value given to a loader, checked. Does not cover: cutting batches
 
 from dataclasses import dataclass
 
-from emlio.arguments import as_whole, flag, whole
+from emlio.arguments import as_whole, choice, flag, whole
 from emlio.errors import ConfigError
 
 __all__ = ["TokenBatches"]
@@ -46,15 +46,14 @@ class TokenBatches:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype not in tuple(_BITS):
-            raise ConfigError(f"dtype of tokens must be one of {', '.join(_BITS)}, got {self.dtype!r}")
+        choice("dtype of tokens", self.dtype, tuple(_BITS))
         if (self.max_tokens is None) == (self.pack is None):
             raise ConfigError(
                 f"either max_tokens or pack must be given, got max_tokens={self.max_tokens!r} and pack={self.pack!r}"
             )
-        for name, value in (("max_tokens", self.max_tokens), ("pack", self.pack), ("pool", self.pool)):
-            if value is not None:
-                object.__setattr__(self, name, whole(name, value, least=1, most=_MOST))
+        bound = "pack" if self.max_tokens is None else "max_tokens"
+        for name in (bound, "pool"):
+            object.__setattr__(self, name, whole(name, getattr(self, name), least=1, most=_MOST))
         beyond = 2 ** (_BITS[self.dtype] - 1)
         pad_id = as_whole(self.pad_id)
         if pad_id is None or not -beyond <= pad_id < beyond:

@@ -4,6 +4,7 @@ Does not cover: energy units.
 """
 
 import re
+from numbers import Real
 
 from emlio.errors import ConfigError
 
@@ -40,8 +41,8 @@ _DURATIONS = {
 _QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Zµ]*)\s*")
 
 
-def _parse(text: str | float, units: dict[str, int], kind: str, example: str) -> int:
-    match = _QUANTITY.fullmatch(str(text))
+def _parse(text: object, units: dict[str, int], kind: str, example: str) -> int:
+    match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | Real) else None
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ConfigError(f"must be a {kind} of 0 or more, such as {example!r}, got {text!r}")

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.errors import ConfigError
 
 __all__ = ["DECODERS", "Batch", "Pictures"]
@@ -92,7 +92,7 @@ class Pictures:
         decoding: dict[str, Any]
         if decoder == "dali":
             preset = "image-train" if training else "image-eval"
-            decoding = {"pipeline": preset, "pipeline_args": {"size": image_size, "dtype": "uint8"}}
+            decoding = {"dali": DaliPipeline(preset, args={"size": image_size, "dtype": "uint8"})}
         else:
             decoding = {"fields": _FIELDS, "seeds": True, "transform": View(image_size, training=training)}
         self.loader = EmlioLoader(

@@ -1,47 +1,41 @@
 """`EmlioLoader`, the class that a training script uses.
 
-Covers: arguments, the position and its state, iteration, statistics, closing. Does not cover: receiving records
-(emlio.receiver.engine.engine), making batches (emlio.receiver.batches.assemble).
+Covers: the public methods, from arguments to parts. Does not cover: the parts (emlio.receiver.shell), the position and
+iteration (emlio.receiver.iteration.walk).
 """
 
 import os
-import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emlio.arguments import flag, parsed, whole
+from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
-from emlio.errors import ClosedError, ConfigError
+from emlio.errors import ClosedError
 from emlio.planner.order import Shuffle
-from emlio.progress import Progress
 from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
-from emlio.receiver.batch_factory import BatchOptions
+from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.prefetch import MadeBatch
-from emlio.receiver.ending import let_go
+from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.energy.observer import begin_energy
-from emlio.receiver.iteration.epoch_pass import Handed, Iteration
-from emlio.receiver.iteration.position import moved
+from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.iteration.walk import EpochWalk
 from emlio.receiver.other_ranks import OtherRanks
-from emlio.receiver.parts import LoaderParts
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.records.sizes import locate_record
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.setup.world import find_world
+from emlio.receiver.shell import LoaderShell
 from emlio.receiver.stats import LoaderStats
-from emlio.receiver.summary import summarise, tell_repeated
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
 from emlio.receiver.tokens.feed import plan_batch_size
 from emlio.tokens import TokenBatches
-from emlio.units import parse_duration_ns
 from emlio.wire.control import Pace
 
 __all__ = ["EmlioLoader"]
@@ -83,22 +77,15 @@ class EmlioLoader:
         transform: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
         threads: int | None = None,
-        pipeline: "str | Callable[..., Any] | None" = None,
-        pipeline_args: Mapping[str, Any] | None = None,
-        output_map: Sequence[str] | None = None,
+        dali: DaliPipeline | None = None,
         tokens: TokenBatches | None = None,
         to: str | None = None,
         device: str | None = None,
         in_order: bool = True,
         prefetch: "str | int" = "auto",
         epochs: int | None = None,
-        timeout: "str | float" = "60s",
-        heartbeat: "str | float" = "3s",
-        on_error: str = "raise",
-        verify: str = "all",
-        keys: str | None = None,
-        daemon_key: str | None = None,
-        encryption: str = "auto",
+        recovery: Recovery = Recovery(),
+        security: Security = Security(),
         pace: Pace = "race",
         energy: bool | str | Path | None = None,
         progress: bool = False,
@@ -124,23 +111,15 @@ class EmlioLoader:
             transform: function applied to each sample (a dict of its features), by several threads at the same time.
             collate_fn: function that makes a batch from a list of samples.
             threads: for the transform or the pipeline. By default, this process's share of the processors.
-            pipeline: for DALI: "image-train", "image-eval", or a function that takes its sources from `emlio.dali.inputs`.
-            pipeline_args: for that function and DALI's `Pipeline`: size=, mean=, num_threads=, prefetch_queue_depth= ...
-            output_map: names of the pipeline's outputs.
-            tokens: set this if records are arrays of tokens; it says how they become batches.
+            dali: the DALI pipeline that makes the batches; see `DaliPipeline`.
+            tokens: set this if records are arrays of tokens; see `TokenBatches`.
             to: "torch" or "numpy". By default "torch" if it is installed.
             device: "cpu", "cuda" or "cuda:1": the pipeline runs there, or batches are copied there in the background.
             in_order: False hands out whichever batch is complete. This hides a slow daemon but gives up the order.
             prefetch: bytes held or in flight ahead of the loop, over all lanes. "auto": 128 to 256 MiB, as the path needs.
             epochs: the number of epochs, counted from epoch 0. Nothing after the last one is sent. None: no limit.
-            timeout: the time after which a silent daemon or an incomplete batch is an error.
-            heartbeat: the time after which a silent daemon is reconnected and others send its part; at most `timeout`.
-            on_error: for a record that fails its check: "raise", "skip" (shorter batch) or "replace" (by another of the batch).
-            verify: "all" checks the CRC32C of every record, "none" does not.
-            keys: the folder made by `emlio keygen`. By default, the folder where it puts keys.
-            daemon_key: the key of all daemons. By default EMLIO_DAEMON_KEY, or what `emlio trust` recorded for each daemon. A
-                key in the address goes first: emlio://KEY@HOST:PORT/DATASET. A daemon without a known key needs none.
-            encryption: "auto", "aead" or "off"; see docs/security.md.
+            recovery: timeouts, and the treatment of bad records; see `Recovery`.
+            security: keys and encryption; see `Security`.
             pace: "race" keeps `prefetch` full. "energy" keeps what a steady consumer needs; both sides work in rarer bursts.
             energy: True records the energy of each epoch in a new folder in the current directory and reports it at the end; a
                 path, in that folder. By default in the folder that EMLIO_ENERGY names, if any. See docs/energy.md.
@@ -157,21 +136,13 @@ class EmlioLoader:
             transform=transform,
             collate_fn=collate_fn,
             threads=threads,
-            pipeline=pipeline,
-            pipeline_args=pipeline_args,
-            output_map=output_map,
+            dali=dali,
             tokens=tokens,
             to=to,
-            device=None if device is None else str(device),  # also a torch.device
+            device=device,
         )
-        trust, found = find_trust(
-            Address.parse(address, local),
-            encryption=encryption,
-            daemon_key=daemon_key,
-            folder=keys,
-            environment=os.environ,
-        )
-        timeout_ns = parsed("timeout", parse_duration_ns, timeout)
+        found = Address.parse(address, local)
+        trust, found = find_trust(found, instance("security", security, Security), os.environ)
         config = LoaderConfig(
             address=found,
             trust=trust,
@@ -187,56 +158,43 @@ class EmlioLoader:
             in_order=in_order,
             prefetch_bytes=parsed("prefetch", parse_prefetch, prefetch),
             prefetch_follows=prefetch == "auto",
-            timeout_ns=timeout_ns,
-            heartbeat_ns=min(parsed("heartbeat", parse_duration_ns, heartbeat), timeout_ns),
-            on_error=on_error,
-            verify=verify,
+            recovery=recovery,
             pace=pace,
             epochs=epochs,
         )
-        self._show_progress = flag("progress", progress)
-        self._tally = Tally(skips=on_error == "skip")
-        self._handed: Handed | None = None  # the iteration in progress
-        self._flows_at: tuple[int, int] | None = None
-        policy = BadRecordPolicy(on_error)
-        self._energy = begin_energy(energy, os.environ, self._tally, device=options.device)
+        progress = flag("progress", progress)
+        self._tally = Tally(skips=recovery.on_error == "skip")
+        observer = begin_energy(energy, os.environ, self._tally, device=options.device)
+        self._observer = observer
+        policy = BadRecordPolicy(recovery.on_error)
         self._others = OtherRanks(config, tokens=tokens, world_was_given=rank is not None, run_is_named=world.named)
         try:
-            self._config = self._others.count()
-            parts = LoaderParts.make(options, policy, self._config, self._energy, progress=progress)
-            self._parts, self._engine, self._prefetch = parts, parts.engine, parts.prefetch
-            self._factory = parts.factory
-            # The threads must not outlive the loader, nor delay the interpreter's exit.
-            self._finalizer = weakref.finalize(self, let_go, weakref.ref(self), parts)
-            self._plan = self._engine.start()
-            self._prefetch.start()
-            self._position = self._factory.position(self._plan, self._engine.sizes)
-            policy.locate_by(partial(locate_record, self._plan.catalog, self._engine.sizes))
-            if self._energy is not None:
-                self._energy.start(self._config, self._engine, self.fingerprint)
+            self._config = config = self._others.count()
+            self._shell = LoaderShell.make(options, policy, config, observer, progress=progress)
+            self._finalizer = self._shell.close_with(self)
+            self._plan, position = self._shell.start(policy)
+            self._walk = EpochWalk(position, self._shell, config, self._tally, observer, progress=progress)
         except BaseException:
             self._others.withdraw()
             if hasattr(self, "_finalizer"):
-                self.close()
+                self._shut(PATIENCE_S)
             raise
-        if tokens is None:
-            tell_repeated(self._plan.catalog.records, world.world_size, self._position.repeated)
 
     # ---- position -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """The number of batches of this rank in a whole epoch. After a resume, see `remaining`."""
-        return self._position.whole_steps
+        return self._walk.position.whole_steps
 
     @property
     def remaining(self) -> int:
         """The number of batches left in the current epoch; between epochs, in the next one."""
-        return self._position.steps - self._position.steps_done
+        return self._walk.remaining
 
     @property
     def epoch(self) -> int:
         """The number of the current epoch; between epochs, of the next one."""
-        return self._position.epoch
+        return self._walk.position.epoch
 
     @property
     def rank(self) -> int:
@@ -268,26 +226,17 @@ class EmlioLoader:
         epoch = whole("an epoch", epoch, least=0)
         self._config.check_epoch(epoch)
         self._check_usable()
-        if self._handed is not None:
-            self._leave_iteration()
-        if epoch != self._position.epoch:
-            self._position = moved(self._position, epoch)
+        self._walk.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: the samples handed out so far, over all ranks. All ranks return the same at the same step."""
         self._check_usable()
-        if not self._config.in_order and self._handed is not None and not self._handed.is_prefix:
-            raise ConfigError(
-                "a position in the middle of an epoch needs in_order=True: later batches were handed out before earlier ones"
-            )
-        return self._position.state()
+        return self._walk.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from this state, with this loader's own world and batch size. Takes effect at the next `iter`."""
         self._check_usable()
-        position = copy(self._position)
-        position.load(state)
-        self._position, self._handed = position, None
+        self._walk.load(state)
 
     def use_daemons(self, address: str) -> None:
         """Use these daemons from now on, also in the middle of an epoch. The order of records does not change.
@@ -299,70 +248,37 @@ class EmlioLoader:
         meant = self._config.trust.with_keys(Address.parse(address))
         for peer in meant.peers:
             self._config.trust.credentials(peer)  # a key that is needed but missing is an error here
-        self._engine.use(self._config.address.with_daemons_of(meant))
+        self._shell.engine.use(self._config.address.with_daemons_of(meant))
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches of the next epoch, or the rest of a resumed one. An iteration in progress ends."""
         self._check_usable()
-        self._others.check(self._plan, self._position.flow)
-        if self._handed is not None:
-            self._leave_iteration()
-        self._config.check_epoch(self.epoch)
-        bar = Progress(f"epoch {self.epoch}", self.remaining, stream=sys.stderr) if self._show_progress else None
-        notes = self._energy.begin(self.epoch, resumes=self.remaining < len(self)) if self._energy is not None else None
-        iteration = Iteration(self._next, self._position, self._tally, bar, notes)
-        if self._flows_at != self._position.flow:
-            self._flows_at = None
-            self._factory.drop()
-            self._engine.go_to(*self._position.flow, self._prefetch.restart())
-        # Where the flow stands is unknown until the iteration ends; then it stands at the next epoch.
-        self._flows_at, self._handed = None, iteration.handed
-        return iteration
-
-    def _leave_iteration(self) -> None:
-        """Give up the rest of the epoch, unless no batch of it was taken yet: the user began anew."""
-        self._end_energy()
-        position, flows_at = self._position, self._flows_at
-        if position.steps_done:
-            position = moved(position, self.epoch + 1)
-            # A loop that counts batches never asks for the one after the last: the next epoch is on its way then.
-            if self._position.at_end:
-                flows_at = position.flow
-        # Python handles signals where a call ends, so not between these assignments.
-        self._position, self._flows_at, self._handed = position, flows_at, None
+        self._others.check(self._plan, self._walk.position.flow)
+        return self._walk.begin(self._next)
 
     def _next(self, handed: Handed) -> MadeBatch:
         self._check_usable()
-        if handed is not self._handed:
-            raise ClosedError("this iteration ended when another one of the same loader began")
-        position = self._position
-        if position.at_end:
-            self._end_energy()
-            following = moved(position, self.epoch + 1)
-            flow = following.flow
-            # Python handles signals where a call ends, so not between these assignments.
-            self._position, self._flows_at, self._handed = following, flow, None
-            handed.ended = True
-            raise StopIteration
-        return self._factory.next(self._parts.batches, handed, position)
+        return self._walk.next(handed)
 
     # ---- the rest -------------------------------------------------------------------------------------------------
 
     def stats(self) -> LoaderStats:
         """Return totals since the loader was made. `str` of them is one line; `verdict` says what bounds the run."""
-        return summarise(
-            self._engine, self._prefetch, self._factory, self._tally, self._position.repeated, self._config
+        shell = self._shell
+        return LoaderStats.of(
+            self._tally,
+            shell.engine.figures(),
+            assemble_ns=shell.prefetch.worked_ns + shell.kind.waited_ns,
+            receive_ns=shell.engine.worked_ns,
+            repeated_records=self._walk.position.repeated,
+            on_error=self._config.recovery.on_error,
         )
 
     def energy(self) -> tuple[EpochEnergy, ...]:
         """Return the energy of ended epochs, as far as this rank knows; see docs/energy.md. Waits for daemons' answers."""
-        return self._energy.figures() if self._energy is not None else ()
-
-    def _end_energy(self) -> None:
-        if self._energy is not None:
-            self._energy.end(whole=self._position.at_end)
+        return self._observer.figures()
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -381,12 +297,15 @@ class EmlioLoader:
         self._close(PATIENCE_S)
 
     def _close(self, patience_s: float) -> None:
-        if self._handed is not None and not self._closed and os.getpid() == self._pid:
-            self._end_energy()
+        if not self._closed and os.getpid() == self._pid:
+            self._walk.end()
+        self._shut(patience_s)
+
+    def _shut(self, patience_s: float) -> None:
         self._closed = True
         self._others.close()
         if self._finalizer.alive:
-            self._parts.close(patience_s)
+            self._shell.close(patience_s)
             self._finalizer.detach()
 
     def __enter__(self) -> Self:

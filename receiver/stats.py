@@ -1,10 +1,14 @@
 """The figures of a run and what bounds it, in numbers and in one line.
 
-Covers: the value that `EmlioLoader.stats()` returns, and its verdict. Does not cover: counting.
+Covers: the value that `EmlioLoader.stats()` returns, its collection, its verdict. Does not cover:
+counting (emlio.receiver.iteration.tally, emlio.receiver.machine.figures).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Self
 
+from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.units import format_duration, format_size
 
 __all__ = ["LoaderStats"]
@@ -72,6 +76,41 @@ class LoaderStats:
     reopened_streams: int = 0
     moved_shards: int = 0
     protection: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        handed: Tally,
+        received: ReceivingFigures,
+        *,
+        assemble_ns: int,
+        receive_ns: int,
+        repeated_records: int,
+        on_error: str,
+    ) -> Self:
+        """Collect the figures of a loader.
+
+        Args:
+            handed: what was handed to the user.
+            received: what was received.
+            assemble_ns: as the attribute.
+            receive_ns: as the attribute.
+            repeated_records: as the attribute.
+            on_error: how bad records are handled.
+        """
+        return cls(
+            batches=handed.batches,
+            records=handed.records,
+            wait_ns=handed.wait_ns,
+            busy_ns=handed.busy_ns,
+            first_batch_ns=handed.first_batch_ns,
+            skipped_records=handed.bad if on_error == "skip" else 0,
+            replaced_records=handed.bad if on_error == "replace" else 0,
+            assemble_ns=assemble_ns,
+            receive_ns=receive_ns,
+            repeated_records=repeated_records,
+            **asdict(received),
+        )
 
     @property
     def wait_share(self) -> float:

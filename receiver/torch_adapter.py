@@ -27,6 +27,7 @@ __all__ = [
     "distributed_world",
     "from_dlpack",
     "group_store",
+    "is_torch_device",
     "tensor_maker",
     "torch_is_installed",
 ]
@@ -35,6 +36,12 @@ __all__ = [
 def torch_is_installed() -> bool:
     """Return whether `import torch` would work, without importing it."""
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
+
+
+def is_torch_device(value: object) -> bool:
+    """Return whether a value is a `torch.device`."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.device)
 
 
 def distributed_world() -> tuple[int, int] | None:
@@ -77,6 +84,10 @@ class GroupStore:
 
 def tensor_maker() -> "Callable[[np.ndarray[Any, Any]], Any]":
     """Return the function that turns an array into a tensor sharing its memory."""
+    if not torch_is_installed():
+        raise ConfigError(
+            "to must be 'numpy' where PyTorch is not installed, got 'torch'; pip install \"emlio[torch]\""
+        )
     torch: Any = importlib.import_module("torch")
     make: Callable[[np.ndarray[Any, Any]], Any] = torch.from_numpy
     return make

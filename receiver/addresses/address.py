@@ -71,7 +71,7 @@ class Address:
     @staticmethod
     def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
         """Parse an address; `local` is a directory of this host that holds some of the shards."""
-        text = _text(address)
+        text = _text("address", address)
         form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory"
         if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
             if local is not None:
@@ -98,7 +98,7 @@ class Address:
             peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
         if len(set(peers)) != len(peers):
             raise ConfigError(f"each daemon must be listed once, got {shown}")
-        directory = None if local is None else _directory(_text(local))
+        directory = None if local is None else _directory(_text("local", local))
         return Address(peers=tuple(peers), dataset=dataset, directory=directory)
 
     def with_daemons_of(self, other: "Address") -> "Address":
@@ -111,10 +111,10 @@ class Address:
         return replace(self, peers=other.peers)
 
 
-def _text(path: "str | PathLike[str]") -> str:
+def _text(name: str, path: "str | PathLike[str]") -> str:
     text = cast("object", fspath(path)) if isinstance(cast("object", path), str | bytes | PathLike) else path
     if not isinstance(text, str) or "\0" in text:
-        raise ConfigError(f"an address or a directory must be text without zero bytes, got {text!r}")
+        raise ConfigError(f"{name} must be text or a path, without zero bytes, got {path!r}")
     return text
 
 

@@ -7,9 +7,7 @@ failed handshake. Does not cover: sockets (emlio.receiver.connection.transport),
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
-from typing import cast
 
 from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolError
 from emlio.keys.curve import KeyPair
@@ -20,17 +18,18 @@ from emlio.processor import has_aes
 from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.credentials import Credentials
-from emlio.wire.protection import SETTINGS, accepted
+from emlio.receiver.addresses.security import Security
+from emlio.wire.protection import accepted
 
 __all__ = ["Trust", "find_trust"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """A loader's keys and its settings for encryption.
+    """A loader's keys and its setting for encryption.
 
     Attributes:
-        encryption: how data may be protected, one of SETTINGS.
+        encryption: as in `Security`.
         pair: this host's keys; None if no daemon needs a key.
         all_have: the key of all daemons that have no key of their own in the address.
         known: the keys of the daemons this host knows.
@@ -40,10 +39,6 @@ class Trust:
     pair: KeyPair | None = None
     all_have: PublicKey | None = None
     known: KnownDaemons = field(default_factory=KnownDaemons)
-
-    def __post_init__(self) -> None:
-        if self.encryption not in SETTINGS:
-            raise ConfigError(f"encryption must be one of {', '.join(SETTINGS)}, got {self.encryption!r}")
 
     def with_keys(self, address: Address) -> Address:
         """Return the address with the key that each of its daemons must have."""
@@ -127,33 +122,20 @@ def _if_data_port(peer: Peer) -> str:
     return f"if {peer.port} is its data port, put its control port in the address{usual}"
 
 
-def find_trust(
-    address: Address,
-    *,
-    encryption: str,
-    daemon_key: str | None,
-    folder: "str | PathLike[str] | None",
-    environment: Mapping[str, str],
-) -> tuple[Trust, Address]:
+def find_trust(address: Address, security: Security, environment: Mapping[str, str]) -> tuple[Trust, Address]:
     """Return the keys to show and to demand, and the address with each daemon's key.
 
     Args:
         address: the dataset's address; keys in it go first.
-        encryption: how data may be protected.
-        daemon_key: the key of all its daemons, as text; else EMLIO_DAEMON_KEY, else what `emlio
-            trust` wrote.
-        folder: the folder of keys; else where `emlio keygen` puts them.
+        security: the loader's settings.
         environment: of this process.
 
     Raises:
         ConfigError: a key is malformed, or a daemon has one and this host has none.
     """
-    if not isinstance(cast("object", folder), str | PathLike | None):
-        raise ConfigError(f"keys must be the path of a key folder, got {folder!r}")
-    if not isinstance(cast("object", daemon_key), str | None):
-        raise ConfigError(f"daemon_key must be a public key as str, got {type(daemon_key).__name__}")
+    folder, encryption = security.keys, security.encryption
     keys = KeyFolder(Path(folder) if folder is not None else default_key_folder(environment))
-    text = daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
+    text = security.daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
     trust = Trust(
         encryption=encryption,
         all_have=PublicKey.parse(text) if text is not None else None,

@@ -1,7 +1,7 @@
 """From the pieces of a complete batch to columns, and from columns to the user's form.
 
-Covers: raw views, decoded features, ids, seeds, records that cannot be decoded, collation. Does not
-cover: when and in which thread this happens (emlio.receiver.batches.makers), decoding images.
+Covers: the choice of both forms, ids, seeds, records that cannot be decoded. Does not cover: when
+and in which thread this happens (emlio.receiver.batches.makers), decoding images.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.example.columns import ColumnDecoder, Piece
-from emlio.example.faults import find_absent, find_faults, without
-from emlio.receiver.batches.collate import default_collate
+from emlio.example.faults import without
+from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
+from emlio.receiver.batches.records import ExampleRecords, RawRecords, RecordForm
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.records.decoded import IDS, SEEDS, Decoded, slotted_views
+from emlio.receiver.records.decoded import IDS, SEEDS, Decoded
 
 __all__ = ["Assembler"]
 
@@ -52,14 +52,13 @@ class Assembler:
             to_tensor: makes a tensor of an array; None leaves arrays.
             collate_fn: makes the batch from the samples.
         """
-        self._raw = raw
-        self._fields = fields
+        self._records: RecordForm = RawRecords() if raw else ExampleRecords(fields)
+        self._form: BatchForm = Arrays() if to_tensor is None else Tensors(to_tensor)
+        if collate_fn is not None:
+            self._form = Collated(collate_fn)
         self._ids = ids
         self._seeder = seeder
         self._policy = policy
-        self._to_tensor = to_tensor
-        self._collate = collate_fn
-        self._decoder = None if raw else ColumnDecoder(fields)
 
     def decode(self, batch: WholeBatch) -> Decoded:
         """Return the batch's columns, without bad records."""
@@ -70,14 +69,14 @@ class Assembler:
         columns: dict[str, Any] | None = None
         if good.size:
             try:
-                columns = self._columns(pieces, len(good))
+                columns = self._records.columns(pieces, len(good))
             except DatasetError:
                 # Records are looked at one by one only now, so that good batches, nearly all, pay
                 # nothing for it.
-                faults = find_faults(pieces, self._fields)
+                faults = self._records.faults(pieces)
                 if not faults:
                     raise
-                absent = find_absent(pieces, self._fields) if self._fields and len(faults) == len(good) else None
+                absent = self._records.absent(pieces) if len(faults) == len(good) else None
                 if absent is not None:
                     record = int(batch.ids[good[absent.place]])
                     raise self._policy.absent(record, absent.name, absent.there, others=absent.records > 1) from None
@@ -88,7 +87,7 @@ class Assembler:
             return self._decoded(batch.epoch, columns, batch.ids)
         chosen = self._policy.settle(batch.ids, reasons)
         if columns is None:
-            columns = self._columns(pieces, len(good))
+            columns = self._records.columns(pieces, len(good))
         return self._decoded(batch.epoch, columns, batch.ids[good]).take(np.searchsorted(good, chosen), len(reasons))
 
     def _decoded(self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64]) -> Decoded:
@@ -99,25 +98,13 @@ class Assembler:
             columns[SEEDS] = self._seeder(epoch, ids).view(np.int64)
         return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0)
 
-    def _columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
-        if self._decoder is None:
-            return {"record": slotted_views(pieces, count)}
-        return dict(self._decoder.decode(pieces, count))
-
     def collate(self, samples: Sequence[Any]) -> Any:
         """Return the batch of these samples: a transform's outputs, or the records themselves."""
-        if self._collate is not None:
-            return self._collate(samples)
-        return default_collate(samples, self._to_tensor)
+        return self._form.of_samples(samples)
 
     def batch(self, decoded: Decoded) -> Any:
         """Return the batch of records that need no transform."""
-        if self._collate is not None:
-            return self._collate([decoded.sample(place) for place in range(len(decoded.ids))])
-        make = self._to_tensor
-        if make is None:
-            return dict(decoded.columns)
-        return {name: _to_tensors(column, make) for name, column in decoded.columns.items()}
+        return self._form.of_columns(decoded)
 
 
 def _others(count: int, places: Mapping[int, object]) -> npt.NDArray[np.int64]:
@@ -125,11 +112,3 @@ def _others(count: int, places: Mapping[int, object]) -> npt.NDArray[np.int64]:
     kept = np.ones(count, np.bool_)
     kept[list(places)] = False
     return np.flatnonzero(kept)
-
-
-def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:
-    if isinstance(column, np.ndarray):
-        return make(column)
-    if column and isinstance(column[0], np.ndarray):
-        return [make(value) for value in column]
-    return column

@@ -19,9 +19,9 @@ from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.decoded import Decoded
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S
-from emlio.receiver.timing.decode_times import WorkLog
+from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 
-__all__ = ["ColumnMaker", "Made", "Maker", "NotedMaker", "PipeMaker", "SampleMaker"]
+__all__ = ["ColumnMaker", "Made", "Maker", "PipeMaker", "SampleMaker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ class ColumnMaker:
 
     threads: Sequence[Thread] = ()
 
-    def __init__(self, assembler: Assembler, finish: Callable[[Any], Any] | None, *, ahead: int) -> None:
+    def __init__(self, assembler: Assembler, finish: Callable[[Any], Any], *, ahead: int) -> None:
         """Configure the maker.
 
         Args:
             assembler: decodes the records.
-            finish: the last step, such as a copy to a device; None if there is none.
+            finish: the last step, such as a copy to a device.
             ahead: batches made before the user asks. 0 if making one takes microseconds: handing
                 over to a thread and back would take longer.
         """
@@ -90,50 +90,12 @@ class ColumnMaker:
         """See `Maker`."""
         begun_ns = time.monotonic_ns()
         decoded = self._assembler.decode(batch)
-        value = self._assembler.batch(decoded)
-        if self._finish is not None:
-            value = self._finish(value)
+        value = self._finish(self._assembler.batch(decoded))
         self.worked_ns += time.monotonic_ns() - begun_ns
         return Made(value=value, bad=decoded.bad)
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""
-
-
-class NotedMaker:
-    """A maker that notes when it works. See `Maker`."""
-
-    def __init__(self, maker: Maker, log: WorkLog) -> None:
-        """Wrap the maker and own it."""
-        self._maker = maker
-        self._log = log
-
-    @property
-    def ahead(self) -> int:
-        """See `Maker`."""
-        return self._maker.ahead
-
-    @property
-    def worked_ns(self) -> int:
-        """See `Maker`."""
-        return self._maker.worked_ns
-
-    @property
-    def threads(self) -> Sequence[Thread]:
-        """See `Maker`."""
-        return self._maker.threads
-
-    def make(self, batch: WholeBatch) -> Made | Promise:
-        """See `Maker`."""
-        self._log.begin()
-        try:
-            return self._maker.make(batch)
-        finally:
-            self._log.end()
-
-    def close(self, patience_s: float = PATIENCE_S) -> None:
-        """See `Maker`."""
-        self._maker.close(patience_s)
 
 
 class PipeMaker:
@@ -187,11 +149,11 @@ class SampleMaker:
         assembler: Assembler,
         transform: Callable[[Any], Any],
         policy: BadRecordPolicy,
-        finish: Callable[[Any], Any] | None,
+        finish: Callable[[Any], Any],
         *,
         threads: int,
         batch_size: int,
-        log: WorkLog | None = None,
+        work: WorkObserver = UNOBSERVED_WORK,
     ) -> None:
         """Start the threads.
 
@@ -203,7 +165,7 @@ class SampleMaker:
             threads: the number of threads.
             batch_size: of the loader. Small batches need more of them in progress to keep all
                 threads busy.
-            log: notes when a thread is at work; None if this is not recorded.
+            work: told when a thread is at work.
         """
         # One to hand out, one being finished, and enough that every thread has another record.
         self.ahead = 2 + -(-threads // batch_size)
@@ -213,7 +175,8 @@ class SampleMaker:
         self._finish = finish
         self._threads = threads
         self._decode_ns = 0
-        self._workers = Workers(threads, "emlio-transform", log)
+        self._workers = Workers(threads, "emlio-transform")
+        self._work = work
 
     @property
     def worked_ns(self) -> int:
@@ -231,12 +194,11 @@ class SampleMaker:
         decoded = self._assembler.decode(batch)
         self._decode_ns += time.monotonic_ns() - begun_ns
         job = _Job(decoded, self._transform, self._collate, self._policy)
-        self._workers.add(job.step, len(decoded.ids), job.cancel)
+        self._workers.add(self._work.observed(job.step), len(decoded.ids), job.cancel)
         return job.made
 
     def _collate(self, samples: list[Any]) -> Any:
-        value = self._assembler.collate(samples)
-        return value if self._finish is None else self._finish(value)
+        return self._finish(self._assembler.collate(samples))
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """See `Maker`."""

@@ -13,6 +13,7 @@ counts there until the user has it. Does not cover: how batches are made
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import RLock, Thread
 from typing import Any, Protocol, TypeVar
@@ -23,6 +24,7 @@ from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import PATIENCE_S, join_all, running
+from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 
 __all__ = ["MadeBatch", "MadeBatches", "Prefetch"]
 
@@ -91,10 +93,11 @@ class Prefetch:
         delivered: the generation and size of each taken batch, to be read by the receive thread.
     """
 
-    def __init__(self, maker: Maker) -> None:
-        """Create the queues; owns the maker."""
+    def __init__(self, maker: Maker, work: WorkObserver = UNOBSERVED_WORK) -> None:
+        """Create the queues; owns the maker, and tells `work` when it makes batches."""
         self.delivered: deque[tuple[int, int]] = deque()
         self._maker = maker
+        self._make_batch = work.observed(maker.make)
         self._lock = RLock()  # a signal handler may close the loader during another call of the same thread
         self._user, self._making = Bell(), Bell()
         self._whole: deque[WholeBatch] = deque()
@@ -232,7 +235,7 @@ class Prefetch:
         if kept is not None and kept[0] is batch:
             return kept[1]
         try:
-            made = self._maker.make(batch)
+            made = self._make_batch(batch)
         except StopIteration as error:
             raise _told(error) from error
         found = _made(batch, made.result() if isinstance(made, Promise) else made)
@@ -281,7 +284,7 @@ class Prefetch:
                 self._making.wait()
                 continue
             batch, generation = begun
-            made = _begin(self._maker, batch)
+            made = _begin(self._make_batch, batch)
             with self._lock:
                 wanted = generation == self._generation and self._spoiled is None and not self._closed
                 if wanted:
@@ -365,10 +368,10 @@ def _again(error: BaseException) -> BaseException:
     return again
 
 
-def _begin(maker: Maker, batch: WholeBatch) -> Promise:
+def _begin(make: Callable[[WholeBatch], Made | Promise], batch: WholeBatch) -> Promise:
     """Return the batch as a promise, whether or not the maker returns one."""
     try:
-        made = maker.make(batch)
+        made = make(batch)
     except BaseException as error:  # noqa: BLE001  # any error of a user's function belongs to the user's thread
         failed = Promise()
         failed.set_exception(error)

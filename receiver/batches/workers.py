@@ -11,7 +11,6 @@ from threading import Condition, Lock, Thread
 
 from emlio.errors import ClosedError, ConfigError
 from emlio.receiver.threads.unended import PATIENCE_S, join_all
-from emlio.receiver.timing.decode_times import WorkLog
 
 __all__ = ["Workers"]
 
@@ -23,15 +22,13 @@ class Workers:
         threads: the threads.
     """
 
-    def __init__(self, threads: int, name: str, log: WorkLog | None = None) -> None:
+    def __init__(self, threads: int, name: str) -> None:
         """Start the threads.
 
         Args:
             threads: the number of threads.
             name: their name, followed by a number.
-            log: notes when a thread is at work; None if this is not recorded.
         """
-        self._log = log
         self.worked_ns = 0  # over all threads
         # The closing thread takes the lock itself: a signal could leave a condition's own `with`
         # half done.
@@ -69,11 +66,7 @@ class Workers:
                 if job.dealt == job.count:
                     self._jobs.popleft()
             begun_ns = time.monotonic_ns()
-            if self._log is not None:
-                self._log.begin()
             job.step(number)
-            if self._log is not None:
-                self._log.end()
             # No reference to the job may stay here: its memory is the user's to free.
             del job
             with self._changed:

@@ -7,19 +7,17 @@ outputs. Does not cover: running it (emlio.receiver.dali.adapter), its requests 
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from emlio.errors import ConfigError
 from emlio.receiver.dali.inputs import InputRequest, Inputs, defining, inputs
+from emlio.receiver.dali.pipeline import DaliPipeline
 from emlio.receiver.dali.presets import OUTPUTS, PRESETS
 from emlio.receiver.records.decoded import IDS
 
 __all__ = ["PipeOptions", "build", "build_for_one", "dali_device", "name_outputs"]
-
-_NOT_HERE = {"batch_size": "batch_size=", "device_id": "device="}
-"""DALI's arguments that are the loader's own, with the loader's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +25,7 @@ class PipeOptions:
     """The options to build a pipeline with.
 
     Attributes:
-        pipeline: a preset's name, or a function that defines a graph, decorated with `pipeline_def`
-            or not.
-        arguments: for the function, and for DALI's `Pipeline`.
-        output_map: names of the outputs; None for those of a preset, or for the names of the
-            inputs.
+        dali: the pipeline as given to the loader.
         batch_size: the most records in a batch.
         device_id: a CUDA device, or None.
         threads: DALI's threads, if neither the arguments nor the decorator give a number.
@@ -39,30 +33,12 @@ class PipeOptions:
         tensors: whether outputs are torch tensors, else NumPy arrays.
     """
 
-    pipeline: "str | Callable[..., Any]"
-    arguments: Mapping[str, Any]
-    output_map: Sequence[str] | None
+    dali: DaliPipeline
     batch_size: int
     device_id: int | None
     threads: int
     seed: int
     tensors: bool
-
-    def __post_init__(self) -> None:
-        for name, ours in _NOT_HERE.items():
-            if name in self.arguments:
-                raise ConfigError(f"{name} must not be in pipeline_args, pass it to the loader as {ours}")
-        if isinstance(self.output_map, str):
-            raise ConfigError(f"output_map must be a list of names, got the string {self.output_map!r}")
-        if isinstance(self.pipeline, str):
-            if self.pipeline not in PRESETS:
-                raise ConfigError(
-                    f"a pipeline must be one of {', '.join(PRESETS)}, or a function, got {self.pipeline!r}"
-                )
-        elif not callable(self.pipeline):
-            raise ConfigError(
-                f"a pipeline must be a preset's name or a function that defines the graph, got {self.pipeline!r}"
-            )
 
 
 def dali_device(device: str | None, environment: Mapping[str, str]) -> int | None:
@@ -105,8 +81,8 @@ def build(options: PipeOptions, collector: Inputs, **changes: Any) -> Any:
     # With conditionals, DALI rewrites the functions that a graph's function calls; `inputs` must
     # not be rewritten.
     importlib.import_module("nvidia.dali.pipeline").do_not_convert(inputs)
-    graph: Any = options.pipeline
-    given: dict[str, Any] = {**options.arguments, "batch_size": options.batch_size, "device_id": options.device_id}
+    graph: Any = options.dali.pipeline
+    given: dict[str, Any] = {**options.dali.args, "batch_size": options.batch_size, "device_id": options.device_id}
     if isinstance(graph, str):
         graph = PRESETS[graph]
         given.setdefault("decoder", "cpu" if options.device_id is None else "mixed")
@@ -137,12 +113,12 @@ def build_for_one(options: PipeOptions, collector: Inputs) -> Any:
 
 def name_outputs(options: PipeOptions, requests: Sequence[InputRequest], count: int) -> tuple[str, ...]:
     """Return a name for each output; raise `ConfigError` on a wrong number or duplicates."""
-    names, what = tuple(options.output_map or ()), "output_map names"
-    if options.output_map is None and isinstance(options.pipeline, str):
+    names, what = tuple(options.dali.outputs or ()), "outputs names"
+    if options.dali.outputs is None and isinstance(options.dali.pipeline, str):
         names = OUTPUTS
-    elif options.output_map is None:
+    elif options.dali.outputs is None:
         names = tuple(name for request in requests for name in request.fields)
-        what = "without output_map they take the names of the inputs,"
+        what = "without outputs= they take the names of the inputs,"
     if len(names) != count or len(set(names)) != count or not all(names) or IDS in names:
         raise ConfigError(
             f"each output of the pipeline must have a name of its own, and none {IDS!r}: "

@@ -112,8 +112,7 @@ def inputs(*fields: str, random: int = 0, images: Sequence[str] = (), vectors: S
     collector = _DEFINING.get()
     if collector is None:
         raise ConfigError(
-            "emlio.dali.inputs must be called inside a pipeline function that is passed to EmlioLoader(..., "
-            "pipeline=...)"
+            "emlio.dali.inputs must be called inside a pipeline function that is passed to a loader as DaliPipeline(...)"
         )
     request = InputRequest(
         fields=tuple(fields), random=random, images=_names("images", images), vectors=_names("vectors", vectors)

@@ -36,9 +36,8 @@ from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
 from emlio.receiver.energy.figures import read_job_after, storage_of
 from emlio.receiver.engine.daemon_energy import DaemonEnergy
-from emlio.receiver.engine.engine import Engine
 from emlio.receiver.iteration.tally import Tally
-from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.observer import LoaderObserver, StartedLoader, Unobserved
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.timing.decode_times import WorkLog
@@ -87,17 +86,17 @@ def choose_energy(given: object, environment: Mapping[str, str]) -> EnergyChoice
 
 def begin_energy(
     given: bool | str | Path | None, environment: Mapping[str, str], tally: Tally, *, device: str | None
-) -> "LoaderEnergy | None":
-    """Return a recorder of epochs, or None if no energy is wanted.
+) -> LoaderObserver:
+    """Return an observer that records energy, or one that does nothing if no energy is wanted.
 
     See `choose_energy` and `LoaderEnergy`.
     """
     choice = choose_energy(given, environment)
-    return None if choice is None else LoaderEnergy(choice, tally, device=device)
+    return Unobserved() if choice is None else LoaderEnergy(choice, tally, device=device)
 
 
 class LoaderEnergy:
-    """Records the energy of one loader. Public methods but `close` belong to the user's thread.
+    """Records the energy of one loader. See `LoaderObserver`.
 
     Attributes:
         work: where decoding threads note their work.
@@ -137,14 +136,9 @@ class LoaderEnergy:
         self._failures = 0
         self._thread = Thread(target=self._run, name="emlio-energy", daemon=True)
 
-    def start(self, config: LoaderConfig, engine: Engine, dataset: str) -> None:
-        """Find or start the recorder, in the background.
-
-        Args:
-            config: the loader's configuration.
-            engine: the running engine; asks the daemons.
-            dataset: the dataset's fingerprint.
-        """
+    def started(self, loader: StartedLoader) -> None:
+        """Find or start the recorder, in the background."""
+        config = loader.config
         self._facts = LoaderFacts(
             node=socket.gethostname(),
             boot=boot_id(Path("/proc")),
@@ -153,30 +147,25 @@ class LoaderEnergy:
             number=0,
             begun_real_ns=time.time_ns(),
             world_size=config.world_size,
-            dataset=dataset,
+            dataset=loader.dataset,
             batch_size=config.rows,
             shuffle=str(config.shuffle),
             pace=config.pace,
-            protection=engine.protection,
+            protection=loader.protection,
             version=__version__,
         )
         # For a single process its pid is a good enough name of a job; several are of the same job
         # if their launcher says so.
         self._job = config.job if config.world_size > 1 else f"process {os.getpid()}"
         if config.rank == 0 and config.address.peers:
-            self._ask = engine.energy_of_daemons
+            self._ask = loader.ask
         self._thread.start()
 
     # ---- an epoch, in the user's thread -----------------------------------------------------------------------------
 
-    def begin(self, epoch: int, *, resumes: bool) -> EpochNotes:
-        """Begin an iteration; return where it notes its times.
-
-        Args:
-            epoch: its number.
-            resumes: whether it does not begin with the epoch's first batch.
-        """
-        self.end(whole=False)
+    def epoch_begun(self, epoch: int, *, resumes: bool) -> EpochNotes:
+        """Begin an iteration; return where it notes its times. See `EpochObserver`."""
+        self.epoch_ended(whole=False)
         if self._patient:
             if not self._is_open and not self._opened.wait(_STARTING_S):
                 self._warn("the recorder is not there yet; epochs have no figures until it is")
@@ -230,12 +219,8 @@ class LoaderEnergy:
             self._warn(f"an epoch may have no figures: {error}")
             return None
 
-    def end(self, *, whole: bool) -> None:
-        """End the current iteration, if there is one.
-
-        Args:
-            whole: whether it reached the epoch's last batch.
-        """
+    def epoch_ended(self, *, whole: bool) -> None:
+        """See `EpochObserver`."""
         notes, self._notes = self._notes, None
         if notes is None:
             return
@@ -355,16 +340,13 @@ class LoaderEnergy:
 
     # ---- the end ------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """End the current iteration, write, report, and release the recorder.
-
-        Daemons can still be asked. A second call continues an interrupted one.
-        """
+    def closed(self) -> None:
+        """End the current iteration, write, report, and release the recorder."""
         if self._thread.ident is None:
             self._closed = True
             return
         if not self._closed:
-            self.end(whole=False)
+            self.epoch_ended(whole=False)
             self._tasks.put(None)
             self._closed = True
         self._thread.join(_ENDING_S)

@@ -38,11 +38,11 @@ class EnergyAsker:
         self._call = call
 
     def clocks(self) -> dict[str, ClockFit]:
-        """See `Engine.clocks`."""
+        """See `DaemonQuestions`."""
         return {name: fit_clock(exchanges) for _, name, exchanges in self._compared()}
 
     def ask(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
-        """See `Engine.energy_of_daemons`."""
+        """See `DaemonQuestions.energy`."""
         stretches = {number: _stretch(fit, from_ns, to_ns) for number, fit in self._fits().items()}
         answer = Promise()
         self._call(lambda: self._questions.ask(stretches, timeout_ns, answer))

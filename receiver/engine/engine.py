@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
-from emlio.clocks.fit import ClockFit
 from emlio.errors import EmlioError, PeerLostError
 from emlio.planner.plan import Plan
 from emlio.receiver.addresses.address import Address, Peer
@@ -28,14 +27,12 @@ from emlio.receiver.connection.lane_plane import LanePlane
 from emlio.receiver.connection.link_plane import LinkPlane
 from emlio.receiver.connection.planes import ControlPlane, DataPlane
 from emlio.receiver.connection.transport import Network
-from emlio.receiver.engine.daemon_energy import DaemonEnergy
-from emlio.receiver.engine.energy_asker import EnergyAsker
-from emlio.receiver.engine.energy_questions import EnergyQuestions
 from emlio.receiver.engine.hello import greeting
-from emlio.receiver.engine.size_questions import Questions
+from emlio.receiver.engine.questions import DaemonQuestions
 from emlio.receiver.local.plane import LocalPlane
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.events import BatchTaken, Begun, Event, Sought, TargetsChanged, TimePassed
+from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.machine.instructions import (
     Answered,
     Call,
@@ -53,14 +50,11 @@ from emlio.receiver.machine.instructions import (
     Say,
     SayCredit,
 )
-from emlio.receiver.machine.intake import IntakeTotals
 from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.calls import Calls
-from emlio.receiver.threads.promise import Promise
-from emlio.session.instructions import SizesCame
 from emlio.socket_buffers import receive_buffer_bytes, send_buffer_bytes
 from emlio.waker import Waker
 from emlio.wire.control import Hello
@@ -80,11 +74,16 @@ _KEPT_BYTES = 128 << 20
 
 
 class Engine:
-    """Owns the receive thread. Public methods may be called from any thread."""
+    """Owns the receive thread. Public methods may be called from any thread.
+
+    Attributes:
+        worked_ns: time the receive thread did not spend waiting.
+        questions: the questions of other threads to the daemons.
+    """
 
     def __init__(self, config: LoaderConfig, prefetch: Prefetch, clock: Clock, *, progress: bool = False) -> None:
         """Prepare the thread; with `progress`, a line is shown while shards of this host are indexed."""
-        self.worked_ns = 0  # time the receive thread did not spend waiting
+        self.worked_ns = 0
         self._config = config
         self._prefetch = prefetch
         self._clock = clock
@@ -98,7 +97,7 @@ class Engine:
                     directory,
                     self._waker,
                     clock,
-                    verify=config.verify == "all",
+                    verify=config.recovery.verifies,
                     window_bytes=config.prefetch_bytes,
                     progress=progress,
                 )
@@ -120,9 +119,7 @@ class Engine:
             self._control: ControlPlane = LinkPlane(self._network, config.trust)
             self._lanes: DataPlane = LanePlane(self._network)
             self._here: DataPlane | None = LocalPlane(self._local) if self._local is not None else None
-            self._questions = Questions(self._machine.pool, self._local)
-            self._energy = EnergyQuestions(self._machine.pool, clock)
-            self._energy_asker = EnergyAsker(self._machine.pool, self._energy, self._calls.call)
+            self.questions = DaemonQuestions(self._machine.pool, self._local, clock, self._calls.call)
             self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)
         except BaseException:
             self._free()
@@ -149,7 +146,7 @@ class Engine:
         self._names.watch(self._config.address.peers, self._targets)
         self._thread.start()
         # The sessions have their own deadlines; this one only catches a thread that died.
-        if not self._ready.wait(2 * self._config.timeout_ns / 1e9 + _ANSWER_S):
+        if not self._ready.wait(2 * self._config.recovery.timeout_ns / 1e9 + _ANSWER_S):
             raise PeerLostError("the receive thread did not agree with the daemons within twice the timeout")
         if self._error is not None:
             raise self._error
@@ -167,7 +164,9 @@ class Engine:
         """Record that the user took a batch from the queue."""
         supply = self._machine.intake.supply
         if supply is not None:
-            supply.took(size_bytes, self._clock.monotonic_ns(), self._prefetch.hungers, self.round_trip_ns)
+            supply.took(
+                size_bytes, self._clock.monotonic_ns(), self._prefetch.hungers, self._machine.pool.sources.round_trip_ns
+            )
         self.use_room()
 
     def use_room(self) -> None:
@@ -191,12 +190,6 @@ class Engine:
     def _tell_soon(self, event: Event) -> None:
         self._calls.call(lambda: self._events.append(event))
 
-    @property
-    def recoveries(self) -> tuple[int, int, int]:
-        """The numbers of lost daemons, of reopened streams, and of shards moved to others."""
-        pool = self._machine.pool
-        return pool.losses, pool.assignment.reopened, pool.assignment.moved
-
     def describe_wait(self) -> str:
         """Return the records and daemons that the next batch waits for, in words."""
         answer: SimpleQueue[str] = SimpleQueue()
@@ -206,73 +199,9 @@ class Engine:
         except Empty:
             return "the receive thread does not answer"
 
-    def sizes(self, shard: int, first: int, count: int) -> Promise:
-        """Return a promise of the offset of record `first` of a shard and the sizes from it on.
-
-        At most `count` sizes are returned.
-        """
-        promise = Promise()
-        self._calls.call(lambda: self._questions.ask(shard, first, count, promise))
-        return promise
-
-    def clocks(self) -> dict[str, ClockFit]:
-        """Return the daemons' clocks relative to this process's CLOCK_MONOTONIC, by address.
-
-        Daemons whose clocks were never compared are left out.
-
-        Raises:
-            PeerLostError: the receive thread does not answer.
-        """
-        return self._energy_asker.clocks()
-
-    def energy_of_daemons(self, from_ns: int, to_ns: int, timeout_ns: int) -> tuple[DaemonEnergy, ...]:
-        """Return the energy of the daemons' nodes, each by its own clock, or why it is absent.
-
-        Waits for the answers.
-
-        Args:
-            from_ns: by this process's CLOCK_MONOTONIC.
-            to_ns: not before `from_ns`. If it is now, recorders take a second or two to have
-                written it.
-            timeout_ns: daemons that have not answered by then have no energy in the result.
-
-        Raises:
-            PeerLostError: the receive thread does not answer.
-        """
-        return self._energy_asker.ask(from_ns, to_ns, timeout_ns)
-
-    @property
-    def lanes(self) -> int:
-        """The number of data connections, over all daemons."""
-        return self._machine.pool.sources.lanes
-
-    @property
-    def window_bytes(self) -> int:
-        """The most bytes that may be held and in flight now."""
-        return self._machine.intake.bound_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most bytes ever held."""
-        return self._machine.intake.peak_bytes
-
-    @property
-    def totals(self) -> IntakeTotals:
-        """Totals of what was received and read."""
-        return self._machine.intake.totals
-
-    def reports(self) -> tuple[int, int]:
-        """Return how long the daemons' streams were blocked, and starved by slow reading, in ns."""
-        return self._machine.pool.sources.reports()
-
-    @property
-    def protection(self) -> str:
-        """The protections of records in transit."""
-        return self._machine.pool.sources.protection()
-
-    def round_trip_ns(self) -> int | None:
-        """Return the longest of the daemons' shortest round trips."""
-        return self._machine.pool.sources.round_trip_ns()
+    def figures(self) -> ReceivingFigures:
+        """Return totals since the engine was made."""
+        return self._machine.figures()
 
     def close(self) -> None:
         """Say goodbye, end the thread, free the sockets. A second call does nothing."""
@@ -317,8 +246,7 @@ class Engine:
             self._leave()
             self._ready.ring()
             self._calls.end()
-            self._questions.end()
-            self._energy.end()
+            self.questions.end()
             self._free()
 
     def _fail(self, error: EmlioError) -> None:
@@ -349,8 +277,7 @@ class Engine:
         for event in chain(self._control.events(ready), self._lanes.events(ready), here):
             self._handle(event)
         self._handle(TimePassed(hungry=self._prefetch.hungry, quiet=not ready))
-        self._questions.renew()
-        self._energy.tick()
+        self.questions.tick()
         self._carry_out(self._machine.take())
         self.worked_ns += time.monotonic_ns() - begun_ns
 
@@ -377,10 +304,7 @@ class Engine:
                 case Note(level=level, text=text):
                     _LOG.log(_LEVELS[level], "%s", text)
                 case Answered(source=source, came=came):
-                    if isinstance(came, SizesCame):
-                        self._questions.hear(source, came)
-                    else:
-                        self._energy.hear(source, came)
+                    self.questions.hear(source, came)
                 case Remember(way=way, path=path):
                     self._paths.learn(way, path)
                 case LookUpNames():
@@ -391,7 +315,7 @@ class Engine:
     def _timeout_ms(self) -> int | None:
         if self._events or self._gives_room():
             return 0  # the user took batches after the last check, and could not know that it matters
-        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self._energy.deadline_ns())
+        found = (self._machine.deadline_ns(hungry=self._prefetch.hungry), self.questions.deadline_ns())
         deadline_ns = min((at for at in found if at is not None), default=None)
         quiet_ms = _QUIET_MS if self._machine.owes else None
         if deadline_ns is None:

@@ -17,7 +17,7 @@ from emlio.receiver.records.sizes import NO_SIZES, RecordSizes
 from emlio.receiver.threads.promise import Promise
 from emlio.session.instructions import SizesCame
 
-__all__ = ["Questions"]
+__all__ = ["SizeQuestions"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ class _Question:
     asked: tuple[int, int] | None = None
 
 
-class Questions:
+class SizeQuestions:
     """The open questions for sizes."""
 
     def __init__(self, pool: DaemonPool, local: LocalShards | None) -> None:

@@ -3,7 +3,7 @@
 A signal handler may raise in the user's thread at any moment. Either `next` returns and the batch
 is counted, or it raises and the batch is not; then the next call hands it out.
 
-Covers: handing out batches, counting them, the time between them, notes for energy, the progress
+Covers: handing out batches, counting them, the time between them, telling an observer, the progress
 bar. Does not cover: where batches come from (emlio.receiver.loader).
 """
 
@@ -15,7 +15,7 @@ from emlio.progress import Progress
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.threads.short_traces import shorten_trace
-from emlio.receiver.timing.epoch_notes import EpochNotes
+from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
 
 __all__ = ["Counted", "Handed", "Iteration"]
 
@@ -57,7 +57,7 @@ class Iteration(Iterator[Any]):
         handed: the batches it handed out.
     """
 
-    _notes: EpochNotes | None = None  # for an object that was interrupted in its construction
+    _observer = UNOBSERVED_PASS  # for an object that was interrupted in its construction
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Iteration(Iterator[Any]):
         position: Counted,
         tally: Tally,
         bar: Progress | None,
-        notes: EpochNotes | None = None,
+        observer: PassObserver = UNOBSERVED_PASS,
     ) -> None:
         """Begin a pass.
 
@@ -75,33 +75,30 @@ class Iteration(Iterator[Any]):
             position: counts the batches.
             tally: counts them, too, and the time.
             bar: shows the progress.
-            notes: told when a batch is requested and handed out; None if this is not recorded.
+            observer: told when a batch is requested and handed out.
         """
         self.handed = Handed()
         self._take = take
         self._position = position
         self._tally = tally
         self._bar = bar
-        self._notes = notes
+        self._observer = observer
         self._left_ns: int | None = None
 
     def __next__(self) -> Any:
         came_ns = time.monotonic_ns()
-        handed, tally, notes = self.handed, self._tally, self._notes
+        handed, tally, observer = self.handed, self._tally, self._observer
         if handed.ended:
             raise StopIteration
         try:
-            if notes is not None:
-                notes.asked(came_ns)
+            observer.asked(came_ns)
             made = self._take(handed)
             if self._bar is not None:
                 self._bar.add(1)
             now_ns = time.monotonic_ns()
-            if notes is not None:
-                notes.handed(came_ns, now_ns)
+            observer.handed(came_ns, now_ns)
         except BaseException as error:
-            if notes is not None:
-                notes.failed()
+            observer.failed()
             if self._bar is not None:
                 self._bar.close()
             shorten_trace(error)
@@ -125,5 +122,4 @@ class Iteration(Iterator[Any]):
         return made.value
 
     def __del__(self) -> None:
-        if self._notes is not None:
-            self._notes.left()
+        self._observer.left()

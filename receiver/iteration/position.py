@@ -11,14 +11,62 @@ from typing import Any, Protocol, TypeVar
 from emlio.planner.plan import EpochPlan, Plan
 from emlio.planner.state import PlanState
 
-__all__ = ["Position", "moved"]
+__all__ = ["Position", "UserPosition", "moved"]
 
 
-class _Movable(Protocol):
-    def move_to(self, epoch: int) -> None: ...
+class UserPosition(Protocol):
+    """A position in the epochs of a plan.
+
+    Attributes:
+        steps_done: batches of the current epoch handed out since its origin.
+    """
+
+    steps_done: int
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, or the next one."""
+        ...
+
+    @property
+    def flow(self) -> tuple[int, int]:
+        """The epoch and origin from which records must be received."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """The number of batches in the epoch, or in its rest after a resume."""
+        ...
+
+    @property
+    def whole_steps(self) -> int:
+        """The number of batches in a whole epoch."""
+        ...
+
+    @property
+    def repeated(self) -> int:
+        """The number of records handed out a second time in this epoch, over all ranks."""
+        ...
+
+    @property
+    def at_end(self) -> bool:
+        """Return whether all batches of the epoch were handed out."""
+        ...
+
+    def move_to(self, epoch: int) -> None:
+        """Go to the beginning of an epoch."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint: the same on all ranks at the same step."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go to the position of `state`; a state of another dataset or order is refused."""
+        ...
 
 
-_T = TypeVar("_T", bound=_Movable)
+_T = TypeVar("_T", bound=UserPosition)
 
 
 def moved(position: _T, epoch: int) -> _T:

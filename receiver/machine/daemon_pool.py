@@ -140,7 +140,7 @@ class DaemonPool:
         )
 
     def _call(self, number: int, target: Target) -> Source:
-        machine = RankSession(peer=str(target.peer), timeout_ns=self._config.heartbeat_ns)
+        machine = RankSession(peer=str(target.peer), timeout_ns=self._config.recovery.heartbeat_ns)
         source = Source(number, target, machine, self._out, self._around)
         self.sources.add(source)
         self._greet(source)
@@ -148,9 +148,9 @@ class DaemonPool:
 
     def _call_again(self, source: Source) -> None:
         """Start another session with the daemon."""
-        answer_ns = self._config.heartbeat_ns
+        answer_ns = self._config.recovery.heartbeat_ns
         if source.retry is not None:
-            answer_ns = source.retry.answer_within_ns(answer_ns, self._config.timeout_ns)
+            answer_ns = source.retry.answer_within_ns(answer_ns, self._config.recovery.timeout_ns)
             source.retry.try_now(self._out.now_ns)
         talk = source.conversation
         source.call_again(RankSession(peer=talk.peer, timeout_ns=answer_ns, clocks=talk.clocks))
@@ -236,9 +236,13 @@ class DaemonPool:
     def _tick(self, source: Source) -> None:
         now_ns = self._out.now_ns
         self.carry_out(source, source.conversation.tick(now_ns))
-        if source.farewell is not None and now_ns - source.farewell_ns >= self._config.heartbeat_ns:
+        if source.farewell is not None and now_ns - source.farewell_ns >= self._config.recovery.heartbeat_ns:
             raise source.farewell  # the data announced as in flight does not come
-        if source.trouble is not None and now_ns - source.moved_ns >= self._config.heartbeat_ns and source.is_agreed:
+        if (
+            source.trouble is not None
+            and now_ns - source.moved_ns >= self._config.recovery.heartbeat_ns
+            and source.is_agreed
+        ):
             source.trouble = None
 
     def deadline_ns(self, *, hungry: bool) -> int | None:
@@ -250,9 +254,9 @@ class DaemonPool:
             if source.retry is not None:
                 found.append(source.retry.due_ns)
                 if self._is_awaited(source):
-                    found.append(source.retry.lost_ns + self._config.timeout_ns)
+                    found.append(source.retry.lost_ns + self._config.recovery.timeout_ns)
             if source.farewell is not None:
-                found.append(source.farewell_ns + self._config.heartbeat_ns)
+                found.append(source.farewell_ns + self._config.recovery.heartbeat_ns)
         return min((at for at in found if at is not None), default=None)
 
     def carry_out(self, source: Source, instructions: list[RankInstruction]) -> None:
@@ -296,7 +300,7 @@ class DaemonPool:
     def _agreed(self, source: Source) -> None:
         retry = source.retry
         source.agree()
-        silent_ns = source.may_be_silent_ns(self._config.heartbeat_ns, self._config.timeout_ns)
+        silent_ns = source.may_be_silent_ns(self._config.recovery.heartbeat_ns, self._config.recovery.timeout_ns)
         source.conversation.expect_within(silent_ns)
         if retry is not None:
             away = format_duration(self._out.now_ns - retry.lost_ns)
@@ -332,7 +336,7 @@ class DaemonPool:
         # speed in answering.
         if source.in_vain and source.conversation.state is RankState.STREAMING:
             source.in_vain = 0
-            source.conversation.expect_within(self._config.heartbeat_ns)
+            source.conversation.expect_within(self._config.recovery.heartbeat_ns)
 
     def lose(self, source: Source, error: EmlioError) -> None:
         """Lose a daemon: disconnect, have others send its part, and reconnect later."""
@@ -370,7 +374,7 @@ class DaemonPool:
             self._lost += 1
             self.assignment.forgive(source)
         self.assignment.share_out()
-        if self.assignment.agreement is None and source.retry.is_over(now_ns, self._config.timeout_ns):
+        if self.assignment.agreement is None and source.retry.is_over(now_ns, self._config.recovery.timeout_ns):
             return  # the error raised next says it
         if is_news:
             self._out.note("warning", loss(self._config, self.assignment, source, error, was_here=was_here))
@@ -379,7 +383,7 @@ class DaemonPool:
 
     def _try_again(self, source: Source, retry: Retry) -> None:
         now_ns = self._out.now_ns
-        if self._is_awaited(source) and retry.is_over(now_ns, self._config.timeout_ns):
+        if self._is_awaited(source) and retry.is_over(now_ns, self._config.recovery.timeout_ns):
             last = retry.since or retry.error
             if source.holding is None and isinstance(last, RefusedError | RemoteProtocolError):
                 raise last  # it never listed its shards: its answer says why, or another service is there

@@ -250,7 +250,7 @@ class Intake:
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
             return False
-        run = message.run or check_frames(payload, message.sizes, verify=self._config.verify == "all")
+        run = message.run or check_frames(payload, message.sizes, verify=self._config.recovery.verifies)
         if run.faults and not here and not self._believes(reorder, stream, header, run.faults):
             return False
         placed_bytes = reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)

@@ -102,7 +102,7 @@ class LaneKeeper:
             source.unblock()
             self._out.note("info", f"the data port of the daemon at {source.peer} is reachable again")
             self._assignment.share_out(also=source)
-        elif without_ns >= self._config.heartbeat_ns and source.is_here:
+        elif without_ns >= self._config.recovery.heartbeat_ns and source.is_here:
             source.block()
             self.losses += 1
             self._assignment.share_out()  # first, since the log line says which daemons send its part now
@@ -113,5 +113,5 @@ class LaneKeeper:
                 self._told_ns[source.number] = self._out.now_ns
                 follows = what_follows(self._config, self._assignment, source)
                 self._out.note("warning", f"{source.data_obstacle()}; {follows}")
-        if without_ns >= self._config.timeout_ns and self._assignment.needs(source):
+        if without_ns >= self._config.recovery.timeout_ns and self._assignment.needs(source):
             raise PeerLostError(f"{source.data_obstacle()}; no other daemon sends {self._assignment.shards_of(source)}")

@@ -19,7 +19,7 @@ __all__ = ["farewell", "loss", "waiting_for", "what_follows"]
 
 def what_follows(config: LoaderConfig, assignment: ShardAssignment, source: Source) -> str:
     """Return what is done about the loss of a daemon."""
-    timeout = format_duration(config.timeout_ns)
+    timeout = format_duration(config.recovery.timeout_ns)
     if assignment.agreement is None:
         retry = source.retry
         if source.holding is None and retry is not None and is_misunderstanding(retry.error):
@@ -40,7 +40,7 @@ def loss(
 
 def farewell(config: LoaderConfig, assignment: ShardAssignment, quorum: Quorum, source: Source, retry: Retry) -> str:
     """Return why the job ends."""
-    timeout = format_duration(config.timeout_ns)
+    timeout = format_duration(config.recovery.timeout_ns)
     if source.holding is None:
         what, why = source.obstacle() or "no answer came", quorum.doubt()
         doubt = f"; it may hold shards that no other daemon has: {why}" if why else ""

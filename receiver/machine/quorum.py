@@ -37,7 +37,7 @@ class Quorum:
 
     def begin(self, now_ns: int) -> None:
         """Start the wait: the daemons are being connected."""
-        self._until_ns = now_ns + min(self._config.heartbeat_ns, self._config.timeout_ns // 2)
+        self._until_ns = now_ns + min(self._config.recovery.heartbeat_ns, self._config.recovery.timeout_ns // 2)
 
     def agreement(self, now_ns: int) -> Agreement | None:
         """Return the plan of the daemons that answered, or None while others must be waited for.

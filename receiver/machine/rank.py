@@ -33,6 +33,7 @@ from emlio.receiver.machine.events import (
     TargetsChanged,
     TimePassed,
 )
+from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.machine.instructions import Fail, Instruction, ReadHere
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.lane_set import LaneReader
@@ -125,6 +126,26 @@ class RankMachine:
         """Return the records and daemons that the next batch waits for, in words."""
         self._out.now_ns = now_ns
         return waiting_for(self.intake.reorder, self.pool.assignment, self.pool.sources)
+
+    def figures(self) -> ReceivingFigures:
+        """Return totals since the machine was made. Any thread may call this."""
+        totals, pool = self.intake.totals, self.pool
+        blocked_ns, starved_ns = pool.sources.reports()
+        return ReceivingFigures(
+            received_bytes=totals.received_bytes,
+            local_bytes=totals.local_bytes,
+            bad_records=totals.bad_records,
+            network_blocked_ns=blocked_ns,
+            storage_starved_ns=starved_ns,
+            round_trip_ns=pool.sources.round_trip_ns(),
+            lanes=pool.sources.lanes,
+            window_bytes=self.intake.bound_bytes,
+            peak_window_bytes=self.intake.peak_bytes,
+            lost_daemons=pool.losses,
+            reopened_streams=pool.assignment.reopened,
+            moved_shards=pool.assignment.moved,
+            protection=pool.sources.protection(),
+        )
 
     def _hear(self, event: Event) -> None:
         match event:

@@ -246,7 +246,7 @@ class ShardAssignment:
     def _expect(self, source: Source) -> int:
         """Start to expect data from the daemon; return the time."""
         source.moved_ns = self._out.now_ns
-        source.patience_ns = source.patience_ns or self._config.heartbeat_ns
+        source.patience_ns = source.patience_ns or self._config.recovery.heartbeat_ns
         return source.moved_ns
 
     def _wanted(self, source: Source, epoch: int, origin: int, slot: int) -> StreamWanted:
@@ -315,7 +315,7 @@ class ShardAssignment:
             return
         sent_bytes, came_bytes = source.conversation.report.sent_bytes, source.received_bytes
         # A slow link takes its time for a message, too: wait longer the next time.
-        source.patience_ns = min(2 * source.patience_ns, max(self._config.timeout_ns // 2, source.patience_ns))
+        source.patience_ns = min(2 * source.patience_ns, max(self._config.recovery.timeout_ns // 2, source.patience_ns))
         source.lanes.renew()  # they may be dead without either end noticing
         if sent_bytes <= came_bytes and reorder.first_missing(source.number) > source.furthest:
             self._relieve(source, now_ns)  # nothing is in flight: the daemon itself is slow, or no credit reaches it

@@ -9,6 +9,7 @@ Covers: the size, from the received bytes and the round trip. Pure. Does not cov
 
 from typing import Any
 
+from emlio.errors import ConfigError
 from emlio.units import parse_size
 
 __all__ = ["LARGEST_BYTES", "AutoWindow", "parse_prefetch"]
@@ -17,6 +18,9 @@ LARGEST_BYTES = 256 << 20
 """Fills 10 Gbit/s at a round trip of 100 ms, with another 64 MiB held here."""
 
 _SMALLEST_BYTES = 128 << 20
+_LEAST_BYTES = 1 << 20
+"""The smallest window that a user may set."""
+
 _HERE_BYTES = 64 << 20
 """For the user, and for incomplete batches."""
 
@@ -29,7 +33,12 @@ _ROUND_TRIPS = 2
 
 def parse_prefetch(text: Any) -> int:
     """Return the most bytes that a user allows; for "auto", the largest automatic window."""
-    return LARGEST_BYTES if text == "auto" else parse_size(text)
+    if isinstance(text, str) and text == "auto":
+        return LARGEST_BYTES
+    size_bytes = parse_size(text)
+    if size_bytes < _LEAST_BYTES:
+        raise ConfigError(f'must be at least 1 MiB, or "auto", got {text!r}')
+    return size_bytes
 
 
 class AutoWindow:

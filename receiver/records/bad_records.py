@@ -102,7 +102,7 @@ class BadRecordPolicy:
         first = min(reasons)
         found = self._locate(int(ids[first]))
         more = f" ({len(reasons) - 1} more in the same batch)" if len(reasons) > 1 else ""
-        way = 'to leave out bad records, pass on_error="skip" or "replace"'
+        way = 'to leave out bad records, pass Recovery(on_error="skip") or "replace"'
         if self.on_error != "raise":
             way = f"all {len(ids)} records of the batch are bad, so the batch would be empty"
         return CorruptRecordError(

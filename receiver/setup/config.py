@@ -6,19 +6,16 @@ Covers: the frozen options, checked. Does not cover: reading the environment
 
 from dataclasses import dataclass, field
 
-from emlio.arguments import as_whole, flag, whole
+from emlio.arguments import as_whole, choice, flag, instance, whole
 from emlio.errors import ConfigError
 from emlio.planner.order import Shuffle
 from emlio.planner.spec import PlanSpec
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.trust import Trust
+from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ENERGY, PACES, Pace
 
-__all__ = ["ON_ERROR", "VERIFY", "LoaderConfig"]
-
-ON_ERROR = ("raise", "skip", "replace")
-VERIFY = ("all", "none")
-_SMALLEST_WINDOW = 1 << 20
+__all__ = ["LoaderConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +37,7 @@ class LoaderConfig:
         in_order: hand out batches in the plan's order.
         prefetch_bytes: the most bytes that may be held and in flight before the user asks for them.
         prefetch_follows: whether it is less if the path does not need that much.
-        timeout_ns: how long a daemon may be silent, or a batch incomplete, before that is an error.
-        heartbeat_ns: how long a daemon may be silent before it counts as lost and others send its
-            part; the loader passes at most timeout_ns.
-        on_error: how a record that fails its check is handled.
-        verify: which records are checked against their CRC32C.
+        recovery: the settings for failures.
         trust: this host's keys, and how data may be protected.
         pace: "race", or "energy": no further ahead than the user's own pace needs.
         epochs: the total number of epochs, counted from epoch 0; None if not known.
@@ -64,10 +57,7 @@ class LoaderConfig:
     job: str
     in_order: bool
     prefetch_bytes: int
-    timeout_ns: int
-    heartbeat_ns: int
-    on_error: str
-    verify: str
+    recovery: Recovery = field(default_factory=Recovery)
     trust: Trust = field(default_factory=Trust)
     pace: Pace = "race"
     epochs: int | None = None
@@ -89,18 +79,8 @@ class LoaderConfig:
             raise ConfigError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
             raise ConfigError(f"rank must be in [0, {self.world_size}), got {self.rank}")
-        if self.prefetch_bytes < _SMALLEST_WINDOW:
-            raise ConfigError(f"prefetch must be at least 1 MiB, got {self.prefetch_bytes} bytes")
-        if self.timeout_ns < 1_000_000:
-            raise ConfigError(f"timeout must be at least 1ms, got {self.timeout_ns} ns")
-        if not self.heartbeat_ns >= 1_000_000:
-            raise ConfigError(f"heartbeat must be at least 1ms, got {self.heartbeat_ns} ns")
-        if self.on_error not in ON_ERROR:
-            raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {self.on_error!r}")
-        if self.verify not in VERIFY:
-            raise ConfigError(f"verify must be one of {', '.join(VERIFY)}, got {self.verify!r}")
-        if self.pace not in PACES:
-            raise ConfigError(f"pace must be one of {', '.join(PACES)}, got {self.pace!r}")
+        instance("recovery", self.recovery, Recovery)
+        choice("pace", self.pace, PACES)
         if self.epochs is not None:
             object.__setattr__(self, "epochs", whole("epochs", self.epochs, least=1, otherwise=", or None"))
         _ = self.spec  # an impossible plan is refused before anything is connected

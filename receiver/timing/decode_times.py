@@ -5,15 +5,21 @@ the use of the notes (emlio.receiver.timing.epoch_notes).
 """
 
 import time
+from collections.abc import Callable
+from functools import wraps
 from threading import Lock, local
+from typing import ParamSpec, TypeVar
 
 from emlio.energy.job.span_log import SpanLog, joined
 
 __all__ = ["WorkLog"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 
 class WorkLog:
-    """Notes of work in any thread: call `begin` and `end` around each piece of work."""
+    """Notes of work in any thread. See `emlio.receiver.timing.observers.WorkObserver`."""
 
     def __init__(self) -> None:
         """Begin without notes."""
@@ -22,7 +28,7 @@ class WorkLog:
         self._logs: list[SpanLog] = []
 
     def begin(self) -> None:
-        """Note that work begins in this thread."""
+        """See `WorkObserver`."""
         log: SpanLog | None = getattr(self._mine, "log", None)
         if log is None:
             log = self._mine.log = SpanLog()
@@ -31,9 +37,22 @@ class WorkLog:
         log.begin(time.monotonic_ns())
 
     def end(self) -> None:
-        """Note that work ends in this thread."""
+        """See `WorkObserver`."""
         log: SpanLog = self._mine.log
         log.end(time.monotonic_ns())
+
+    def observed(self, work: Callable[_P, _T]) -> Callable[_P, _T]:
+        """See `WorkObserver`."""
+
+        @wraps(work)
+        def noted(*args: _P.args, **options: _P.kwargs) -> _T:
+            self.begin()
+            try:
+                return work(*args, **options)
+            finally:
+                self.end()
+
+        return noted
 
     def cut(self, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
         """Return when at least one thread was at work, between two times.

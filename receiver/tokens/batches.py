@@ -6,6 +6,7 @@ happens (emlio.receiver.batches.prefetch).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from emlio.planner.token_epoch import TokenBatch
 __all__ = ["TokenAssembler"]
 
 _Tokens = npt.NDArray[np.signedinteger[Any]]
+_Numbers = npt.NDArray[np.int64]
+_Form = Callable[["TokenAssembler", list[_Tokens], _Numbers, TokenBatch, _Numbers | None], Any]
+"""Makes a batch of its pieces, their sizes, the positions of their tokens, and the share's ids."""
 
 
 class TokenAssembler:
@@ -56,10 +60,11 @@ class TokenAssembler:
             raise ConfigError(f"pad_id must fit {tokens}, got {pad_id}")
         self._stored = np.dtype(tokens).newbyteorder("<")
         self._dtype = np.dtype(tokens)
-        self._packed = packed
         self._pad_id = pad_id
-        self._collate = collate_fn
         self._to_tensor = to_tensor
+        form: _Form = TokenAssembler._packed if packed else TokenAssembler._padded
+        # No bound method: it would keep this object, and the user's function, until garbage is collected.
+        self._form: _Form = form if collate_fn is None else partial(_collated, collate_fn)
 
     @property
     def token_bytes(self) -> int:
@@ -76,9 +81,7 @@ class TokenAssembler:
         found: _Tokens = np.frombuffer(record, dtype=self._stored)
         return found
 
-    def __call__(
-        self, records: Sequence[_Tokens | None], batch: TokenBatch, ids: npt.NDArray[np.int64] | None = None
-    ) -> Any:
+    def __call__(self, records: Sequence[_Tokens | None], batch: TokenBatch, ids: _Numbers | None = None) -> Any:
         """Return the batch for the user; a copy, so the records may be freed.
 
         Args:
@@ -97,28 +100,58 @@ class TokenAssembler:
             for record, begin, end in zip(wanted, batch.begins.tolist(), batch.ends.tolist(), strict=True)
             if records[record] is not None
         ]
-        if self._collate is not None:
-            # Copies, since a message's bytes can neither be written nor kept, and may not be
-            # aligned.
-            return self._collate([piece.astype(self._dtype) for piece in pieces])
-        before = np.cumsum(sizes) - sizes
-        count = np.arange(int(sizes.sum()), dtype=np.int64)
-        flat = count + np.repeat(batch.rows * batch.width + batch.columns - before, sizes)
-        shape = (batch.height, batch.width)
-        made: dict[str, Any] = {"tokens": np.full(shape, self._pad_id, dtype=self._dtype)}
+        return self._form(self, pieces, sizes, batch, ids)
+
+    def copied(self, pieces: Sequence[_Tokens]) -> list[_Tokens]:
+        """Return copies: a message's bytes can neither be written nor kept, and may not be aligned."""
+        return [piece.astype(self._dtype) for piece in pieces]
+
+    def _padded(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, ids: _Numbers | None) -> Any:
+        before, count = _counted(sizes)
+        places = _places(before, count, sizes, batch)
+        made: dict[str, Any] = {"tokens": self._laid_out(pieces, places, batch), "lengths": sizes}
+        return self._handed_out(made, batch, ids)
+
+    def _packed(self, pieces: list[_Tokens], sizes: _Numbers, batch: TokenBatch, ids: _Numbers | None) -> Any:
+        before, count = _counted(sizes)
+        places = _places(before, count, sizes, batch)
+        made: dict[str, Any] = {"tokens": self._laid_out(pieces, places, batch)}
+        for name, numbers in (
+            ("segments", np.repeat(_numbers(batch.rows, sizes), sizes)),
+            ("positions", count - np.repeat(before, sizes)),
+        ):
+            made[name] = np.zeros((batch.height, batch.width), dtype=np.int32)
+            made[name].ravel()[places] = numbers
+        return self._handed_out(made, batch, ids)
+
+    def _laid_out(self, pieces: list[_Tokens], places: _Numbers, batch: TokenBatch) -> npt.NDArray[Any]:
+        """Return the array of the batch's tokens."""
+        tokens = np.full((batch.height, batch.width), self._pad_id, dtype=self._dtype)
         if pieces:
-            made["tokens"].ravel()[flat] = np.concatenate(pieces)
-        if self._packed:
-            made["segments"] = np.zeros(shape, dtype=np.int32)
-            made["segments"].ravel()[flat] = np.repeat(_numbers(batch.rows, sizes), sizes)
-            made["positions"] = np.zeros(shape, dtype=np.int32)
-            made["positions"].ravel()[flat] = count - np.repeat(before, sizes)
-        else:
-            made["lengths"] = sizes
+            tokens.ravel()[places] = np.concatenate(pieces)
+        return tokens
+
+    def _handed_out(self, made: dict[str, Any], batch: TokenBatch, ids: _Numbers | None) -> dict[str, Any]:
         if ids is not None:
             made["__id__"] = ids[batch.records]
         make = self._to_tensor
         return made if make is None else {name: make(array) for name, array in made.items()}
+
+
+def _collated(
+    collate: Callable[[Sequence[Any]], Any], assembler: TokenAssembler, pieces: list[_Tokens], *_: object
+) -> Any:
+    return collate(assembler.copied(pieces))
+
+
+def _counted(sizes: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """Return the number of tokens before each piece, and a number for each token of all pieces."""
+    return np.cumsum(sizes) - sizes, np.arange(int(sizes.sum()), dtype=np.int64)
+
+
+def _places(before: _Numbers, count: _Numbers, sizes: _Numbers, batch: TokenBatch) -> _Numbers:
+    """Return the place of each token in the batch, row by row."""
+    return count + np.repeat(batch.rows * batch.width + batch.columns - before, sizes)
 
 
 def _piece(record: _Tokens | None, begin: int, end: int) -> _Tokens:

@@ -186,7 +186,7 @@ class TokenWork:
 
     def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records; return the position at which handing out begins."""
-        sizes = gather_sizes(plan.catalog, ask, self._config.timeout_ns)
+        sizes = gather_sizes(plan.catalog, ask, self._config.recovery.timeout_ns)
         lengths = token_lengths(plan.catalog, sizes, self._tokens.token_bytes)
         return TokenPosition(TokenPlan(plan, self._cut, lengths))
 
@@ -255,9 +255,8 @@ def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
     """Return how many records a rank gets per step of the plan: a batch, or a pool of records."""
     if tokens is None:
         if batch_size is None:
-            raise ConfigError("batch_size must be given: samples per step of this rank")
-        return batch_size
-    _check_kind(tokens)
+            raise ConfigError("batch_size must be given: samples per step of this rank, got None")
+        return whole("batch_size", batch_size, least=1)
     if (tokens.pack is None) != (batch_size is None):
         raise ConfigError(
             "batch_size must be given with packed tokens (rows per batch) and not with max_tokens, got "
@@ -266,8 +265,3 @@ def plan_batch_size(batch_size: int | None, tokens: TokenBatches | None) -> int:
     if batch_size is not None:
         whole("batch_size", batch_size, least=1, otherwise=", rows of packed tokens")
     return tokens.pool
-
-
-def _check_kind(tokens: object) -> None:
-    if not isinstance(tokens, TokenBatches):
-        raise ConfigError(f"tokens must be a TokenBatches, got {tokens!r}")

@@ -32,11 +32,12 @@ ORDERS: dict[str, "bool | str"] = {"global": "global", "block": "block", "shard"
 RANK = """
 import json, sys
 from emlio import EmlioLoader
+from emlio_testing.loader_arguments import loader_arguments
 
 address, order, rank, ranks, batch, seed, epochs, options = sys.argv[1:]
 shuffle = False if order == "none" else order
 with EmlioLoader(address, batch_size=int(batch), shuffle=shuffle, seed=int(seed), rank=int(rank), world_size=int(ranks),
-                 raw=True, ids=True, to="numpy", timeout="20s", **json.loads(options)) as loader:
+                 raw=True, ids=True, to="numpy", **loader_arguments(timeout="20s", **json.loads(options))) as loader:
     for epoch in range(int(epochs)):
         announced, inside, named = len(loader), [], []
         for batch in loader:

@@ -17,6 +17,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import CorruptRecordError, DatasetError, RefusedError
 from emlio_testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, settles
 
 RECORDS = 60
@@ -54,7 +55,7 @@ def load(daemon: DaemonProcess, name: str, **options: object) -> EmlioLoader:
     arguments: dict[str, object] = {
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "timeout": "10s", "shuffle": False, **options
     }  # fmt: skip
-    return EmlioLoader(daemon.address(name), **arguments)  # type: ignore[arg-type]  # options of several kinds
+    return EmlioLoader(daemon.address(name), **loader_arguments(**arguments))
 
 
 def ids_of(loader: EmlioLoader) -> list[list[int]]:

@@ -22,6 +22,7 @@ from emlio.checksum import crc32c
 from emlio.errors import ConfigError, DatasetError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio.wire.control import PROTOCOL_VERSION, Hello, encode_control
 from emlio_testing.datasets import make_dataset, numbered_payload
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess
 
 SOON_S = 5.0
@@ -30,7 +31,7 @@ SECRET = bytes(32)
 
 def load(address: str, **options: object) -> EmlioLoader:
     arguments: dict[str, object] = {"batch_size": 10, "raw": True, "to": "numpy", "timeout": "10s", **options}
-    return EmlioLoader(address, **arguments)  # type: ignore[arg-type]  # options of several kinds
+    return EmlioLoader(address, **loader_arguments(**arguments))
 
 
 def records_of(loader: EmlioLoader) -> list[int]:

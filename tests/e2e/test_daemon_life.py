@@ -24,6 +24,7 @@ from emlio.shards.dataset import open_dataset
 from emlio_bench.attacks.insiders import hello_of
 from emlio_bench.attacks.strangers import dealer
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
 from tests.e2e.attacks.insiders import Insider, lane_in
 
@@ -45,7 +46,7 @@ def load(daemon: DaemonProcess, name: str, **options: object) -> EmlioLoader:
     arguments: dict[str, object] = {
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "timeout": "10s", **options
     }  # fmt: skip
-    return EmlioLoader(daemon.address(name), **arguments)  # type: ignore[arg-type]  # options of several kinds
+    return EmlioLoader(daemon.address(name), **loader_arguments(**arguments))
 
 
 # ---- signals ------------------------------------------------------------------------------------------------------------
@@ -298,10 +299,11 @@ import json, signal, sys
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, NumPy's too: all of them block it then
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 address, first, count, ranks = sys.argv[1], *map(int, sys.argv[2:])
-loaders = [EmlioLoader(address, batch_size=8, rank=rank, world_size=ranks, raw=True, ids=True, to="numpy", timeout="30s",
+loaders = [EmlioLoader(address, batch_size=8, rank=rank, world_size=ranks, raw=True, ids=True, to="numpy",
+                       recovery=Recovery(timeout="30s"),
                        prefetch="1MiB") for rank in range(first, first + count)]
 iterations = [iter(loader) for loader in loaders]
 seen = [next(iteration)["__id__"].tolist() for iteration in iterations]

@@ -21,6 +21,7 @@ from emlio import EmlioLoader
 from emlio.errors import PeerLostError
 from emlio.keys.folder import KeyFolder
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, settles
 from emlio_testing.proxy import FaultProxy, free_ports
 
@@ -44,7 +45,7 @@ def load(address: str, **options: Any) -> EmlioLoader:
         "batch_size": BATCH, "raw": True, "ids": True, "to": "numpy", "seed": 5, "prefetch": "2MiB", "timeout": "20s",
         "heartbeat": "1s", **options,
     }  # fmt: skip
-    return EmlioLoader(address, **settings)
+    return EmlioLoader(address, **loader_arguments(**settings))
 
 
 @pytest.fixture(scope="module")

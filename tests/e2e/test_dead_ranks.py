@@ -29,14 +29,14 @@ LATE_S = 3.0
 
 RANK = """
 import json, sys, threading
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 def say(what):
     print(json.dumps(what), flush=True)
 
 address, rank, ends = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "ends"
 loader = EmlioLoader(address, batch_size=10, raw=True, ids=True, to="numpy", prefetch="1MiB", rank=rank, world_size=2,
-                     timeout=sys.argv[4] if len(sys.argv) > 4 else "30s")
+                     recovery=Recovery(timeout=sys.argv[4] if len(sys.argv) > 4 else "30s"))
 batches = iter(loader)
 seen = next(batches)["__id__"].tolist()
 say("began")

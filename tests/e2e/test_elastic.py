@@ -38,11 +38,12 @@ BEFORE = 4 * 8 * 7 + 5 * 6 * 9  # records: four steps of eight ranks, five of si
 RANKS = """
 import json, sys
 from contextlib import ExitStack
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 address, ranks, state, steps, options = sys.argv[1], *map(json.loads, sys.argv[2:])
 with ExitStack() as stack:
-    loaders = [stack.enter_context(EmlioLoader(address, rank=rank, ids=True, raw=True, to="numpy", timeout="30s",
+    loaders = [stack.enter_context(EmlioLoader(address, rank=rank, ids=True, raw=True, to="numpy",
+                                               recovery=Recovery(timeout="30s"),
                                                prefetch="1MiB", **options)) for rank in ranks]
     if state is not None:
         for loader in loaders:

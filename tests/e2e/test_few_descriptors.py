@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.errors import EmlioError
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
@@ -25,7 +25,9 @@ def test_ranks_that_no_descriptor_is_left_for_are_refused_and_the_others_go_on(t
             begun = []
             for _ in range(limit // LANES):
                 try:
-                    loader = EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="1s")
+                    loader = EmlioLoader(
+                        daemon.address("data"), batch_size=10, raw=True, to="numpy", recovery=Recovery(timeout="1s")
+                    )
                     batches = iter(held.enter_context(loader))
                     next(batches)
                 except EmlioError as error:
@@ -43,7 +45,7 @@ def test_ranks_that_no_descriptor_is_left_for_are_refused_and_the_others_go_on(t
 
 def reads_all(address: str) -> bool:
     try:
-        with EmlioLoader(address, batch_size=10, raw=True, to="numpy", timeout="5s") as loader:
+        with EmlioLoader(address, batch_size=10, raw=True, to="numpy", recovery=Recovery(timeout="5s")) as loader:
             return sum(len(batch["record"]) for batch in loader) == RECORDS
     except EmlioError:
         return False
@@ -51,10 +53,10 @@ def reads_all(address: str) -> bool:
 
 RANK = """
 import json, resource, sys
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-with EmlioLoader(sys.argv[1], batch_size=10, raw=True, ids=True, to="numpy", timeout="10s") as loader:
+with EmlioLoader(sys.argv[1], batch_size=10, raw=True, ids=True, to="numpy", recovery=Recovery(timeout="10s")) as loader:
     seen = sorted(number for batch in loader for number in batch["__id__"].tolist())
     print(json.dumps([seen, loader.stats().lanes]), flush=True)
 """

@@ -16,13 +16,13 @@ _INSIDE = """
 import sys
 from pathlib import Path
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio_testing.processes import DaemonProcess
 
 data, folder, bind, host = sys.argv[1:]
 with DaemonProcess({"small": Path(data)}, "--insecure", folder=Path(folder), bind=bind) as daemon:
     port = daemon.endpoint.rpartition(":")[2]
-    options = {"batch_size": 10, "raw": True, "ids": True, "to": "numpy", "heartbeat": "10s", "timeout": "30s"}
+    options = {"batch_size": 10, "raw": True, "ids": True, "to": "numpy", "recovery": Recovery(heartbeat="10s", timeout="30s")}
     with EmlioLoader(f"emlio://{host}:{port}/small", **options) as loader:
         for _ in range(2):
             assert sorted(one for batch in loader for one in batch["__id__"].tolist()) == list(range(500))

@@ -25,7 +25,7 @@ def numbers(batch):
     return [int.from_bytes(record[:8], "little") for record in batch["record"]]
 
 def make(**options):
-    return EmlioLoader(sys.argv[1], **{"batch_size": 10, "raw": True, "to": "numpy", "timeout": "60s", **options})
+    return EmlioLoader(sys.argv[1], **{"batch_size": 10, "raw": True, "to": "numpy", **options})
 
 """
 

@@ -75,12 +75,13 @@ import json, signal, sys
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, NumPy's too: all of them block it then
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.allocator import give_back_freed_memory
 
 address, way, prefetch, *stops = sys.argv[1:]
 options = {"raw": True} if way == "plain" else {"fields": ["number", "vector"]}
-with EmlioLoader(address, batch_size=64, ids=True, to="numpy", prefetch=prefetch, timeout="30s", **options) as loader:
+with EmlioLoader(address, batch_size=64, ids=True, to="numpy", prefetch=prefetch,
+                 recovery=Recovery(timeout="30s"), **options) as loader:
     for epoch in range(1, 1 + int(stops[-1])):
         seen = [number for batch in loader for number in batch["__id__"].tolist()]
         assert sorted(seen) == list(range(loader.records)), epoch
@@ -184,10 +185,11 @@ MORE_BYTES = 3 * MIB  # what comes and goes takes two; a session has a quarter o
 # Half of its loaders get into the middle of an epoch, the others to its end or nowhere. Then some are closed, some left alone.
 JOBS = """
 import json, os, sys, threading
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 address, count, fate = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-loaders = [EmlioLoader(address, batch_size=20, raw=True, to="numpy", prefetch="1MiB", timeout="30s") for _ in range(count)]
+loaders = [EmlioLoader(address, batch_size=20, raw=True, to="numpy", prefetch="1MiB",
+                       recovery=Recovery(timeout="30s")) for _ in range(count)]
 for number, loader in enumerate(loaders):
     batches = iter(loader) if number % 4 != 3 else iter(())
     for taken, batch in enumerate(batches):

@@ -31,10 +31,11 @@ import json, signal, sys
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before there are threads, NumPy's too: all of them block it then
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 address, first, count, ranks, batch = sys.argv[1], *map(int, sys.argv[2:])
-loaders = [EmlioLoader(address, batch_size=batch, rank=rank, world_size=ranks, raw=True, ids=True, to="numpy", timeout="30s",
+loaders = [EmlioLoader(address, batch_size=batch, rank=rank, world_size=ranks, raw=True, ids=True, to="numpy",
+                       recovery=Recovery(timeout="30s"),
                        prefetch="1MiB") for rank in range(first, first + count)]
 
 def take(iteration, most=None):

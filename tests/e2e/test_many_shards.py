@@ -20,7 +20,7 @@ from contextlib import ExitStack
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[4]),) * 2)
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from pathlib import Path
@@ -32,7 +32,7 @@ with ExitStack() as stack:
         config = DaemonConfig(data=(DatasetSource(name="many", directory=folder),), bind=Endpoint(host="127.0.0.1", port=0))
         address = stack.enter_context(Daemon(config)).endpoint.replace("tcp://", "emlio://") + "/many"
     loader = stack.enter_context(EmlioLoader(address, batch_size=64, shuffle=shuffle, raw=True, ids=True, to="numpy",
-                                             timeout="120s"))
+                                             recovery=Recovery(timeout="120s")))
     seen, own = [], []
     for batch in loader:
         assert [int.from_bytes(record[:8], "little") for record in batch["record"]] == batch["__id__"].tolist()

@@ -16,6 +16,7 @@ import pytest
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, settles
 
 RECORDS = 4000
@@ -41,7 +42,7 @@ def load(address: str, **options: Any) -> EmlioLoader:
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "seed": 5, "prefetch": "1MiB", "heartbeat": "1s",
         "timeout": "20s", **options,
     }  # fmt: skip
-    return EmlioLoader(address, **settings)
+    return EmlioLoader(address, **loader_arguments(**settings))
 
 
 def ids_of(batches: Iterator[Any], count: int) -> list[int]:

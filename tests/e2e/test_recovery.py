@@ -19,6 +19,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess
 
 RECORDS = 6_000
@@ -200,7 +201,7 @@ def load(address: str, **options: object) -> EmlioLoader:
     arguments: dict[str, object] = {
         "batch_size": 50, "raw": True, "ids": True, "to": "numpy", "seed": 3, "prefetch": "1MiB", "timeout": "30s", **options
     }  # fmt: skip
-    return EmlioLoader(address, **arguments)  # type: ignore[arg-type]  # options of several kinds
+    return EmlioLoader(address, **loader_arguments(**arguments))
 
 
 @contextmanager

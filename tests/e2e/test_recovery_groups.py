@@ -41,12 +41,12 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
 
 LOADER = """
 import json, logging, sys, time
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 logging.basicConfig(format="%(levelname)s %(message)s")
 
 def loader():
-    return EmlioLoader(sys.argv[1], batch_size=50, raw=True, to="numpy", prefetch="1MiB", timeout=sys.argv[2])
+    return EmlioLoader(sys.argv[1], batch_size=50, raw=True, to="numpy", prefetch="1MiB", recovery=Recovery(timeout=sys.argv[2]))
 """
 
 ALONE = (

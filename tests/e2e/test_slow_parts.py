@@ -16,6 +16,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 3000
@@ -36,7 +37,7 @@ def load(address: str, **options: object) -> EmlioLoader:
     arguments: dict[str, object] = {
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "timeout": "20s", "prefetch": WINDOW, **options
     }  # fmt: skip
-    return EmlioLoader(address, **arguments)  # type: ignore[arg-type]  # options of several kinds
+    return EmlioLoader(address, **loader_arguments(**arguments))
 
 
 def epoch_s(loader: EmlioLoader) -> float:
@@ -127,9 +128,9 @@ def test_of_a_small_dataset_only_the_next_epoch_is_taken_ahead(daemon: DaemonPro
 
 STOPPED = """
 import sys
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
-loader = EmlioLoader(sys.argv[1], batch_size=10, raw=True, to="numpy", prefetch="1MiB", timeout="30s")
+loader = EmlioLoader(sys.argv[1], batch_size=10, raw=True, to="numpy", prefetch="1MiB", recovery=Recovery(timeout="30s"))
 batches = iter(loader)
 next(batches)
 print("true", flush=True)

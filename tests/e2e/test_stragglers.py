@@ -15,6 +15,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess
 from emlio_testing.proxy import FaultProxy, free_ports
 
@@ -50,7 +51,7 @@ def load(address: str, **options: Any) -> EmlioLoader:
     settings: dict[str, Any] = {
         "batch_size": 20, "raw": True, "ids": True, "to": "numpy", "seed": 5, "prefetch": "2MiB", "timeout": "30s", **options
     }  # fmt: skip
-    return EmlioLoader(address, **settings)
+    return EmlioLoader(address, **loader_arguments(**settings))
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from emlio.session.rank import RankSession
 from emlio.wire.control import Hello
 from emlio.wire.seal import lane_group
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess
 from emlio_testing.proxy import FaultProxy, free_ports
 from emlio_testing.traffic import Course
@@ -116,7 +117,7 @@ class House:
             DaemonProcess({DATASET: self.folder / "data"}, *options, folder=self.folder, bind=bind) as daemon,
             FaultProxy(target=HERE, ports=ports, host=FACE, keeps=True) as proxy,
         ):
-            with EmlioLoader(address, encryption=encryption, **loading) as loader:
+            with EmlioLoader(address, **loader_arguments(encryption=encryption, **loading)) as loader:
                 self.check(loader, proxy)
                 self.check(loader, None)
                 stats = loader.stats()

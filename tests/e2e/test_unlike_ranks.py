@@ -22,13 +22,14 @@ HEARTBEAT_S = 6.0
 
 RANK = """
 import json, sys, threading
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 
 def say(what):
     print(json.dumps(what), flush=True)
 
 address, rank, ends, options = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "ends", json.loads(sys.argv[4])
-with EmlioLoader(address, rank=rank, raw=True, ids=True, to="numpy", prefetch="1MiB", timeout="40s", **options) as loader:
+with EmlioLoader(address, rank=rank, raw=True, ids=True, to="numpy", prefetch="1MiB",
+                 recovery=Recovery(timeout="40s"), **options) as loader:
     say("made")
     if not ends:
         threading.Event().wait()

@@ -16,6 +16,7 @@ from emlio import EmlioLoader
 from emlio.errors import DatasetError
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases, leases_on
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, RankProcess
 
 RECORDS = 40
@@ -41,7 +42,7 @@ def load(address: str, **options: object) -> EmlioLoader:
     arguments: dict[str, object] = {
         "batch_size": 2, "raw": True, "ids": True, "to": "numpy", "timeout": "20s", "prefetch": "8MiB", **options
     }  # fmt: skip
-    return EmlioLoader(address, **arguments)  # type: ignore[arg-type]  # options of several kinds
+    return EmlioLoader(address, **loader_arguments(**arguments))
 
 
 def checked(batches: Iterator[dict[str, Any]]) -> int:

@@ -11,11 +11,13 @@ from typing import Any
 from emlio.clock import SystemClock
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.batch_factory import BatchFactory, BatchOptions
+from emlio.receiver.batch_kinds.choose import choose_kind
+from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.prefetch import Prefetch
 from emlio.receiver.engine.engine import Engine
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 
 __all__ = ["running_engine"]
 
@@ -40,17 +42,14 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
         "job": "test",
         "in_order": True,
         "prefetch_bytes": 1 << 20,
-        "timeout_ns": 20_000_000_000,
-        "heartbeat_ns": 5_000_000_000,
-        "on_error": "raise",
-        "verify": "all",
+        "recovery": Recovery(timeout="20s", heartbeat="5s"),
     }
     config = LoaderConfig(address=Address.parse(address), **{**usual, **changes})
     batches: dict[str, Any] = dict.fromkeys(BatchOptions.__slots__)
     batches.update(raw=True, ids=False, seeds=False, to="numpy")
     options = BatchOptions(**batches)
-    workshop = BatchFactory(options, BadRecordPolicy("raise"), config)
-    prefetch = Prefetch(workshop.maker)
+    kind = choose_kind(options, BadRecordPolicy("raise"), config)
+    prefetch = Prefetch(kind.maker)
     engine = Engine(config, prefetch, SystemClock())
     try:
         engine.start()
@@ -58,4 +57,4 @@ def running_engine(address: str, **changes: Any) -> Generator[Engine]:
     finally:
         engine.close()
         prefetch.close()
-        workshop.close()
+        kind.close()

@@ -76,7 +76,7 @@ def engine(folder: Path, tmp_path: Path, begun_ns: int) -> Iterator[Engine]:
 
 def test_what_a_node_used_comes_to_the_loader_ready_for_a_report(engine: Engine, begun_ns: int) -> None:
     from_ns, to_ns = begun_ns + 1000 * _S, begun_ns + 1002 * _S
-    found, without = engine.energy_of_daemons(from_ns, to_ns, _TIMEOUT_NS)
+    found, without = engine.questions.energy(from_ns, to_ns, _TIMEOUT_NS)
     assert (found.node, found.boot, found.interval_ns) == ("store1", boot_id(Path("/proc")), _EVERY_NS)
     assert found.series is not None
     assert found.record is not None
@@ -92,7 +92,7 @@ def test_what_a_node_used_comes_to_the_loader_ready_for_a_report(engine: Engine,
 
 
 def test_clocks_of_daemons_on_this_node_are_this_node_s(engine: Engine) -> None:
-    clocks = engine.clocks()
+    clocks = engine.questions.clocks()
     assert len(clocks) == 2
     now_ns = time.monotonic_ns()
     for clock in clocks.values():
@@ -101,7 +101,7 @@ def test_clocks_of_daemons_on_this_node_are_this_node_s(engine: Engine) -> None:
 
 
 def test_a_long_recording_comes_in_parts_and_whole(engine: Engine, begun_ns: int) -> None:
-    found = engine.energy_of_daemons(begun_ns - 5 * _S, begun_ns + 1190 * _S, _TIMEOUT_NS)[0]
+    found = engine.questions.energy(begun_ns - 5 * _S, begun_ns + 1190 * _S, _TIMEOUT_NS)[0]
     assert found.series is not None
     assert [reading.seq for reading in found.series.readings[:11_901]] == list(range(11_901))
     assert found.series.energy_uj("package-0", begun_ns, begun_ns + 1190 * _S) == 11_900 * _UJ
@@ -109,9 +109,9 @@ def test_a_long_recording_comes_in_parts_and_whole(engine: Engine, begun_ns: int
 
 def test_nobody_waits_once_the_engine_has_ended(engine: Engine, begun_ns: int) -> None:
     engine.close()
-    for one in engine.energy_of_daemons(begun_ns, begun_ns + _S, _TIMEOUT_NS):
+    for one in engine.questions.energy(begun_ns, begun_ns + _S, _TIMEOUT_NS):
         assert "closed before it answered" in one.absent
-    assert engine.clocks()
+    assert engine.questions.clocks()
 
 
 def test_only_a_rank_with_a_session_is_told(folder: Path, tmp_path: Path, begun_ns: int) -> None:

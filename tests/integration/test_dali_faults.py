@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import emlio.dali
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader, Recovery
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError
@@ -69,11 +69,10 @@ def _unchecked(size: int = 8) -> Any:
     return fn.resize(fn.decoders.image(encoded), size=(size, size)), label
 
 
-def _loader(address: "str | Path", pipeline: Any, on_error: str, **options: Any) -> EmlioLoader:
+def _loader(address: "str | Path", pipeline: Any, on_error: str, args: Any = None, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": _BATCH, "shuffle": False, "ids": True, "to": "numpy", "threads": 2}
-    arguments = {"size": 8} | options.pop("pipeline_args", {})
-    usual |= {"pipeline_args": arguments, "output_map": ["image", "label"]}
-    return EmlioLoader(address, pipeline=pipeline, on_error=on_error, **(usual | options))
+    usual["dali"] = DaliPipeline(pipeline, args={"size": 8} | (args or {}), outputs=["image", "label"])
+    return EmlioLoader(address, recovery=Recovery(on_error=on_error), **(usual | options))
 
 
 def _labels(loader: EmlioLoader) -> list[list[int]]:
@@ -110,7 +109,7 @@ def test_a_record_that_is_no_whole_picture_is_named_with_shard_and_offset_in_its
     tmp_path: Path, pipeline: Any, odd: Callable[[], dict[str, Any]], executor: dict[str, Any]
 ) -> None:
     records = _dataset(tmp_path / "data", {43: odd()})
-    with _loader(tmp_path / "data", pipeline, "raise", pipeline_args=executor) as loader:
+    with _loader(tmp_path / "data", pipeline, "raise", args=executor) as loader:
         handed = iter(loader)
         before = [next(handed)["label"].tolist() for _ in range(5)]
         assert _flat(before) == list(range(40))
@@ -124,7 +123,7 @@ def test_a_record_that_is_no_whole_picture_is_named_with_shard_and_offset_in_its
         assert told.value.offset == _offset(records, 43)
         assert loader.state_dict() == state
         assert loader.stats().batches == 5
-    with _loader(tmp_path / "data", pipeline, "skip", pipeline_args=executor) as loader:
+    with _loader(tmp_path / "data", pipeline, "skip", args=executor) as loader:
         loader.load_state_dict(state)
         assert _flat(_labels(loader)) == [record for record in range(40, _RECORDS) if record != 43]
 
@@ -144,11 +143,11 @@ def test_several_bad_records_in_batches_under_way_are_left_out_or_replaced_and_c
     _dataset(tmp_path / "data", _BAD)
     whole = [list(range(first, min(first + _BATCH, _RECORDS))) for first in range(0, _RECORDS, _BATCH)]
     good = [[record for record in batch if record not in _BAD] for batch in whole]
-    with _loader(tmp_path / "data", pipeline, "skip", pipeline_args=executor) as loader:
+    with _loader(tmp_path / "data", pipeline, "skip", args=executor) as loader:
         assert _labels(loader) == good
         assert _counts(loader.stats()) == (7, 0, _RECORDS - 7)
         assert _labels(loader) == good, "the next epoch too"
-    with _loader(tmp_path / "data", pipeline, "replace", pipeline_args=executor) as loader:
+    with _loader(tmp_path / "data", pipeline, "replace", args=executor) as loader:
         batches = _labels(loader)
         assert [len(batch) for batch in batches] == [len(batch) for batch in whole]
         for batch, usual, rest in zip(batches, whole, good, strict=True):
@@ -164,7 +163,7 @@ def test_a_batch_without_a_good_record_is_an_error_and_the_next_epoch_goes_past_
     tmp_path: Path, pipeline: Any, on_error: str, executor: dict[str, Any]
 ) -> None:
     _dataset(tmp_path / "data", {record: _no_picture() for record in range(16, 24)})
-    with _loader(tmp_path / "data", pipeline, on_error, pipeline_args=executor) as loader:
+    with _loader(tmp_path / "data", pipeline, on_error, args=executor) as loader:
         with pytest.raises(CorruptRecordError, match="all 8 records of the batch are bad"):
             _labels(loader)
         assert loader.stats().batches == 2
@@ -234,7 +233,7 @@ def test_a_feature_of_images_that_holds_numbers_is_the_users_mistake(tmp_path: P
     _dataset(tmp_path / "data", {})
     arguments = {"encoded": "image/class/label", "label": "image/encoded"}
     with (
-        _loader(tmp_path / "data", "image-eval", "skip", pipeline_args=arguments) as loader,
+        _loader(tmp_path / "data", "image-eval", "skip", args=arguments) as loader,
         pytest.raises(ConfigError, match="'image/class/label' must hold images, got int64"),
     ):
         _labels(loader)
@@ -252,7 +251,7 @@ def test_a_pipeline_that_fails_for_a_batch_and_for_no_record_alone_is_the_users_
     tmp_path: Path, executor: dict[str, Any]
 ) -> None:
     _dataset(tmp_path / "data", {})
-    with _loader(tmp_path / "data", _together, "skip", pipeline_args=executor) as loader:
+    with _loader(tmp_path / "data", _together, "skip", args=executor) as loader:
         handed = iter(loader)
         for _ in range(2):
             with pytest.raises(ConfigError, match="the pipeline failed on a batch, but on none of its records alone"):

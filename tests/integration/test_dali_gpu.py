@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import emlio.dali
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader, Recovery
 from emlio.errors import ConfigError
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
@@ -47,16 +47,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pictures"
 
 
-def _loader(folder: Path, pipeline: Any, device: str, **options: Any) -> EmlioLoader:
-    return EmlioLoader(folder, batch_size=8, seed=2, ids=True, pipeline=pipeline, device=device, threads=2, **options)
+def _loader(
+    folder: Path, pipeline: Any, device: str, args: Any = None, outputs: Any = None, **options: Any
+) -> EmlioLoader:
+    dali = DaliPipeline(pipeline, args=args or {}, outputs=outputs)
+    return EmlioLoader(folder, batch_size=8, seed=2, ids=True, dali=dali, device=device, threads=2, **options)
 
 
 @pytest.mark.parametrize("preset", ["image-train", "image-eval"])
 def test_a_preset_gives_on_the_device_what_it_gives_on_the_cpu(folder: Path, preset: str) -> None:
     arguments = {"size": 48, "dtype": "uint8"}
     with (
-        _loader(folder, preset, "cuda", pipeline_args=arguments) as there,
-        _loader(folder, preset, "cpu", pipeline_args=arguments) as here,
+        _loader(folder, preset, "cuda", args=arguments) as there,
+        _loader(folder, preset, "cpu", args=arguments) as here,
     ):
         for _ in range(2):
             for one, other in zip(there, here, strict=True):
@@ -82,7 +85,7 @@ def test_what_the_user_computes_on_his_stream_waits_for_the_pictures_and_they_st
     busy = torch.randn(3000, 3000, device="cuda")
     kept: list[dict[str, Any]] = []
     sums: list[Any] = []
-    with _loader(folder, _bright, "cuda", output_map=["image", "label"], pipeline_args=executor) as loader:
+    with _loader(folder, _bright, "cuda", outputs=["image", "label"], args=executor) as loader:
         for epoch in range(3):
             # His stream is the one that is current when he takes a batch.
             with torch.cuda.stream(torch.cuda.Stream() if epoch % 2 else None):
@@ -117,7 +120,9 @@ def test_a_record_that_is_no_picture_is_left_out_on_the_device_too(tmp_path: Pat
         return encode_example({"image/encoded": [encoded], "image/class/label": [record]})
 
     make_dataset(tmp_path / "odd", records=40, shards=2, payload=example)
-    with _loader(tmp_path / "odd", _bright, "cuda", output_map=["image", "label"], on_error="skip") as loader:
+    with _loader(
+        tmp_path / "odd", _bright, "cuda", outputs=["image", "label"], recovery=Recovery(on_error="skip")
+    ) as loader:
         for _ in range(2):
             labels = [label for batch in loader for label in batch["label"].tolist()]
             assert sorted(labels) == [record for record in range(40) if record not in bad]

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import emlio.dali
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.errors import ClosedError, ConfigError, CorruptRecordError, PeerLostError
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, settles
 
 pytest.importorskip("nvidia.dali", reason="requires NVIDIA DALI")
@@ -41,8 +42,10 @@ def _plain() -> Any:
 
 def _loader(address: "str | Path", pipeline: Any = _plain, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": _BATCH, "shuffle": False, "ids": True, "to": "numpy", "threads": 2}
-    usual |= {"prefetch": "1MiB", "pipeline_args": {"prefetch_queue_depth": 3}}
-    return EmlioLoader(address, pipeline=pipeline, **(usual | options))
+    names = ("args", "outputs")
+    graph = {"args": {"prefetch_queue_depth": 3}} | {name: options.pop(name) for name in names if name in options}
+    usual |= {"prefetch": "1MiB", "dali": DaliPipeline(pipeline, **graph)}
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _use_for_ever(loader: EmlioLoader, handed: Iterator[Any], labels: list[int] | None = None) -> None:
@@ -118,7 +121,7 @@ def test_a_pipeline_that_is_refused_leaves_no_threads(folder: Path) -> None:
     kept: list[ConfigError] = []
     for _ in range(3):
         with pytest.raises(ConfigError, match="it has 2") as refused:
-            _loader(folder, output_map=["one"])
+            _loader(folder, outputs=["one"])
         kept.append(refused.value)
     assert settles(lambda: _dalis_threads() == 0, 5), "though the errors live"
 
@@ -195,7 +198,7 @@ def test_after_an_interrupt_the_same_batches_come(
     monkeypatch.setattr(Pipeline, name, interrupted)
     labels: list[int] = []
     interrupts = 0
-    with _loader(folder, pipeline_args=executor) as loader:
+    with _loader(folder, args=executor) as loader:
         handed = iter(loader)
         while len(labels) < _RECORDS:
             try:
@@ -238,4 +241,4 @@ def test_a_device_that_is_not_there_is_refused_when_the_loader_is_made(
     folder: Path, pipeline: Any, device: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"device '{device}' requires a CUDA device that DALI can use, found none"):
-        _loader(folder, pipeline, device=device, to="torch", pipeline_args=None)
+        _loader(folder, pipeline, device=device, to="torch", args={})

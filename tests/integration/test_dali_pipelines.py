@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import emlio.dali
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.errors import ConfigError, CorruptRecordError
 from emlio.example import encode_example
 from emlio.planner.sample_seeds import sample_seeds, uniforms
@@ -53,7 +53,8 @@ def folder(tmp_path: Path) -> Path:
 
 def _loader(folder: Path, pipeline: Any, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 8, "seed": 7, "ids": True, "threads": 2}
-    return EmlioLoader(folder, pipeline=pipeline, **(usual | options))
+    graph = {name: options.pop(name) for name in ("args", "outputs") if name in options}
+    return EmlioLoader(folder, dali=DaliPipeline(pipeline, **graph), **(usual | options))
 
 
 def _small(side: int = 4) -> tuple[Any, Any]:
@@ -74,14 +75,14 @@ _NAMES = ["image", "label"]
 
 @pytest.mark.parametrize("pipeline", [_small, pipeline_def(_small), partial(_small), lambda: _small()])
 def test_a_pipeline_is_a_function_decorated_or_not(folder: Path, pipeline: Callable[[], Any]) -> None:
-    with _loader(folder, pipeline, output_map=_NAMES) as loader:
+    with _loader(folder, pipeline, outputs=_NAMES) as loader:
         for batch in loader:
             _check(batch)
         assert (loader.stats().batches, loader.stats().records) == (5, _RECORDS)
 
 
 def test_a_pipeline_gets_its_own_arguments(folder: Path) -> None:
-    with _loader(folder, _small, output_map=_NAMES, pipeline_args={"side": 9}) as loader:
+    with _loader(folder, _small, outputs=_NAMES, args={"side": 9}) as loader:
         _check(next(iter(loader)), 9)
 
 
@@ -95,7 +96,7 @@ def test_conditions_may_depend_on_what_comes_from_the_loader(folder: Path, caplo
             kept = -label
         return kept, label
 
-    with _loader(folder, halves, output_map=["kept", "label"]) as loader:
+    with _loader(folder, halves, outputs=["kept", "label"]) as loader:
         batches = list(loader)
     ids = np.concatenate([batch["__id__"].numpy() for batch in batches])
     low = uniforms(sample_seeds(7, 0, ids), 1)[:, 0] < 0.5
@@ -139,7 +140,7 @@ def test_a_feature_of_other_width_than_most_is_a_bad_record_that_says_what_to_do
 
 
 def test_random_numbers_are_those_of_seed_epoch_and_record(folder: Path) -> None:
-    with _loader(folder, lambda: emlio.dali.inputs("label", random=3), output_map=["label", "drawn"]) as loader:
+    with _loader(folder, lambda: emlio.dali.inputs("label", random=3), outputs=["label", "drawn"]) as loader:
         for epoch in range(2):
             for batch in loader:
                 wanted = uniforms(sample_seeds(7, epoch, batch["__id__"].numpy()), 3)
@@ -158,7 +159,7 @@ def test_outputs_of_varying_shape_come_as_lists(folder: Path) -> None:
         return fn.decoders.image(encoded), label
 
     for to, kind in (("torch", torch.Tensor), ("numpy", np.ndarray)):
-        with _loader(folder, as_they_are, output_map=_NAMES, to=to) as loader:
+        with _loader(folder, as_they_are, outputs=_NAMES, to=to) as loader:
             batches = list(loader)
         for batch in batches:  # they too outlive the loader
             assert isinstance(batch["image"], list)
@@ -174,7 +175,7 @@ def test_every_type_of_number_comes_to_numpy_and_torch_and_may_be_written(folder
         return fn.cast(emlio.dali.inputs("label"), dtype=getattr(types, dtype))
 
     for to in ("numpy", "torch"):
-        with _loader(folder, typed, output_map=["x"], to=to) as loader:
+        with _loader(folder, typed, outputs=["x"], to=to) as loader:
             batch = next(iter(loader))
             ids = np.asarray(batch["__id__"])
             name = dtype.lower() + ("32" if dtype == "FLOAT" else "")
@@ -201,10 +202,10 @@ _EXECUTORS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("to", ["torch", "numpy"])
 @pytest.mark.parametrize("executor", _EXECUTORS)
 def test_with_every_executor_batches_stay_as_they_were_handed_out(folder: Path, executor: str, to: str) -> None:
-    with _loader(folder, _small, output_map=_NAMES, pipeline_args=_EXECUTORS[executor], to=to) as loader:
+    with _loader(folder, _small, outputs=_NAMES, args=_EXECUTORS[executor], to=to) as loader:
         kept = [batch for _ in range(3) for batch in loader]
     # After the loader's end too, with its memory given back and other memory taken.
-    with _loader(folder, _small, output_map=_NAMES, pipeline_args=_EXECUTORS[executor], to=to) as other:
+    with _loader(folder, _small, outputs=_NAMES, args=_EXECUTORS[executor], to=to) as other:
         list(other)
     assert len(kept) == 15
     for batch in kept:
@@ -222,7 +223,7 @@ def test_outputs_lie_where_dali_made_them_and_outlive_the_loader(folder: Path, m
 
     monkeypatch.setattr(Pipeline, "outputs", watched)
     for to in ("torch", "numpy"):
-        with _loader(folder, _small, output_map=_NAMES, to=to) as loader:
+        with _loader(folder, _small, outputs=_NAMES, to=to) as loader:
             batches = list(loader)
         for batch in batches:
             for name in _NAMES:
@@ -242,12 +243,12 @@ def test_arguments_of_dalis_pipeline_reach_it_and_those_of_the_decorator_hold(fo
     with _loader(folder, look) as loader:
         list(loader)
     assert seen[-1][:2] == (8, 2)
-    _loader(folder, look, pipeline_args={"num_threads": 3, "seed": 5, "prefetch_queue_depth": 4}).close()
+    _loader(folder, look, args={"num_threads": 3, "seed": 5, "prefetch_queue_depth": 4}).close()
     assert seen[-1] == (8, 3, 5, 4)
     decorated = pipeline_def(batch_size=2, num_threads=4, seed=6, prefetch_queue_depth=3)(look)
     _loader(folder, decorated).close()
     assert seen[-1] == (8, 4, 6, 3)
-    _loader(folder, decorated, pipeline_args={"seed": 1}).close()
+    _loader(folder, decorated, args={"seed": 1}).close()
     assert seen[-1] == (8, 4, 1, 3)
 
 
@@ -257,7 +258,7 @@ def _drawn() -> tuple[Any, Any]:
 
 
 def _draws(folder: Path, epochs: int = 2, **options: Any) -> list[list[list[float]]]:
-    with _loader(folder, _drawn, output_map=["drawn", "label"], **options) as loader:
+    with _loader(folder, _drawn, outputs=["drawn", "label"], **options) as loader:
         return [batch["drawn"].tolist() for _ in range(epochs) for batch in loader]
 
 
@@ -266,7 +267,7 @@ def test_what_a_pipeline_draws_itself_is_alike_in_two_runs_and_differs_from_rank
 ) -> None:
     first = _draws(folder)
     assert _draws(folder) == first
-    assert _draws(folder, threads=1, prefetch="1MiB", pipeline_args={"prefetch_queue_depth": 5}) == first
+    assert _draws(folder, threads=1, prefetch="1MiB", args={"prefetch_queue_depth": 5}) == first
     assert first[:5] != first[5:], "another epoch, other numbers"
     ranks = [_draws(folder, rank=rank, world_size=2) for rank in (0, 1)]
     assert ranks[0][0][0] != ranks[1][0][0]
@@ -285,28 +286,27 @@ def _asked_of_nobody() -> Any:
 @pytest.mark.parametrize(
     ("pipeline", "options", "said"),
     [
-        (_small, {"output_map": ["image"]}, r"it has 2, output_map names \['image'\]"),
-        (_small, {"output_map": ["image", "image"]}, r"it has 2, output_map names \['image', 'image'\]"),
-        (_small, {"output_map": ["a", "b", "c"]}, "it has 2"),
-        (_small, {"output_map": ["a", ""]}, "it has 2"),
-        (_small, {"output_map": []}, "it has 2"),
-        (_small, {"output_map": "ab"}, "output_map must be a list of names"),
-        (_small, {"output_map": ["image", "__id__"]}, "none '__id__'"),
-        (_drawn, {}, "without output_map they take the names of the inputs"),
-        ("image-eval", {"output_map": ["image"]}, "it has 2"),
+        (_small, {"outputs": ["image"]}, r"it has 2, outputs names \['image'\]"),
+        (_small, {"outputs": ["image", "image"]}, r"outputs must be different names.*, got \['image', 'image'\]"),
+        (_small, {"outputs": ["a", "b", "c"]}, "it has 2"),
+        (_small, {"outputs": ["a", ""]}, "outputs must be different names, none of them empty"),
+        (_small, {"outputs": []}, "it has 2"),
+        (_small, {"outputs": "ab"}, "outputs must be a list of names"),
+        (_small, {"outputs": ["image", "__id__"]}, "none of them empty or '__id__'"),
+        (_drawn, {}, "without outputs= they take the names of the inputs"),
+        ("image-eval", {"outputs": ["image"]}, "it has 2"),
         (_asked_of_nobody, {}, "must call emlio.dali.inputs"),
-        (_small, {"pipeline_args": {"colour": 1}}, "the pipeline cannot be built.*colour"),
-        (_small, {"pipeline_args": {"prefetch_queue_depth": "many"}}, "the pipeline cannot be built"),
-        (_small, {"pipeline_args": {"batch_size": 4}}, "batch_size must not be in pipeline_args"),
+        (_small, {"args": {"colour": 1}}, "the pipeline cannot be built.*colour"),
+        (_small, {"args": {"prefetch_queue_depth": "many"}}, "the pipeline cannot be built"),
+        (_small, {"args": {"batch_size": 4}}, "batch_size must be given to the loader"),
         (lambda: emlio.dali.inputs(), {}, "at least one feature name"),
         (lambda: emlio.dali.inputs("label", "label"), {}, "with each feature once"),
         (lambda: emlio.dali.inputs("label", images="label"), {}, "images must be a list of names"),
         (lambda: emlio.dali.inputs("label", vectors=["pair"]), {}, "vectors must be among the fields"),
-        (7, {}, "must be a preset's name or a function"),
+        (7, {}, "pipeline must be a preset's name or a function"),
         (_small, {"raw": True}, "raw cannot be given beside it"),
         (_small, {"transform": len, "collate_fn": len}, "transform, collate_fn cannot be given beside it"),
         (_small, {"fields": ["label"], "seeds": True}, "fields, seeds cannot be given beside it"),
-        (None, {"pipeline_args": {}, "output_map": ["x"]}, "belong to a pipeline, and there is none"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_loader_is_made(
@@ -322,7 +322,7 @@ def test_a_users_own_mistake_in_a_pipeline_comes_out_as_it_is(folder: Path) -> N
 
 
 def test_a_pipeline_whose_outputs_have_nothing_to_do_with_the_records_is_an_error(folder: Path) -> None:
-    with _loader(folder, _half_used, output_map=["x"]) as loader, pytest.raises(ConfigError, match="none does"):
+    with _loader(folder, _half_used, outputs=["x"]) as loader, pytest.raises(ConfigError, match="none does"):
         list(loader)
 
 

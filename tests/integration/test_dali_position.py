@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 import emlio.dali
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.example import encode_example
@@ -52,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _loader(address: "str | Path", *, depth: int = 2, size: int = _SIZE, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 8, "seed": 5, "ids": True, "to": "numpy", "threads": 2}
     arguments = {"size": size, "prefetch_queue_depth": depth}
-    return EmlioLoader(address, pipeline="image-train", pipeline_args=arguments, **(usual | options))
+    return EmlioLoader(address, dali=DaliPipeline("image-train", args=arguments), **(usual | options))
 
 
 def _taken(batch: dict[str, Any]) -> Batch:
@@ -243,14 +244,14 @@ def test_a_users_pipeline_resumes_at_the_same_record_and_with_the_same_numbers(f
     def drawn() -> Any:
         return emlio.dali.inputs("image/class/label", random=2)
 
-    options: dict[str, Any] = {"pipeline": drawn, "output_map": ["label", "drawn"], "batch_size": 8, "to": "numpy"}
-    with EmlioLoader(folder, **options) as loader:
+    dali, options = DaliPipeline(drawn, outputs=["label", "drawn"]), {"batch_size": 8, "to": "numpy"}
+    with EmlioLoader(folder, dali=dali, **options) as loader:
         whole = [(batch["label"].tolist(), batch["drawn"].tolist()) for batch in loader]
-    with EmlioLoader(folder, **options, pipeline_args={"prefetch_queue_depth": 4}) as loader:
+    with EmlioLoader(folder, dali=replace(dali, args={"prefetch_queue_depth": 4}), **options) as loader:
         handed = iter(loader)
         next(handed)
         next(handed)
         state = loader.state_dict()
-    with EmlioLoader(folder, **options) as loader:
+    with EmlioLoader(folder, dali=dali, **options) as loader:
         loader.load_state_dict(state)
         assert [(batch["label"].tolist(), batch["drawn"].tolist()) for batch in loader] == whole[2:]

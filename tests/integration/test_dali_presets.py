@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.errors import ConfigError
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
@@ -51,7 +51,7 @@ def _dataset(folder: Path, picture: Callable[[int], bytes], records: int = 8) ->
 
 def _loader(folder: Path, preset: str, *, batch_size: int = 8, **arguments: Any) -> EmlioLoader:
     return EmlioLoader(
-        folder, batch_size=batch_size, seed=3, shuffle=False, pipeline=preset, pipeline_args=arguments, threads=2
+        folder, batch_size=batch_size, seed=3, shuffle=False, dali=DaliPipeline(preset, args=arguments), threads=2
     )
 
 

@@ -25,11 +25,12 @@ _RANK = """
 import sys, time
 from emlio_bench.processes.child import say
 from emlio_testing.engines import running_engine
+from emlio.receiver.setup.recovery import Recovery
 
 begun_ns, ended_ns = int(sys.argv[2]), int(sys.argv[3])
-with running_engine(sys.argv[1], heartbeat_ns=1_000_000_000, timeout_ns=60_000_000_000) as engine:
-    (energy,) = engine.energy_of_daemons(begun_ns, ended_ns, 20_000_000_000)
-    ((_, clock),) = engine.clocks().items()
+with running_engine(sys.argv[1], recovery=Recovery(heartbeat="1s")) as engine:
+    (energy,) = engine.questions.energy(begun_ns, ended_ns, 20_000_000_000)
+    ((_, clock),) = engine.questions.clocks().items()
     now_ns = time.monotonic_ns()
     used_uj = energy.series.energy_uj("package-0", energy.clock.theirs_at(begun_ns), energy.clock.theirs_at(begun_ns + 10**9))
     say({

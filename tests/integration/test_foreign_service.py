@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 import zmq
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery, Security
 from emlio.errors import PeerLostError, RemoteProtocolError
 
 
@@ -52,7 +52,14 @@ def service(answers: list[bytes]) -> Iterator[int]:
 
 def load(port: int, tmp_path: Path) -> EmlioLoader:
     address = f"emlio://127.0.0.1:{port}/x"
-    return EmlioLoader(address, batch_size=2, raw=True, to="numpy", timeout="600ms", keys=str(tmp_path))
+    return EmlioLoader(
+        address,
+        batch_size=2,
+        raw=True,
+        to="numpy",
+        recovery=Recovery(timeout="600ms"),
+        security=Security(keys=str(tmp_path)),
+    )
 
 
 @pytest.mark.parametrize("answers", [1, 2, 100])

@@ -21,6 +21,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import PeerLostError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 from emlio_testing.proxy import free_ports
 
@@ -86,7 +87,7 @@ def _loader(host: str, port: int, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "prefetch": "1MiB", "heartbeat": "10s", "timeout": "40s",
     }  # fmt: skip
-    return EmlioLoader(f"emlio://{host}:{port}/numbers", **(usual | options))
+    return EmlioLoader(f"emlio://{host}:{port}/numbers", **loader_arguments(**(usual | options)))
 
 
 def _free_port(*hosts: str) -> int:
@@ -111,7 +112,7 @@ def _silence(host: str, port: int) -> Iterator[None]:
 
 def _daemons(loader: EmlioLoader) -> int:
     """How many daemons it has."""
-    return len(loader._engine.clocks())
+    return len(loader._shell.engine.questions.clocks())
 
 
 def _epoch(loader: EmlioLoader) -> list[int]:

@@ -17,6 +17,7 @@ from emlio.example.encode import encode_example
 from emlio.receiver.torch_adapter import torch_is_installed
 from emlio.tfrecord import frame
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 _RECORDS = 40
 _BATCH = 10
@@ -63,7 +64,7 @@ def address(folder: Path) -> Iterator[_Address]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": _BATCH, "ids": True, "to": "numpy", "timeout": "20s", "shuffle": False}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 # ---- records unlike the others ------------------------------------------------------------------------------------

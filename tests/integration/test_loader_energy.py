@@ -24,6 +24,7 @@ from emlio.errors import ConfigError
 from emlio_testing.datasets import make_dataset
 from emlio_testing.energy_recorder import SteadyRecorder
 from emlio_testing.energy_series import make_device, make_reading
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 
 RECORDS, BATCH = 203, 16
@@ -51,7 +52,7 @@ def recorder(job: Path) -> Iterator[SteadyRecorder]:
 
 def open_loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": BATCH, "raw": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def busy(duration_ns: int) -> None:

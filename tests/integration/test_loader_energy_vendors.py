@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.energy.job.journal import JournalEpoch, read_journals
 from emlio.energy.values.spans import Stage
 from emlio.example import encode_example
@@ -55,7 +55,7 @@ def test_what_dali_decodes_is_preprocessing_though_its_threads_are_its_own(pictu
     with (
         SteadyRecorder(job),
         EmlioLoader(
-            pictures, batch_size=BATCH, pipeline="image-eval", pipeline_args=arguments, threads=1, energy=job
+            pictures, batch_size=BATCH, dali=DaliPipeline("image-eval", args=arguments), threads=1, energy=job
         ) as loader,
     ):
         assert sum(1 for _ in loader) == RECORDS // BATCH

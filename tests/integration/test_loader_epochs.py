@@ -20,6 +20,7 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import listening_ports
 from emlio_testing.processes import settles
 from emlio_testing.proxy import free_ports
@@ -55,7 +56,7 @@ def daemon(folder: Path) -> Iterator[Daemon]:
 def _loader(daemon: Daemon, dataset: str = "numbers", **options: Any) -> EmlioLoader:
     url = daemon.endpoint.replace("tcp", "emlio") + "/" + dataset
     usual: dict[str, Any] = {"batch_size": 16, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(url, **(usual | options))
+    return EmlioLoader(url, **loader_arguments(**(usual | options)))
 
 
 def _epoch(loader: EmlioLoader) -> list[list[int]]:

@@ -26,6 +26,7 @@ from emlio.errors import (
 )
 from emlio.example.encode import encode_example
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 
 _RECORDS = 60
@@ -48,7 +49,7 @@ def _daemon(folder: Path, **changes: Any) -> Iterator[Daemon]:
 
 def _loader(endpoint: str, dataset: str = "numbers", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 8, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(f"{endpoint.replace('tcp', 'emlio')}/{dataset}", **(usual | options))
+    return EmlioLoader(f"{endpoint.replace('tcp', 'emlio')}/{dataset}", **loader_arguments(**(usual | options)))
 
 
 def _ids(loader: EmlioLoader) -> list[int]:

@@ -11,6 +11,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 
 RECORDS = 120
@@ -43,7 +44,7 @@ def url(folder: Path) -> Iterator[str]:
 
 def _loader(address: str | Path, **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 16, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _read(loader: EmlioLoader) -> set[int]:

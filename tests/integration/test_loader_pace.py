@@ -13,6 +13,7 @@ from emlio.errors import ConfigError
 from emlio_bench.cli import main
 from emlio_bench.harness.results import Figure, read_results
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 RECORDS = 900
 
@@ -48,13 +49,9 @@ def load(directories: list[Path], **options: Any) -> list[list[int]]:
         loader = stack.enter_context(
             EmlioLoader(
                 f"emlio://{hosts}/one",
-                batch_size=16,
-                raw=True,
-                ids=True,
-                to="numpy",
-                timeout="20s",
-                prefetch="1MiB",
-                **options,
+                **loader_arguments(
+                    batch_size=16, raw=True, ids=True, to="numpy", timeout="20s", prefetch="1MiB", **options
+                ),
             )
         )
         return [batch["__id__"].tolist() for _ in range(2) for batch in loader]

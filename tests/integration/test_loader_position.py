@@ -14,6 +14,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError, PlanError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 _RECORDS = 100
 _BATCH = 8
@@ -39,7 +40,7 @@ def daemon(folder: Path) -> Iterator[Daemon]:
 def _loader(daemon: Daemon, dataset: str = "numbers", **options: Any) -> EmlioLoader:
     url = daemon.endpoint.replace("tcp", "emlio") + "/" + dataset
     usual: dict[str, Any] = {"batch_size": _BATCH, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(url, **(usual | options))
+    return EmlioLoader(url, **loader_arguments(**(usual | options)))
 
 
 def _ids(batch: Any) -> list[int]:

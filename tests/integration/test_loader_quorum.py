@@ -18,6 +18,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import PeerLostError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 from emlio_testing.proxy import free_ports
 
@@ -58,7 +59,7 @@ def _loader(*peers: "str | int", **options: Any) -> EmlioLoader:
         "batch_size": 10, "raw": True, "ids": True, "to": "numpy", "prefetch": "1MiB", "heartbeat": "1s", "timeout": "60s",
     }  # fmt: skip
     hosts = ",".join(f"127.0.0.1:{peer}" if isinstance(peer, int) else peer for peer in peers)
-    return EmlioLoader(f"emlio://{hosts}/numbers", **(usual | options))
+    return EmlioLoader(f"emlio://{hosts}/numbers", **loader_arguments(**(usual | options)))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, DatasetError, PeerLostError
@@ -52,7 +52,7 @@ def _daemon(data: Path) -> Daemon:
 
 
 def _loader(address: "str | Path", timeout: str = "20s") -> EmlioLoader:
-    return EmlioLoader(address, batch_size=8, raw=True, ids=True, to="numpy", timeout=timeout)
+    return EmlioLoader(address, batch_size=8, raw=True, ids=True, to="numpy", recovery=Recovery(timeout=timeout))
 
 
 def _ids(loader: EmlioLoader) -> list[int]:

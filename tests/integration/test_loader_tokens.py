@@ -17,6 +17,7 @@ from emlio import EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.shards.mapping import mapping_name
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.token_records import (
     TokenRun,
     all_tokens,
@@ -71,7 +72,7 @@ def daemon(folder: Path) -> Iterator[str]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"ids": True, "to": "numpy", "timeout": "20s", "seed": 3}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _read(batch: Any) -> list[TokenRun]:

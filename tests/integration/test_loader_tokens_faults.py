@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader, TokenBatches
+from emlio import DaliPipeline, EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.token_records import all_tokens, count_tokens, make_token_dataset, read_packed, read_padded
 
 _LENGTHS = [5 + number % 40 for number in range(60)] + [130]
@@ -42,7 +43,7 @@ def daemon(folder: Path) -> Iterator[str]:
 
 def _loader(daemon: str, dataset: str = "tokens", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"ids": True, "to": "numpy", "timeout": "20s", "seed": 3}
-    return EmlioLoader(f"{daemon}/{dataset}", **(usual | options))
+    return EmlioLoader(f"{daemon}/{dataset}", **loader_arguments(**(usual | options)))
 
 
 def _offset() -> int:
@@ -136,7 +137,7 @@ def _first(arrays: list[np.ndarray]) -> np.ndarray:
         (_PADDED | {"fields": ["text"]}, "fields cannot be given"),
         (_PADDED | {"seeds": True}, "seeds cannot be given"),
         (_PADDED | {"transform": len}, "transform cannot be given"),
-        (_PADDED | {"pipeline": "image-train"}, "pipeline cannot be given"),
+        (_PADDED | {"dali": DaliPipeline("image-train")}, "dali cannot be given"),
         (_PADDED | {"drop_last": True}, "drop_last and pad cannot be used"),
         (_PADDED | {"pad": True}, "drop_last and pad cannot be used"),
         (_PADDED | {"batch_size": 8}, "batch_size must be given with packed tokens"),

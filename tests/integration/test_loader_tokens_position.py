@@ -13,6 +13,7 @@ from emlio import EmlioLoader, TokenBatches
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError, PlanError
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.token_records import (
     TokenRun,
     all_tokens,
@@ -49,7 +50,7 @@ def daemon(folder: Path) -> Iterator[str]:
 
 def _loader(daemon: str, dataset: str = "tokens", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"to": "numpy", "timeout": "20s", "seed": 3}
-    return EmlioLoader(f"{daemon}/{dataset}", **(usual | options))
+    return EmlioLoader(f"{daemon}/{dataset}", **loader_arguments(**(usual | options)))
 
 
 def _read(batch: Any) -> _Step:

@@ -20,6 +20,7 @@ from emlio.errors import ClosedError
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.tfrecord import frame
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 _RECORDS = 60
 _BATCH = 8
@@ -48,7 +49,7 @@ def address(folder: Path) -> Iterator[_Address]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": _BATCH, "raw": True, "ids": True, "to": "numpy", "timeout": "20s", "seed": 4}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _id(sample: dict[str, Any]) -> int:

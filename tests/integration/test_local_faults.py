@@ -17,6 +17,7 @@ from emlio.errors import CorruptRecordError, DatasetError
 from emlio.shards.mapping import mapping_name
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset, write_tfrecord
+from emlio_testing.loader_arguments import loader_arguments
 
 _RECORDS = 60
 _SHARDS = 2
@@ -43,7 +44,7 @@ def _daemon(folder: Path) -> Iterator[str]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 8, "raw": True, "ids": True, "to": "numpy", "timeout": "20s"}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _ids(loader: EmlioLoader) -> list[int]:

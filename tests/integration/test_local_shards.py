@@ -21,6 +21,7 @@ from emlio.example.encode import encode_example
 from emlio.shards.mapping import mapping_name
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 _RECORDS = 203
 _SHARDS = 4
@@ -69,7 +70,7 @@ def _daemon(folder: Path, **changes: Any) -> Iterator[str]:
 
 def _loader(address: "str | Path", **options: Any) -> EmlioLoader:
     usual: dict[str, Any] = {"batch_size": 16, "raw": True, "ids": True, "to": "numpy", "timeout": "20s", "seed": 3}
-    return EmlioLoader(address, **(usual | options))
+    return EmlioLoader(address, **loader_arguments(**(usual | options)))
 
 
 def _plain(value: Any) -> Any:

@@ -19,6 +19,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import RefusedError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 RECORDS = 64
 HEARTBEAT_NS = 2_000_000_000
@@ -54,7 +55,9 @@ def make(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
         def make_one(rank: int, **options: Any) -> EmlioLoader:
             said = {"world_size": 2, "batch_size": 4, "seed": 1, "timeout": "20s", **options}
-            return stack.enter_context(EmlioLoader(address, rank=rank, raw=True, ids=True, to="numpy", **said))
+            return stack.enter_context(
+                EmlioLoader(address, **loader_arguments(rank=rank, raw=True, ids=True, to="numpy", **said))
+            )
 
         yield make_one
 

@@ -20,6 +20,7 @@ from emlio.errors import ConfigError, EmlioError, RefusedError, RemoteProtocolEr
 from emlio.keys.folder import KeyFolder
 from emlio.wire.seal import lane_token, new_secret
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import free_ports
 from tests.e2e.attacks.insiders import lane_in
 
@@ -67,7 +68,7 @@ class House:
             "keys": str(self.gpu.path),
             "daemon_key": str(self.store.pair().public),
         }
-        return EmlioLoader(f"emlio://127.0.0.1:{port}/{dataset}", **(usual | options))
+        return EmlioLoader(f"emlio://127.0.0.1:{port}/{dataset}", **loader_arguments(**(usual | options)))
 
     def check_epoch(self, loader: EmlioLoader) -> None:
         seen = {
@@ -200,7 +201,7 @@ def test_nobody_else_gets_into_a_lane(house: House) -> None:
     with house.daemon(lanes=2) as port, house.loader(port) as loader, zmq.Context() as context, ExitStack() as stack:
         batches = iter(loader)
         next(batches)
-        (source,) = loader._engine._machine.pool.sources
+        (source,) = loader._shell.engine._machine.pool.sources
         secret, data_port = source.conversation.secret, int(source.lanes.endpoint.rpartition(":")[2])
         bare = stack.enter_context(context.socket(zmq.DEALER))
         bare.setsockopt(zmq.LINGER, 0)

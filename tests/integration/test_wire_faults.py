@@ -21,6 +21,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import CorruptRecordError, PeerLostError, RefusedError, RemoteProtocolError
 from emlio_testing.datasets import make_dataset
+from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import settles
 from emlio_testing.proxy import FaultProxy, free_ports
 
@@ -43,7 +44,7 @@ class _Wire:
     def loader(self, host: str = _FACE, **options: Any) -> EmlioLoader:
         usual: dict[str, Any] = {"batch_size": 16, "seed": 5, "raw": True, "ids": True, "to": "numpy"}
         times = {"heartbeat": "300ms", "timeout": "10s", "prefetch": "1MiB"}
-        return EmlioLoader(f"emlio://{host}:{self._ports[0]}/records", **(usual | times | options))
+        return EmlioLoader(f"emlio://{host}:{self._ports[0]}/records", **loader_arguments(**(usual | times | options)))
 
     def proxy(self) -> FaultProxy:
         return FaultProxy(target=_HERE, ports=self._ports, host=_FACE)

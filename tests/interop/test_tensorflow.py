@@ -18,6 +18,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import DatasetError
 from emlio.shards.dataset import open_dataset
+from emlio_testing.loader_arguments import loader_arguments
 
 pytestmark = [
     pytest.mark.interop,
@@ -86,7 +87,9 @@ def _loader(folder: Path, cache: Path, **options: Any) -> Iterator[EmlioLoader]:
     config = DaemonConfig(data=(source,), bind=Endpoint(host="127.0.0.1", port=0), cache_dir=cache)
     with Daemon(config) as daemon:
         address = daemon.endpoint.replace("tcp://", "emlio://") + "/data"
-        with EmlioLoader(address, batch_size=32, to="numpy", ids=True, timeout="20s", **options) as loader:
+        with EmlioLoader(
+            address, **loader_arguments(batch_size=32, to="numpy", ids=True, timeout="20s", **options)
+        ) as loader:
             yield loader
 
 

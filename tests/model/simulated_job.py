@@ -18,6 +18,7 @@ from emlio.receiver.addresses.known_path import KnownPath
 from emlio.receiver.machine.events import Sought
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 from emlio_testing.clock import ManualClock
 from emlio_testing.link import LinkFaults
@@ -130,10 +131,7 @@ class SimulatedJob:
             job="job",
             in_order=True,
             prefetch_bytes=1 << 20,
-            timeout_ns=10**15,
-            heartbeat_ns=_HEARTBEAT_NS,
-            on_error="raise",
-            verify="all",
+            recovery=Recovery(timeout=1_000_000, heartbeat=f"{_HEARTBEAT_NS}ns"),
         )
         paths = {} if known is None else {f"{daemon.host}:5555": known for daemon in self.daemons}
         self.rank = SimulatedRank(config, self._network, self._clock, self._draw, paths, bound_bytes=bound_bytes)

@@ -15,6 +15,7 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec, walk
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.tfrecord import frame
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader, data_tail, encode_data_header, ids_checksum
@@ -105,10 +106,7 @@ class World:
             job="job",
             in_order=True,
             prefetch_bytes=1 << 20,
-            timeout_ns=10**15,
-            heartbeat_ns=HEARTBEAT_NS,
-            on_error="raise",
-            verify="all",
+            recovery=Recovery(timeout=1_000_000, heartbeat=f"{HEARTBEAT_NS}ns"),
             epochs=1,
         )
 

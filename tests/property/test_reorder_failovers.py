@@ -26,6 +26,7 @@ from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.placement.reorder import Reorder, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import frame
 from emlio.wire.credit import Credit
@@ -72,10 +73,7 @@ class _Job:
             job="job",
             in_order=True,
             prefetch_bytes=1 << 20,
-            timeout_ns=10**10,
-            heartbeat_ns=10**9,
-            on_error="raise",
-            verify="all",
+            recovery=Recovery(timeout="10s", heartbeat="1s"),
         )
         self.reorder = Reorder(
             plan=plan,

@@ -13,6 +13,7 @@ from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.service import Daemon, serve
 from emlio.errors import EmlioError
 from emlio.receiver.loader import EmlioLoader
+from emlio.receiver.setup.recovery import Recovery
 from emlio_testing.datasets import make_dataset
 
 
@@ -49,11 +50,11 @@ def test_a_message_that_cannot_be_dealt_with_ends_its_session_and_no_other(
     monkeypatch.setattr(Arrivals, "greet", fail_for_one)
     with Daemon(config) as daemon:
         address = daemon.endpoint.replace("tcp://", "emlio://") + "/data"
-        with EmlioLoader(address, batch_size=5, raw=True, timeout="5s") as loader:
+        with EmlioLoader(address, batch_size=5, raw=True, recovery=Recovery(timeout="5s")) as loader:
             batches = iter(loader)
             next(batches)
             with pytest.raises(EmlioError, match="internal error, see the daemon's log"):
-                EmlioLoader(address, batch_size=5, raw=True, timeout="1s", rank=0, world_size=7)
+                EmlioLoader(address, batch_size=5, raw=True, recovery=Recovery(timeout="1s"), rank=0, world_size=7)
             assert sum(1 for _ in batches) == 3
         assert daemon.error is None
 

@@ -252,7 +252,7 @@ def test_the_loader_finds_torch_without_loading_it(vendors: Path) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert emlio.__all__ == ["EmlioLoader", "TokenBatches", "__version__"]
+    assert emlio.__all__ == ["DaliPipeline", "EmlioLoader", "Recovery", "Security", "TokenBatches", "__version__"]
     assert emlio.EmlioLoader.__module__ == "emlio.receiver.loader"
     with pytest.raises(AttributeError, match="no attribute 'EmlioLoder'"):
         emlio.EmlioLoder  # type: ignore[attr-defined]  # noqa: B018  # a slip of the finger must be told

@@ -15,13 +15,14 @@ from emlio.receiver.addresses.address import Address
 from emlio.receiver.other_ranks import OtherRanks
 from emlio.receiver.own_loaders import Kind, OwnLoaders
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.tokens import TokenBatches
 
 CATALOG = Catalog(shards=(ShardEntry(name="a", records=64, size_bytes=640, digest="d"),))
 CONFIG = LoaderConfig(
     address=Address(peers=(), dataset="x"), batch_size=4, rows=4, shuffle=Shuffle.parse(True), seed=1, drop_last=False,
-    pad=False, rank=0, world_size=2, job="j", in_order=True, prefetch_bytes=1 << 20, timeout_ns=10**9,
-    heartbeat_ns=10**9, on_error="raise", verify="all",
+    pad=False, rank=0, world_size=2, job="j", in_order=True, prefetch_bytes=1 << 20,
+    recovery=Recovery(timeout="1s", heartbeat="1s"),
 )  # fmt: skip
 
 

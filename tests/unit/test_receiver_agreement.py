@@ -7,6 +7,7 @@ from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.assignment.agreement import Agreement, Holding, agree
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.wire.control import ShardRow
 
 A, B, C = "a:1", "b:1", "c:1"
@@ -35,10 +36,7 @@ def agreement(*holdings: Holding) -> Agreement:
         job="job",
         in_order=True,
         prefetch_bytes=1 << 20,
-        timeout_ns=10**9,
-        heartbeat_ns=10**9,
-        on_error="raise",
-        verify="all",
+        recovery=Recovery(timeout="1s", heartbeat="1s"),
     )
     return agree(config, holdings)
 

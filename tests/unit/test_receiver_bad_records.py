@@ -60,7 +60,7 @@ def test_the_error_names_the_first_bad_record_of_the_batch_and_counts_the_others
     assert (error.shard, error.record, error.offset) == ("shard-1", 0, 4050)
     assert str(error) == (
         "record 0 of shard shard-1 at byte 4050: is first (2 more in the same batch); "
-        'to leave out bad records, pass on_error="skip" or "replace"'
+        'to leave out bad records, pass Recovery(on_error="skip") or "replace"'
     )
     assert places.asked == [50]
 

@@ -48,6 +48,10 @@ def _locate(record: int) -> RecordPlace:
     return RecordPlace(shard=f"shard{slot}", record=100 + slot, offset=1000 * slot)
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _assembler(
     transform: Callable[[Any], Any] | None = None, threads: int = 1, **options: Any
 ) -> Callable[[WholeBatch], Any]:
@@ -63,10 +67,12 @@ def _assembler(
     }
     assembler = Assembler(**(usual | options))
     if transform is None:
-        return lambda batch: ColumnMaker(assembler, None, ahead=0).make(batch).value
+        return lambda batch: ColumnMaker(assembler, _as_it_is, ahead=0).make(batch).value
 
     def make(batch: WholeBatch) -> Any:
-        with closing(SampleMaker(assembler, transform, policy, None, threads=threads, batch_size=batch.count)) as maker:
+        with closing(
+            SampleMaker(assembler, transform, policy, _as_it_is, threads=threads, batch_size=batch.count)
+        ) as maker:
             return maker.make(batch).result(20).value
 
     return make
@@ -149,7 +155,7 @@ def test_a_bad_record_raises_and_names_itself_and_the_remedy() -> None:
     ) as raised:
         _assembler()(_batch(_RAW, [[0, 2, 4]], bad=[3, 1]))
     assert "(1 more in the same batch)" in str(raised.value)
-    assert 'pass on_error="skip" or "replace"' in str(raised.value)
+    assert 'pass Recovery(on_error="skip") or "replace"' in str(raised.value)
     assert (raised.value.shard, raised.value.record) == ("shard1", 101)
 
 

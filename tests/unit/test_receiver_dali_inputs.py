@@ -8,6 +8,7 @@ import pytest
 from emlio.errors import ConfigError
 from emlio.receiver.dali.graph import PipeOptions, dali_device, name_outputs
 from emlio.receiver.dali.inputs import InputRequest, Inputs, defining, inputs
+from emlio.receiver.dali.pipeline import DaliPipeline
 
 
 def test_a_request_without_more_asks_for_its_features_and_nothing_else() -> None:
@@ -63,17 +64,8 @@ def test_a_definition_that_fails_leaves_no_pipeline_behind() -> None:
 
 
 def _options(**changes: Any) -> PipeOptions:
-    usual: dict[str, Any] = {
-        "pipeline": "image-train",
-        "arguments": {},
-        "output_map": None,
-        "batch_size": 4,
-        "device_id": None,
-        "threads": 2,
-        "seed": 1,
-        "tensors": True,
-    }
-    return PipeOptions(**(usual | changes))
+    dali = DaliPipeline(**({"pipeline": "image-train"} | changes))
+    return PipeOptions(dali=dali, batch_size=4, device_id=None, threads=2, seed=1, tensors=True)
 
 
 @pytest.mark.parametrize(
@@ -81,18 +73,18 @@ def _options(**changes: Any) -> PipeOptions:
     [
         ({"pipeline": "image-best"}, "must be one of image-train, image-eval, or a function, got 'image-best'"),
         ({"pipeline": 3}, "must be a preset's name or a function"),
-        (
-            {"arguments": {"batch_size": 4}},
-            "batch_size must not be in pipeline_args, pass it to the loader as batch_size=",
-        ),
-        (
-            {"arguments": {"device_id": None}},
-            "device_id must not be in pipeline_args, pass it to the loader as device=",
-        ),
-        ({"output_map": "image"}, "output_map must be a list of names, got the string 'image'"),
+        ({"args": {"batch_size": 4}}, "batch_size must be given to the loader, as batch_size="),
+        ({"args": {"device_id": None}}, "device_id must be given to the loader, as device="),
+        ({"args": [1]}, r"args must be a dictionary of arguments by their names, got \[1\]"),
+        ({"args": {1: 2}}, r"args must be a dictionary of arguments by their names, got \{1: 2\}"),
+        ({"outputs": "image"}, "outputs must be a list of names, or None, got 'image'"),
+        ({"outputs": ["x", "x"]}, r"outputs must be different names, .* got \['x', 'x'\]"),
+        ({"outputs": ["x", ""]}, r"outputs must be different names, .* got \['x', ''\]"),
+        ({"outputs": ["x", "__id__"]}, r"outputs must be different names, none of them empty or '__id__', got"),
+        ({"outputs": [1]}, r"outputs must be different names, .* got \[1\]"),
     ],
 )
-def test_options_that_cannot_be_are_refused(wrong: dict[str, Any], said: str) -> None:
+def test_a_pipeline_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         _options(**wrong)
 
@@ -100,15 +92,15 @@ def test_options_that_cannot_be_are_refused(wrong: dict[str, Any], said: str) ->
 def test_outputs_are_named_by_the_map_the_preset_or_the_inputs() -> None:
     requests = [InputRequest(fields=("a", "b"), random=1), InputRequest(fields=("c",))]
     assert name_outputs(_options(), [], 2) == ("image", "label")
-    assert name_outputs(_options(output_map=["x", "y"]), [], 2) == ("x", "y")
+    assert name_outputs(_options(outputs=["x", "y"]), [], 2) == ("x", "y")
     assert name_outputs(_options(pipeline=len), requests, 3) == ("a", "b", "c")
-    assert name_outputs(_options(pipeline=len, output_map=["x"]), requests, 1) == ("x",)
+    assert name_outputs(_options(pipeline=len, outputs=["x"]), requests, 1) == ("x",)
 
 
-@pytest.mark.parametrize("names", [["x"], ["x", "x"], ["x", "y", "z"], ["x", ""], ["x", "__id__"], []])
+@pytest.mark.parametrize("names", [["x"], ["x", "y", "z"], []])
 def test_outputs_without_a_name_of_their_own_are_refused_with_what_there_is(names: list[str]) -> None:
-    with pytest.raises(ConfigError, match="it has 2, output_map names") as refused:
-        name_outputs(_options(output_map=names), [], 2)
+    with pytest.raises(ConfigError, match="it has 2, outputs names") as refused:
+        name_outputs(_options(outputs=names), [], 2)
     assert str(refused.value).endswith(str(names))
 
 

@@ -16,6 +16,7 @@ from emlio.receiver.machine.message import Message
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.placement.reorder import Reorder, WholeBatch
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.session.credits import StreamCredit
 from emlio.tfrecord import FRAME_BYTES, frame
 from emlio.wire.data import DATA_VERSION, DataHeader, ids_checksum
@@ -73,10 +74,7 @@ class Rank:
             "job": "job",
             "in_order": True,
             "prefetch_bytes": bound,
-            "timeout_ns": 10**10,
-            "heartbeat_ns": 10**9,
-            "on_error": "raise",
-            "verify": "all",
+            "recovery": Recovery(timeout="10s", heartbeat="1s"),
         }
         return LoaderConfig(**(told | options))
 

@@ -48,7 +48,7 @@ def test_it_is_reachable_again_when_a_lane_is_up_and_not_because_the_conversatio
     state: SourceState, up: int, wanted: int, returns: bool
 ) -> None:
     assignment = _Flow()
-    config = SimpleNamespace(heartbeat_ns=HEARTBEAT_NS, timeout_ns=100)
+    config = SimpleNamespace(recovery=SimpleNamespace(heartbeat_ns=HEARTBEAT_NS, timeout_ns=100))
     keeper = LaneKeeper(cast("Any", config), Outbox(), *cast("Any", ((), assignment, None, None, None)))
     source = _Source(state=state, is_here=False, peer="store1:5555", lanes=SimpleNamespace(up=up, wanted=wanted))
     keeper.look(cast("Any", source))

@@ -32,6 +32,7 @@ from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.source_state import SourceState
 from emlio.receiver.machine.surroundings import Surroundings
+from emlio.receiver.setup.recovery import Recovery
 from emlio.session.states import RankState
 from emlio.wire.control import ControlMessage, Opened, PlanReply, Welcome, encode_control
 
@@ -54,7 +55,8 @@ class Rank:
 
     def __init__(self, shards: tuple[tuple[int, str], ...]) -> None:
         self.world = World(shards=shards, bound=2)
-        config = replace(self.world.config, timeout_ns=TIMEOUT_NS, heartbeat_ns=HEARTBEAT_NS)
+        recovery = Recovery(timeout=f"{TIMEOUT_NS}ns", heartbeat=f"{HEARTBEAT_NS}ns")
+        config = replace(self.world.config, recovery=recovery)
         around = Surroundings(
             chances=Smallest(),
             receive_buffer_bytes=4 << 20,

@@ -45,7 +45,7 @@ def _maker(
     threads: int = 1,
     on_error: str = "raise",
     collate_fn: "Callable[[Sequence[Any]], Any] | None" = None,
-    finish: "Callable[[Any], Any] | None" = None,
+    finish: Callable[[Any], Any] = lambda value: value,
     batch_size: int = 6,
 ) -> Iterator[SampleMaker]:
     policy = BadRecordPolicy(on_error, _locate)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from emlio.receiver.patience import PatientBatches
+from emlio.receiver.batches.patience import PatientBatches
 
 _SECOND_NS = 1_000_000_000
 

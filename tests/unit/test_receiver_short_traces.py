@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError, CorruptRecordError, EmlioError, LocalProtocolError, PeerLostError
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio_testing.datasets import make_dataset
 
 
 def load(address: str, **options: Any) -> None:
-    with EmlioLoader(address, **{"batch_size": 4, "to": "numpy", "timeout": "200ms", **options}) as loader:
+    with EmlioLoader(
+        address, **{"batch_size": 4, "to": "numpy", "recovery": Recovery(timeout="200ms"), **options}
+    ) as loader:
         for _ in loader:
             pass
 

@@ -1,9 +1,12 @@
 """The one line that says what bounds a run."""
 
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
 
+from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.machine.figures import ReceivingFigures
 from emlio.receiver.stats import LoaderStats
 
 _S = 1_000_000_000
@@ -74,3 +77,28 @@ def test_before_the_first_batch_there_is_no_rate_and_no_start() -> None:
     assert str(_stats(**nothing)) == "640 MB is here, no batch was handed out yet"
     assert str(_stats(**nothing, received_bytes=0)) == "no batch was handed out yet"
     assert str(_stats(**nothing, received_bytes=0, lost_daemons=1)) == "no batch was handed out yet; 1 loss of a daemon"
+
+
+@pytest.mark.parametrize(("on_error", "skipped", "replaced"), [("raise", 0, 0), ("skip", 3, 0), ("replace", 0, 3)])
+def test_the_figures_are_those_of_what_was_handed_out_and_of_what_was_received(
+    on_error: str, skipped: int, replaced: int
+) -> None:
+    tally = Tally(skips=on_error == "skip")
+    tally.batches, tally.records, tally.bad, tally.wait_ns, tally.busy_ns, tally.first_batch_ns = 1, 2, 3, 4, 5, 6
+    names = [field.name for field in fields(ReceivingFigures)]
+    received: dict[str, Any] = {name: 100 + number for number, name in enumerate(names)} | {"protection": "clear"}
+    stats = LoaderStats.of(
+        tally, ReceivingFigures(**received), assemble_ns=7, receive_ns=8, repeated_records=9, on_error=on_error
+    )
+    assert asdict(stats) == received | {
+        "batches": 1,
+        "records": 2,
+        "skipped_records": skipped,
+        "replaced_records": replaced,
+        "wait_ns": 4,
+        "busy_ns": 5,
+        "first_batch_ns": 6,
+        "assemble_ns": 7,
+        "receive_ns": 8,
+        "repeated_records": 9,
+    }

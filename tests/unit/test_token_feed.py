@@ -15,6 +15,7 @@ from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.sizes import RecordSizes
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.tokens.feed import TokenPosition, TokenWork
 from emlio.tfrecord import FRAME_BYTES
@@ -42,10 +43,7 @@ def _work(world: int, pool: int) -> tuple[TokenWork, TokenPosition]:
         job="j",
         in_order=True,
         prefetch_bytes=1 << 20,
-        timeout_ns=10**9,
-        heartbeat_ns=10**9,
-        on_error="raise",
-        verify="all",
+        recovery=Recovery(timeout="1s", heartbeat="1s"),
     )
     tokens = TokenBatches(max_tokens=40, pool=pool)
     work = TokenWork(tokens, BadRecordPolicy("raise"), config, None, None, ids=False)

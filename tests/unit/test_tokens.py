@@ -76,7 +76,6 @@ def test_a_step_of_the_plan_is_a_batch_or_a_pool_of_records() -> None:
         (0, _PACKED, "batch_size must be a whole number of at least 1, rows of packed tokens, got 0"),
         (2.0, _PACKED, "batch_size must be a whole number .*got 2.0"),
         (True, _PACKED, "batch_size must be a whole number .*got True"),
-        (8, 2048, "tokens must be a TokenBatches, got 2048"),
     ],
 )
 def test_a_batch_size_must_fit_the_way_of_making_batches(batch_size: Any, tokens: Any, what: str) -> None:

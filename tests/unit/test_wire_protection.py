@@ -7,7 +7,8 @@ import pytest
 from emlio.errors import ConfigError, RefusedError
 from emlio.keys.folder import KeyFolder
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.addresses.trust import Trust, find_trust
+from emlio.receiver.addresses.security import Security
+from emlio.receiver.addresses.trust import find_trust
 from emlio.wire.protection import SETTINGS, accepted, choose
 
 AES, CHACHA = "aes-256-gcm", "chacha20-poly1305"
@@ -75,11 +76,7 @@ def test_encryption_that_is_demanded_without_keys_names_the_side_that_lacks_them
         folder.make("gpu")
     with pytest.raises(ConfigError) as refused:
         find_trust(
-            Address.parse("emlio://store:5555/data"),
-            encryption="aead",
-            daemon_key=None,
-            folder=None,
-            environment={"EMLIO_HOME": str(folder.path)},
+            Address.parse("emlio://store:5555/data"), Security(encryption="aead"), {"EMLIO_HOME": str(folder.path)}
         )
     said = str(refused.value)
     assert said.startswith(
@@ -94,7 +91,7 @@ def test_the_error_for_another_setting_names_those_there_are(setting: str) -> No
     with pytest.raises(ConfigError, match=f"one of auto, aead, off, got '{setting}'"):
         accepted(setting, keyed=True, has_aes=True)
     with pytest.raises(ConfigError, match=f"one of auto, aead, off, got '{setting}'"):
-        Trust(encryption=setting)
+        Security(encryption=setting)
 
 
 @pytest.mark.parametrize("daemon", SETTINGS)

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
@@ -214,7 +214,7 @@ def _source(order: TrainingOrder, training: Digits) -> Generator[Callable[[int],
         world_size=1,
         fields=[PIXELS, LABEL],
         to="torch",
-        timeout=_TIMEOUT,
+        recovery=Recovery(timeout=_TIMEOUT),
     ) as loader:
         yield lambda epoch: _received(loader, epoch)
 

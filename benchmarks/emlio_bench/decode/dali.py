@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.dali import inputs
 from emlio.shards.index import dali_index_name
 from emlio_bench.decode.order import IMAGE, LABEL, read_order, train_on
@@ -99,9 +99,7 @@ def train_on_loader(orders: bytes) -> None:
     loader = EmlioLoader(
         order.address,
         batch_size=order.batch,
-        pipeline=training,
-        pipeline_args={"prefetch_queue_depth": _QUEUE_DEPTH},
-        output_map=_OUTPUTS,
+        dali=DaliPipeline(training, args={"prefetch_queue_depth": _QUEUE_DEPTH}, outputs=_OUTPUTS),
         threads=order.threads,
         rank=0,
         world_size=1,

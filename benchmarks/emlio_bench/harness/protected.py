@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from emlio import Security
 from emlio.keys.folder import KeyFolder
 from emlio.wire.protection import CLEAR
 from emlio.wire.seal import CIPHERS
@@ -35,6 +36,11 @@ class RankTrust(msgspec.Struct, frozen=True, kw_only=True):
     keys: str
     daemon_key: str
     encryption: str
+
+    @property
+    def security(self) -> Security:
+        """The same as an argument of the loader."""
+        return Security(keys=self.keys, daemon_key=self.daemon_key, encryption=self.encryption)
 
 
 class KeyedSides(msgspec.Struct, frozen=True, kw_only=True):

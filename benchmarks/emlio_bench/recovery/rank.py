@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio.errors import EmlioError
 from emlio_bench.processes.child import say
 
@@ -138,7 +138,7 @@ def _open(order: ReadOrder) -> EmlioLoader:
     # by the daemon.
     usual: dict[str, Any] = {"raw": True, "ids": True, "to": "numpy", "prefetch": "8MiB", "seed": 1}
     if order.timeout:
-        usual["timeout"] = order.timeout
+        usual["recovery"] = Recovery(timeout=order.timeout)
     return EmlioLoader(order.address, batch_size=order.batch_records, rank=0, world_size=1, **usual)
 
 

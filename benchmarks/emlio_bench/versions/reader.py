@@ -45,7 +45,7 @@ def read(order: dict[str, Any]) -> dict[str, Any]:
     Path("/proc/self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
     imported_bytes = resident_bytes("VmRSS")
     begun_ns = time.monotonic_ns()
-    with EmlioLoader(order["url"], **order["arguments"]) as loader:
+    with EmlioLoader(order["url"], **_arguments(order["arguments"])) as loader:
         constructed_ns = time.monotonic_ns()
         first_ns, payload_bytes = _take(loader, order["batches"], order["bytes_per_s"])
         ended_ns = time.monotonic_ns() if order["batches"] > 1 else first_ns
@@ -61,6 +61,16 @@ def read(order: dict[str, Any]) -> dict[str, Any]:
         "imported_bytes": imported_bytes,
         "peak_bytes": resident_bytes("VmHWM"),
     }
+
+
+def _arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the loader's arguments, for versions with and without objects for some of them."""
+    arguments = dict(given)
+    for name in ("recovery", "security"):
+        fields: dict[str, Any] = arguments.pop(name, {})
+        kind: Any = getattr(emlio, name.capitalize(), None)
+        arguments |= fields if kind is None else {name: kind(**fields)}
+    return arguments
 
 
 def _take(loader: EmlioLoader, batches: int, bytes_per_s: int) -> tuple[int, int]:

@@ -39,6 +39,7 @@ _RANK = """
 import json, signal, sys, time
 from emlio import EmlioLoader
 from emlio.errors import EmlioError
+from emlio_testing.loader_arguments import loader_arguments
 
 address, folder, keys, daemon_key, options = sys.argv[1:]
 asked, told, told_to_end = 1, 0, False  # the first epoch is told of without being asked
@@ -63,7 +64,7 @@ usual = {"batch_size": 20, "seed": 7, "rank": 0, "world_size": 1, "raw": True, "
 records, epochs, wrong, error, stats = 0, 0, "", "", None
 try:
     remote = {"keys": keys, "daemon_key": daemon_key, "timeout": "15s", **json.loads(options)}
-    with EmlioLoader(folder, **usual) as truth, EmlioLoader(address, **usual, **remote) as loader:
+    with EmlioLoader(folder, **usual) as truth, EmlioLoader(address, **loader_arguments(**usual, **remote)) as loader:
         while not (told_to_end or wrong):
             seen = set()
             for got, right in zip(loader, truth, strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from emlio import EmlioLoader
+from emlio import EmlioLoader, Recovery
 from emlio_bench.attacks.strangers import Stranger, frame, greeting
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess
@@ -40,7 +40,9 @@ def test_a_name_that_the_next_connection_would_get_does_not_end_the_daemon(tmp_p
             daemon.wait_for_log("invalid control message")
             for squatter in squatters:
                 assert squatter.poll(10_000), "each has an answer, so each has its name"
-            with EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="5s") as loader:
+            with EmlioLoader(
+                daemon.address("data"), batch_size=10, raw=True, to="numpy", recovery=Recovery(timeout="5s")
+            ) as loader:
                 assert sum(len(batch["record"]) for batch in loader) == RECORDS
         finally:
             for squatter in squatters:
@@ -62,7 +64,9 @@ def test_a_stranger_who_names_himself_does_not_end_a_daemon_that_asks_for_no_key
         stranger.listen(0.3)
         stranger.say(frame(b"hello"))
         daemon.wait_for_log("invalid control message")
-        with EmlioLoader(daemon.address("data"), batch_size=10, raw=True, to="numpy", timeout="5s") as loader:
+        with EmlioLoader(
+            daemon.address("data"), batch_size=10, raw=True, to="numpy", recovery=Recovery(timeout="5s")
+        ) as loader:
             assert sum(len(batch["record"]) for batch in loader) == 20
         assert daemon.running, daemon.log
         stranger.close()

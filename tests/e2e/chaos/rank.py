@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from emlio import EmlioLoader
+from emlio_testing.loader_arguments import loader_arguments
 
 __all__ = ["main"]
 
@@ -87,7 +88,7 @@ def main(told: dict[str, Any]) -> None:
             raw=True,
             ids=True,
             to="numpy",
-            **told["options"],
+            **loader_arguments(**told["options"]),
         ) as loader:
             if state is not None:
                 loader.load_state_dict(state)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio import EmlioLoader
+from emlio_testing.loader_arguments import loader_arguments
 
 __all__ = ["main"]
 
@@ -71,7 +72,11 @@ class _Taking:
 def _loop(told: dict[str, Any], number: int, right: Any, count: Any, ended: threading.Event) -> None:
     draw = random.Random(f"{told['seed']} {number}")
     while not ended.is_set():
-        options = {**told["options"], "shuffle": draw.choice(_SHUFFLES), "seed": draw.randrange(1 << 30)}
+        options = {
+            **loader_arguments(**told["options"]),
+            "shuffle": draw.choice(_SHUFFLES),
+            "seed": draw.randrange(1 << 30),
+        }
         with EmlioLoader(told["address"], rank=0, world_size=1, raw=True, ids=True, to="numpy", **options) as loader:
             taking = _Taking(loader, right, count, ended)
             for stream in range(told["streams"]):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import emlio.dali
-from emlio import EmlioLoader, TokenBatches
+from emlio import DaliPipeline, EmlioLoader, TokenBatches
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
 from emlio_testing.token_records import make_token_dataset
@@ -37,13 +37,16 @@ def _pipeline() -> Any:
     return emlio.dali.inputs("label")
 
 
-_DALI = {"pipeline": _pipeline, "threads": 1, "pipeline_args": {"prefetch_queue_depth": 3}}
+def _dali(**more: Any) -> dict[str, Any]:
+    return {"dali": DaliPipeline(_pipeline, args={"prefetch_queue_depth": 3, **more}), "threads": 1}
+
+
 _WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "transform": {"transform": _same, "threads": 2},
     "collate": {"collate_fn": _ids_alone},
-    "dali": _DALI,
-    "dali-old": _DALI | {"pipeline_args": {"prefetch_queue_depth": 3, "exec_dynamic": False}},
+    "dali": _dali(),
+    "dali-old": _dali(exec_dynamic=False),
     "packed": {"tokens": TokenBatches(pack=64, pool=16), "batch_size": 3},
     "padded": {"tokens": TokenBatches(max_tokens=300, pool=16), "batch_size": None},
     "noted": {},
@@ -75,7 +78,7 @@ def make_loader(way: str, root: str, notes: Path, **more: Any) -> EmlioLoader:
     options: dict[str, Any] = {"batch_size": 10, "ids": True, "to": "numpy", "seed": 5, "prefetch": _PREFETCH}
     options |= _WAYS[way] | more
     os.environ["EMLIO_ENERGY"] = str(notes) if way == "noted" else ""
-    return EmlioLoader(f"{root}/{'tokens' if 'tokens' in options else 'examples'}", timeout="60s", **options)
+    return EmlioLoader(f"{root}/{'tokens' if 'tokens' in options else 'examples'}", **options)
 
 
 def identity(batch: Any) -> tuple[int, ...]:

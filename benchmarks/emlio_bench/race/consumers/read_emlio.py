@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 
 __all__ = ["open_source"]
 
@@ -45,4 +45,4 @@ def _decoding() -> dict[str, Any]:
     def training() -> Any:
         return graph.train_on(dali.inputs(graph.IMAGE))
 
-    return {"pipeline": training, "output_map": ["image"], "threads": graph.THREADS, "ids": True}
+    return {"dali": DaliPipeline(training, outputs=["image"]), "threads": graph.THREADS, "ids": True}

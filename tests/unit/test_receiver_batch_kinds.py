@@ -1,4 +1,4 @@
-"""Options about batches, checked against each other, and the makers that follow from them."""
+"""Options about batches, checked against each other, and the kinds of batches that follow from them."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from emlio import EmlioLoader
+from emlio import DaliPipeline, EmlioLoader
 from emlio.errors import ConfigError
 from emlio.example.columns import Piece
 from emlio.example.encode import encode_example
@@ -18,7 +18,8 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.planner.sample_seeds import sample_seeds
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.batch_factory import BatchFactory, BatchOptions
+from emlio.receiver.batch_kinds.choose import choose_kind
+from emlio.receiver.batch_kinds.options import BatchOptions
 from emlio.receiver.batches.makers import ColumnMaker, Made, SampleMaker
 from emlio.receiver.batches.prefetch import MadeBatch
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -26,6 +27,7 @@ from emlio.receiver.iteration.position import Position
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.torch_adapter import DeviceMover, torch_is_installed
 from emlio.tokens import TokenBatches
 from emlio_testing.datasets import make_dataset
@@ -38,13 +40,12 @@ _PLAIN: dict[str, Any] = {
     "transform": None,
     "collate_fn": None,
     "threads": None,
-    "pipeline": None,
-    "pipeline_args": None,
-    "output_map": None,
+    "dali": None,
     "tokens": None,
     "to": "numpy",
     "device": None,
 }
+_PRESET = DaliPipeline("image-train")
 _NEEDS_TORCH = pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
 
 
@@ -70,10 +71,7 @@ def _config(**changes: Any) -> LoaderConfig:
         "job": "j",
         "in_order": True,
         "prefetch_bytes": 1 << 20,
-        "timeout_ns": 10**9,
-        "heartbeat_ns": 10**9,
-        "on_error": "raise",
-        "verify": "all",
+        "recovery": Recovery(timeout="1s", heartbeat="1s"),
     }
     return LoaderConfig(**(usual | changes))
 
@@ -84,14 +82,14 @@ def _config(**changes: Any) -> LoaderConfig:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"to": "tensorflow"}, "to must be \"torch\" or \"numpy\", got 'tensorflow'"),
+        ({"to": "tensorflow"}, "to must be one of torch, numpy, or None, got 'tensorflow'"),
         ({"raw": True, "fields": ["label"]}, "with raw=True there are none"),
         ({"fields": "label"}, "must be a list of names, got the string 'label'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
         ({"threads": 2.0}, "threads must be a whole number of at least 1, got 2.0"),
         ({"threads": True}, "threads must be a whole number of at least 1, got True"),
-        ({"transform": 3}, "transform must be a function, got 3"),
-        ({"collate_fn": "stack"}, "collate_fn must be a function, got 'stack'"),
+        ({"transform": 3}, "transform must be a function, or None, got 3"),
+        ({"collate_fn": "stack"}, "collate_fn must be a function, or None, got 'stack'"),
         ({"device": "tpu"}, "device must be .*, got 'tpu'"),
         ({"device": "cuda:"}, "device must be .*, got 'cuda:'"),
         ({"device": "cuda:one"}, "device must be .*, got 'cuda:one'"),
@@ -100,11 +98,10 @@ def _config(**changes: Any) -> LoaderConfig:
         ({"device": 0}, "device must be .*, got 0"),
         ({"device": "cuda"}, "device 'cuda' needs torch's tensors, which to='numpy'"),
         ({"device": "cuda:1", "to": "torch", "raw": True}, "needs torch's tensors, which .* raw=True rules out"),
-        ({"pipeline_args": {}}, "pipeline_args belong to a pipeline, and there is none"),
-        ({"output_map": ["x"], "pipeline_args": {"size": 3}}, "pipeline_args and output_map belong to a pipeline"),
-        ({"pipeline": "image-train", "raw": True}, "raw cannot be given beside it"),
-        ({"pipeline": "image-train", "fields": ["x"], "seeds": True}, "fields, seeds cannot be given beside it"),
-        ({"pipeline": _same, "transform": _same, "collate_fn": _same}, "transform, collate_fn cannot be given beside it"),
+        ({"dali": "image-train"}, r"dali must be a DaliPipeline\(...\), got 'image-train'"),
+        ({"dali": _PRESET, "raw": True}, "raw cannot be given beside it"),
+        ({"dali": _PRESET, "fields": ["x"], "seeds": True}, "fields, seeds cannot be given beside it"),
+        ({"dali": _PRESET, "transform": _same, "collate_fn": _same}, "transform, collate_fn cannot be given beside it"),
         ({"tokens": TokenBatches(pack=8), "transform": _same, "seeds": True}, "seeds, transform cannot be given for them"),
     ],
 )  # fmt: skip
@@ -122,7 +119,7 @@ def test_options_that_cannot_be_are_refused_with_what_came(changes: dict[str, An
         {"threads": 64, "transform": _same, "collate_fn": _same, "seeds": True, "ids": True},
         {"to": "torch", "device": "cuda"},
         {"to": "torch", "device": "gpu:12"},
-        {"pipeline": "image-train", "pipeline_args": {"size": 3}, "output_map": ["a"], "ids": True},
+        {"dali": DaliPipeline("image-train", args={"size": 3}, outputs=["a"]), "ids": True},
     ],
 )
 def test_options_that_go_together_are_taken(changes: dict[str, Any]) -> None:
@@ -163,7 +160,7 @@ def _batch() -> WholeBatch:
 def test_what_takes_microseconds_is_made_when_asked_and_the_rest_ahead(
     changes: dict[str, Any], kind: type, ahead: int
 ) -> None:
-    with closing(BatchFactory(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
+    with closing(choose_kind(_options(**changes), BadRecordPolicy("raise"), _config()).maker) as maker:
         assert isinstance(maker, kind)
         assert maker.ahead == ahead
 
@@ -173,7 +170,7 @@ def test_without_a_word_a_process_takes_its_share_of_the_processors(
     monkeypatch: pytest.MonkeyPatch, ranks: str, most: int | None
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    with closing(BatchFactory(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
+    with closing(choose_kind(_options(transform=_same), BadRecordPolicy("raise"), _config()).maker):
         threads = sum(thread.name.startswith("emlio-transform") for thread in threading.enumerate())
     assert threads == (most or len(os.sched_getaffinity(0)))
 
@@ -202,20 +199,20 @@ class _Batches:
 
 
 def test_the_user_gets_what_the_maker_made() -> None:
-    workshop = BatchFactory(_options(), BadRecordPolicy("raise"), _config())
+    kind = choose_kind(_options(), BadRecordPolicy("raise"), _config())
     made = MadeBatch(epoch=0, step=0, count=1, bad=0, size_bytes=1, value={"label": 3})
     batches, handed = _Batches(made), Handed()
     for _ in range(2):  # until it is counted
-        assert workshop.next(batches, handed, Position(_plan())) is made
+        assert kind.next(batches, handed, Position(_plan())) is made
     assert (batches.asked, batches.told) == (1, 2)
-    assert workshop.waited_ns == 0
-    workshop.drop()
-    workshop.close()
+    assert kind.waited_ns == 0
+    kind.drop()
+    kind.close()
 
 
 def test_seeds_follow_from_the_plans_seed_the_epoch_and_the_record() -> None:
-    workshop = BatchFactory(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
-    made = workshop.maker.make(_batch())
+    kind = choose_kind(_options(seeds=True, ids=True, raw=True), BadRecordPolicy("raise"), _config(seed=9))
+    made = kind.maker.make(_batch())
     assert isinstance(made, Made)
     assert made.value["__id__"].tolist() == [40, 41, 42]
     assert made.value["__seed__"].dtype == np.int64  # which every framework has
@@ -238,7 +235,7 @@ def test_a_device_that_is_not_there_is_an_error_before_anybody_is_called(device:
     if _cuda_devices():
         pytest.skip("there is a CUDA device here")
     with pytest.raises(ConfigError, match=f"device '{device}' requires a CUDA device that PyTorch can use, found none"):
-        EmlioLoader("emlio://127.0.0.1:1/nobody", batch_size=2, rank=0, world_size=1, device=device, timeout="60s")
+        EmlioLoader("emlio://127.0.0.1:1/nobody", batch_size=2, rank=0, world_size=1, device=device)
 
 
 class _Pair(NamedTuple):

@@ -1,22 +1,37 @@
 """Waiting for the next batch, with warnings and a deadline.
 
-Covers: the warnings while waiting, the final error, reporting taken batches to the receive thread.
-Does not cover: receiving (emlio.receiver.engine.engine).
+Covers: the warnings while waiting, the final error, reporting taken batches to what receives
+records. Does not cover: receiving (emlio.receiver.engine.engine).
 """
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 from emlio.errors import PeerLostError
 from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
-from emlio.receiver.engine.engine import Engine
-from emlio.receiver.timing.decode_times import WorkLog
+from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
 from emlio.units import format_duration
 
-__all__ = ["PatientBatches"]
+__all__ = ["PatientBatches", "Receiving"]
 
 _LOG = logging.getLogger("emlio.receiver")
 _WARN_AFTER_NS: Final = 5_000_000_000
+
+
+class Receiving(Protocol):
+    """The receiving of records, as the user's thread sees it."""
+
+    def use_room(self) -> None:
+        """Have records received for the room that the user has freed, if it is enough."""
+        ...
+
+    def delivered(self, size_bytes: int) -> None:
+        """Record that the user took a batch of this size."""
+        ...
+
+    def describe_wait(self) -> str:
+        """Return the records and daemons that the next batch waits for, in words."""
+        ...
 
 
 class PatientBatches:
@@ -25,17 +40,19 @@ class PatientBatches:
     See `emlio.receiver.batches.prefetch.MadeBatches`.
     """
 
-    def __init__(self, prefetch: Prefetch, engine: Engine, timeout_ns: int, work: WorkLog | None = None) -> None:
+    def __init__(
+        self, prefetch: Prefetch, receiving: Receiving, timeout_ns: int, work: WorkObserver = UNOBSERVED_WORK
+    ) -> None:
         """Wrap the queue of batches.
 
         Args:
             prefetch: the queue of batches.
-            engine: knows what a batch waits for.
+            receiving: fills the queue, and knows what a batch waits for.
             timeout_ns: the longest time to wait for a batch.
-            work: told that this thread is idle while it waits; None if this is not recorded.
+            work: told that this thread is idle while it waits.
         """
         self._prefetch = prefetch
-        self._engine = engine
+        self._receiving = receiving
         self._timeout_ns = timeout_ns
         self._work = work
 
@@ -51,9 +68,7 @@ class PatientBatches:
             PeerLostError: the batch was not complete in time.
         """
         if not self._prefetch.ready:
-            self._engine.use_room()  # `taken` may have been interrupted before it did this
-        if self._work is None:
-            return self._wait()
+            self._receiving.use_room()  # `taken` may have been interrupted before it did this
         self._work.end()
         made = self._wait()
         self._work.begin()
@@ -65,7 +80,7 @@ class PatientBatches:
         A DALI pipeline bounds what it holds itself.
         """
         if self._prefetch.taken(made):
-            self._engine.delivered(made.size_bytes)
+            self._receiving.delivered(made.size_bytes)
 
     def _wait(self) -> MadeBatch:
         prefetch, timeout_ns = self._prefetch, self._timeout_ns
@@ -73,7 +88,7 @@ class PatientBatches:
         made = prefetch.first(patience_ns)
         while made is None and waited_ns + patience_ns < timeout_ns and not prefetch.making:
             waited_ns += patience_ns
-            _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._engine.describe_wait())
+            _LOG.warning("waiting for %s: %s", format_duration(waited_ns), self._receiving.describe_wait())
             patience_ns = min(2 * patience_ns, timeout_ns - waited_ns)
             made = prefetch.first(patience_ns)
         waited_ns += patience_ns
@@ -87,6 +102,6 @@ class PatientBatches:
                 text = "waiting for %s: all records of the batch are here, %s still runs"
                 _LOG.warning(text, format_duration(waited_ns), what)
         if made is None:
-            wait = self._engine.describe_wait()
+            wait = self._receiving.describe_wait()
             raise PeerLostError(f"a batch must be complete within {format_duration(timeout_ns)}: {wait}")
         return made

@@ -1,0 +1,1 @@
+"""The kinds of batches: columns, raw records, samples, DALI's outputs, tokens."""

@@ -1,0 +1,134 @@
+"""The choice of the kind of batches, made once for each loader.
+
+Covers: the parts that follow from the options. Does not cover: their work.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.planner.sample_seeds import sample_seeds, uniforms
+from emlio.receiver.batch_kinds.dali import DaliBatches
+from emlio.receiver.batch_kinds.destination import Destination, Device, Host
+from emlio.receiver.batch_kinds.kind import BatchKind
+from emlio.receiver.batch_kinds.options import BatchOptions
+from emlio.receiver.batch_kinds.records import RecordBatches
+from emlio.receiver.batch_kinds.tokens import TokenKind
+from emlio.receiver.batches.assemble import Assembler
+from emlio.receiver.batches.makers import ColumnMaker, SampleMaker
+from emlio.receiver.dali.graph import PipeOptions, dali_device
+from emlio.receiver.dali.pipeline import DaliPipeline
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.decoded import Decoded
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.timing.observers import UNOBSERVED_WORK, WorkObserver
+from emlio.receiver.tokens.feed import TokenWork
+from emlio.receiver.torch_adapter import tensor_maker
+from emlio.tokens import TokenBatches
+
+__all__ = ["choose_kind"]
+
+_COLLATED_AHEAD = 2
+
+
+def choose_kind(
+    options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig, work: WorkObserver = UNOBSERVED_WORK
+) -> BatchKind[Any]:
+    """Return the kind of batches that the options ask for.
+
+    Args:
+        options: the options for batches.
+        policy: how bad records are handled.
+        config: the loader's configuration. Random numbers for a record follow from the seed, the
+            epoch and the record; DALI's own random numbers differ from rank to rank.
+        work: told when a thread is at work.
+    """
+    if options.dali is not None:
+        return _dali(options.dali, options, policy, config)
+    destination = Device(str(options.device)) if options.on_device else Host()
+    if options.tokens is not None:
+        return _tokens(options.tokens, options, policy, config, destination)
+    assembler = Assembler(
+        raw=options.raw,
+        fields=options.fields,
+        ids=options.ids,
+        seeder=_Seeds(config.seed).of if options.seeds else None,
+        policy=policy,
+        to_tensor=tensor_maker() if options.tensors else None,
+        collate_fn=options.collate_fn,
+    )
+    if options.transform is not None:
+        return RecordBatches(
+            SampleMaker(
+                assembler,
+                options.transform,
+                policy,
+                destination.start,
+                threads=_threads(options),
+                batch_size=config.batch_size,
+                work=work,
+            ),
+            destination,
+        )
+    ahead = destination.ahead if options.collate_fn is None else _COLLATED_AHEAD
+    return RecordBatches(ColumnMaker(assembler, destination.start, ahead=ahead), destination)
+
+
+def _dali(dali: DaliPipeline, options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig) -> DaliBatches:
+    to_tensor = tensor_maker() if options.tensors else None
+    return DaliBatches(
+        PipeOptions(
+            dali=dali,
+            batch_size=config.batch_size,
+            device_id=dali_device(options.device, os.environ),
+            threads=_threads(options),
+            seed=int(sample_seeds(config.seed, 0, np.array([config.rank], np.int64))[0] >> 33),
+            tensors=options.tensors,
+        ),
+        policy,
+        _Seeds(config.seed).draw,
+        ids=options.ids,
+        to_tensor=to_tensor,
+    )
+
+
+def _tokens(
+    tokens: TokenBatches,
+    options: BatchOptions,
+    policy: BadRecordPolicy,
+    config: LoaderConfig,
+    destination: Destination,
+) -> TokenKind:
+    to_tensor = tensor_maker() if options.tensors else None
+    return TokenKind(TokenWork(tokens, policy, config, options.collate_fn, to_tensor, ids=options.ids), destination)
+
+
+class _Seeds:
+    """The random numbers of records, which follow from the seed, the epoch and the record."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def of(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """Return one number for each record."""
+        return sample_seeds(self._seed, epoch, ids)
+
+    def draw(self, decoded: Decoded, count: int) -> npt.NDArray[np.float32]:
+        """Return so many numbers in [0, 1) for each record."""
+        return uniforms(self.of(decoded.epoch, decoded.ids), count)
+
+
+def _threads(options: BatchOptions) -> int:
+    return options.threads or _usable_threads(os.environ)
+
+
+def _usable_threads(environment: Mapping[str, str]) -> int:
+    """Return this process's share of the processors.
+
+    Launchers say how many processes a host has.
+    """
+    ranks = environment.get("LOCAL_WORLD_SIZE", "1")
+    return max(len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() and int(ranks) else 1), 1)

@@ -1,0 +1,94 @@
+"""Batches that a DALI pipeline makes from columns.
+
+Covers: their ids, handing them out. Does not cover: the pipeline (emlio.receiver.dali.adapter).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from emlio.planner.plan import Plan
+from emlio.receiver.batch_kinds.records import first_position
+from emlio.receiver.batches.assemble import Assembler
+from emlio.receiver.batches.makers import PipeMaker
+from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.dali.adapter import DaliPipe, Draw
+from emlio.receiver.dali.graph import PipeOptions
+from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.iteration.position import Position
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.decoded import IDS, Decoded
+from emlio.receiver.records.sizes import Ask
+
+__all__ = ["DaliBatches"]
+
+
+class DaliBatches:
+    """Feeds a pipeline and hands out its outputs. See `BatchKind`.
+
+    Attributes:
+        maker: makes the columns that the pipeline takes.
+    """
+
+    def __init__(
+        self,
+        options: PipeOptions,
+        policy: BadRecordPolicy,
+        draw: Draw,
+        *,
+        ids: bool,
+        to_tensor: Callable[[Any], Any] | None,
+    ) -> None:
+        """Build the pipeline.
+
+        Args:
+            options: the pipeline's options.
+            policy: how bad records are handled.
+            draw: returns the random numbers that the pipeline asks for.
+            ids: whether to add the records' ids.
+            to_tensor: makes a tensor of an array; None leaves arrays.
+        """
+        self._to_array: Callable[[Any], Any] = to_tensor if to_tensor is not None else _as_it_is
+        self._pipe = DaliPipe(options, policy, draw, self._with_ids if ids else _outputs)
+        assembler = Assembler(
+            raw=False,
+            fields=self._pipe.fields,
+            ids=False,
+            seeder=None,
+            policy=policy,
+            to_tensor=to_tensor,
+            collate_fn=None,
+        )
+        self.maker = PipeMaker(assembler, self._pipe.images, policy, self._pipe.vectors)
+
+    @property
+    def waited_ns(self) -> int:
+        """Time spent waiting for a pipeline that had its records."""
+        return self._pipe.waited_ns
+
+    def position(self, plan: Plan, ask: Ask) -> Position:
+        """See `BatchKind`."""
+        return first_position(plan)
+
+    def next(self, batches: MadeBatches, handed: Handed, position: Position) -> MadeBatch:
+        """See `BatchKind`."""
+        return handed.ready or self._pipe.next(batches, handed)
+
+    def _with_ids(self, value: dict[str, Any], decoded: Decoded) -> dict[str, Any]:
+        value[IDS] = self._to_array(decoded.ids)
+        return value
+
+    def drop(self) -> None:
+        """See `BatchKind`."""
+        self._pipe.drop()
+
+    def close(self) -> None:
+        """See `BatchKind`."""
+        self._pipe.close()
+
+
+def _as_it_is(array: Any) -> Any:
+    return array
+
+
+def _outputs(value: dict[str, Any], _: Decoded) -> dict[str, Any]:
+    return value

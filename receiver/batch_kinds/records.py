@@ -1,0 +1,61 @@
+"""Batches of records: columns, raw records, and samples that a transform made.
+
+Covers: their positions, handing them out. Does not cover: making them
+(emlio.receiver.batches.makers).
+"""
+
+import logging
+
+from emlio.planner.plan import Plan
+from emlio.receiver.batch_kinds.destination import Destination
+from emlio.receiver.batches.makers import Maker
+from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
+from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.iteration.position import Position
+from emlio.receiver.records.sizes import Ask
+
+__all__ = ["RecordBatches", "first_position"]
+
+_LOG = logging.getLogger("emlio.receiver")
+
+
+def first_position(plan: Plan) -> Position:
+    """Return the beginning of the plan's first epoch; warn of records that come twice."""
+    position = Position(plan)
+    if position.repeated:
+        _LOG.warning(
+            "%s records do not divide over %s ranks: %s are handed out twice in each epoch",
+            f"{plan.catalog.records:,}",
+            plan.spec.world_size,
+            position.repeated,
+        )
+    return position
+
+
+class RecordBatches:
+    """Hands out batches as they were made. See `BatchKind`."""
+
+    waited_ns = 0
+
+    def __init__(self, maker: Maker, destination: Destination) -> None:
+        """Hand out what this maker makes, at this destination."""
+        self.maker = maker
+        self._destination = destination
+
+    def position(self, plan: Plan, ask: Ask) -> Position:
+        """See `BatchKind`."""
+        return first_position(plan)
+
+    def next(self, batches: MadeBatches, handed: Handed, position: Position) -> MadeBatch:
+        """See `BatchKind`."""
+        ready = handed.ready
+        if ready is None:
+            ready = handed.ready = self._destination.arrived(batches.first())
+        batches.taken(ready)
+        return ready
+
+    def drop(self) -> None:
+        """See `BatchKind`."""
+
+    def close(self) -> None:
+        """See `BatchKind`."""

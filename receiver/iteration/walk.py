@@ -1,0 +1,154 @@
+"""A loader's walk through the epochs: its position, the pass in progress, and where records flow.
+
+A signal handler may raise in the user's thread in any call. So what belongs together changes
+together, between calls: Python handles signals where a call ends, not between assignments.
+
+Covers: beginning, continuing, leaving and ending passes; epochs and states that the user sets. Does
+not cover: counting the batches of a pass (emlio.receiver.iteration.epoch_pass), receiving.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any, Protocol
+
+from emlio.errors import ClosedError, ConfigError
+from emlio.progress import Progress
+from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.epoch_pass import Handed, Iteration
+from emlio.receiver.iteration.position import UserPosition, moved
+from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.timing.observers import EpochObserver
+
+__all__ = ["BatchFlow", "EpochWalk"]
+
+
+class BatchFlow(Protocol):
+    """The flow of batches to a loader."""
+
+    def go_to(self, epoch: int, origin: int) -> None:
+        """Drop everything on its way, and receive this epoch from `origin` on."""
+        ...
+
+    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
+        """Return the next batch with the user's value; the same one until it is counted."""
+        ...
+
+
+class EpochWalk:
+    """The walk of one loader. Used by the user's thread only.
+
+    Attributes:
+        position: the user's position.
+    """
+
+    def __init__(
+        self,
+        position: UserPosition,
+        flow: BatchFlow,
+        config: LoaderConfig,
+        tally: Tally,
+        observer: EpochObserver,
+        *,
+        progress: bool,
+    ) -> None:
+        """Begin at a position.
+
+        Args:
+            position: the beginning of the first epoch.
+            flow: brings the batches.
+            config: the loader's configuration.
+            tally: counts the batches handed out.
+            observer: told of passes.
+            progress: whether each pass shows a progress bar.
+        """
+        self.position = position
+        self._flow = flow
+        self._config = config
+        self._tally = tally
+        self._observer = observer
+        self._shows_progress = progress
+        self._handed: Handed | None = None  # the pass in progress
+        self._flows_at: tuple[int, int] | None = None
+
+    @property
+    def remaining(self) -> int:
+        """The number of batches left in the current epoch."""
+        return self.position.steps - self.position.steps_done
+
+    def begin(self, take: Callable[[Handed], MadeBatch]) -> Iteration:
+        """Begin a pass over the next epoch, or the rest of a resumed one. A pass in progress ends.
+
+        Args:
+            take: calls `next`, and keeps the loader alive.
+        """
+        if self._handed is not None:
+            self._leave()
+        epoch = self.position.epoch
+        self._config.check_epoch(epoch)
+        bar = Progress(f"epoch {epoch}", self.remaining, stream=sys.stderr) if self._shows_progress else None
+        observer = self._observer.epoch_begun(epoch, resumes=self.remaining < self.position.whole_steps)
+        iteration = Iteration(take, self.position, self._tally, bar, observer)
+        if self._flows_at != self.position.flow:
+            self._flows_at = None
+            self._flow.go_to(*self.position.flow)
+        # Where the flow stands is unknown until the pass ends; then it stands at the next epoch.
+        self._flows_at, self._handed = None, iteration.handed
+        return iteration
+
+    def next(self, handed: Handed) -> MadeBatch:
+        """Return the next batch of a pass.
+
+        Raises:
+            StopIteration: the epoch is over.
+            ClosedError: another pass began.
+        """
+        if handed is not self._handed:
+            raise ClosedError("this iteration ended when another one of the same loader began")
+        position = self.position
+        if position.at_end:
+            self.end()
+            following = moved(position, position.epoch + 1)
+            flow = following.flow
+            self.position, self._flows_at, self._handed = following, flow, None
+            handed.ended = True
+            raise StopIteration
+        return self._flow.next(handed, position)
+
+    def _leave(self) -> None:
+        """Give up the rest of the epoch, unless no batch of it was taken yet: the user began anew."""
+        self.end()
+        position, flows_at = self.position, self._flows_at
+        if position.steps_done:
+            position = moved(position, position.epoch + 1)
+            # A loop that counts batches never asks for the one after the last: the next epoch is on its way then.
+            if self.position.at_end:
+                flows_at = position.flow
+        self.position, self._flows_at, self._handed = position, flows_at, None
+
+    def end(self) -> None:
+        """Tell the observer that the pass in progress ends, if there is one."""
+        if self._handed is not None:
+            self._observer.epoch_ended(whole=self.position.at_end)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin this epoch with the next pass. If it is the one that comes anyway, a resumed one continues."""
+        if self._handed is not None:
+            self._leave()
+        if epoch != self.position.epoch:
+            self.position = moved(self.position, epoch)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        if not self._config.in_order and self._handed is not None and not self._handed.is_prefix:
+            raise ConfigError(
+                "a position in the middle of an epoch needs in_order=True: later batches were handed out before earlier ones"
+            )
+        return self.position.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go to the position of a state."""
+        position = copy(self.position)
+        position.load(state)
+        self.position, self._handed = position, None

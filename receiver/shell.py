@@ -1,0 +1,160 @@
+"""The shell of a loader: its parts and threads, made together, started together and closed together.
+
+A loader that was not closed is closed when it is dropped, or when the interpreter exits.
+
+Covers: the order in which parts are made, started and closed, and how long users' functions are
+waited for. Does not cover: the user's position (emlio.receiver.iteration.walk), how each part
+closes.
+"""
+
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import Any, Self
+
+from emlio.clock import SystemClock
+from emlio.planner.plan import Plan
+from emlio.receiver.batch_kinds.choose import choose_kind
+from emlio.receiver.batch_kinds.kind import BatchKind
+from emlio.receiver.batch_kinds.options import BatchOptions
+from emlio.receiver.batches.patience import PatientBatches
+from emlio.receiver.batches.prefetch import MadeBatch, Prefetch
+from emlio.receiver.engine.engine import Engine
+from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.iteration.position import UserPosition
+from emlio.receiver.observer import LoaderObserver, StartedLoader
+from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.sizes import locate_record
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.threads.unended import AT_EXIT_S, PATIENCE_S
+
+__all__ = ["LoaderShell"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderShell:
+    """The parts of one loader. See `emlio.receiver.iteration.walk.BatchFlow`.
+
+    Attributes:
+        config: the loader's configuration.
+        kind: makes batches.
+        prefetch: keeps them until the user asks.
+        engine: receives records.
+        observer: observes the loader.
+        batches: the user's end of `prefetch`.
+        pid: the process that made the parts.
+    """
+
+    config: LoaderConfig
+    kind: BatchKind[Any]
+    prefetch: Prefetch
+    engine: Engine
+    observer: LoaderObserver
+    batches: PatientBatches
+    pid: int
+
+    @classmethod
+    def make(
+        cls,
+        options: BatchOptions,
+        policy: BadRecordPolicy,
+        config: LoaderConfig,
+        observer: LoaderObserver,
+        *,
+        progress: bool,
+    ) -> Self:
+        """Make the parts; nothing is received yet.
+
+        Args:
+            options: the options for batches.
+            policy: how bad records are handled.
+            config: the loader's configuration.
+            observer: as the attribute.
+            progress: whether a line is shown while shards of this host are indexed.
+        """
+        kind = choose_kind(options, policy, config, observer.work)
+        prefetch = Prefetch(kind.maker, observer.work)
+        try:
+            engine = Engine(config, prefetch, SystemClock(), progress=progress)
+            try:
+                batches = PatientBatches(prefetch, engine, config.recovery.timeout_ns, observer.work)
+                return cls(
+                    config=config,
+                    kind=kind,
+                    prefetch=prefetch,
+                    engine=engine,
+                    observer=observer,
+                    batches=batches,
+                    pid=os.getpid(),
+                )
+            except BaseException:
+                engine.close()
+                raise
+        except BaseException:
+            prefetch.close()
+            kind.close()
+            raise
+
+    def start(self, policy: BadRecordPolicy) -> tuple[Plan, UserPosition]:
+        """Connect and agree on the plan; return it, and the beginning of its first epoch.
+
+        Args:
+            policy: the same as for `make`; from now on it names records by their shard.
+        """
+        plan, sizes = self.engine.start(), self.engine.questions.sizes
+        self.prefetch.start()
+        position = self.kind.position(plan, sizes)
+        policy.locate_by(partial(locate_record, plan.catalog, sizes))
+        self.observer.started(
+            StartedLoader(
+                config=self.config,
+                dataset=plan.catalog.fingerprint,
+                protection=self.engine.figures().protection,
+                ask=self.engine.questions.energy,
+            )
+        )
+        return plan, position
+
+    def go_to(self, epoch: int, origin: int) -> None:
+        """See `BatchFlow`."""
+        self.kind.drop()
+        self.engine.go_to(epoch, origin, self.prefetch.restart())
+
+    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
+        """See `BatchFlow`."""
+        return self.kind.next(self.batches, handed, position)
+
+    def close(self, patience_s: float) -> None:
+        """Close the parts, in the process that made them.
+
+        After an interrupt, calling again continues.
+
+        Args:
+            patience_s: how long to wait for users' functions that are running.
+        """
+        # In a forked child the threads do not exist; waiting for them would never end.
+        if os.getpid() == self.pid:
+            self.prefetch.close(patience_s)
+            self.kind.close()
+            self.observer.closed()
+            self.engine.close()
+
+    def close_with(self, owner: object) -> "weakref.finalize[[Callable[[], object], LoaderShell], object]":
+        """Close the parts when their owner is dropped; return what does it, to be ended by `detach`.
+
+        The threads must not outlive the loader, nor delay the interpreter's exit.
+        """
+        return weakref.finalize(owner, _let_go, weakref.ref(owner), self)
+
+
+def _let_go(owner: Callable[[], object], shell: LoaderShell) -> None:
+    """Close a loader's shell, as its finalizer; `owner` is a weak reference to the loader."""
+    if owner() is not None:  # the interpreter exits
+        shell.close(AT_EXIT_S)
+    elif os.getpid() == shell.pid:
+        # The garbage collector may run in any thread, even one that holds a lock or that would wait
+        # here for itself.
+        Thread(target=shell.close, args=(PATIENCE_S,), name="emlio-close").start()

@@ -1,0 +1,164 @@
+"""A wrong type or value of any argument is an error that names it, before anything is started.
+
+Does not cover: arguments against each other (tests/unit/test_receiver_batch_kinds), what they do.
+"""
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emlio import DaliPipeline, EmlioLoader, Recovery, Security, TokenBatches
+from emlio.errors import ConfigError
+from emlio.receiver.engine.engine import Engine
+
+_FLAG = [None, 0, 1, "yes", np.int64(1)]
+_DURATION = [None, "soon", "999999ns", -1, True, [], float("nan"), Path("60s")]
+_WRONG: dict[str, list[Any]] = {
+    "address": [None, 5, b"emlio://a/x", "nothing", "emlio://a", "a\0b"],
+    "batch_size": ["x", None, 0, 2.5, True],
+    "shuffle": [None, 1, "some", []],
+    "seed": [None, "x", 1.5, True, -1, 2**63],
+    "drop_last": _FLAG,
+    "pad": _FLAG,
+    "rank": ["x", None, 1.5, True, -1, 2],
+    "world_size": ["x", None, 1.5, True, 0],
+    "local": [5, b"x", "a\0b"],
+    "fields": [5, "label", [5], [""], b"label"],
+    "raw": _FLAG,
+    "ids": _FLAG,
+    "seeds": _FLAG,
+    "transform": [0, False, "f"],
+    "collate_fn": [0, False, "f"],
+    "threads": ["x", 0, np.float64(2), True],
+    "dali": ["image-train", False, DaliPipeline],
+    "tokens": [2048, False, TokenBatches],
+    "to": [5, "tensorflow", False],
+    "device": [0, "tpu", "cuda:", "cuda:-1", Path("cpu")],
+    "in_order": _FLAG,
+    "prefetch": [None, "much", -1, "1KiB", 1000, [], True],
+    "epochs": ["x", np.int64(0), 1.5],
+    "recovery": [None, "raise", {"timeout": "60s"}, Recovery],
+    "security": [None, "off", {"encryption": "off"}, Security],
+    "pace": [None, "slow", []],
+    "energy": [5, "", b"folder"],
+    "progress": _FLAG,
+}
+_BESIDE: dict[str, dict[str, Any]] = {"rank": {"world_size": 2}, "world_size": {"rank": 0}}
+
+_WRONG_FIELDS: dict[type[Any], dict[str, list[Any]]] = {
+    Recovery: {
+        "timeout": _DURATION,
+        "heartbeat": _DURATION,
+        "on_error": [None, "ignore", []],
+        "verify": [None, "some", True],
+    },
+    Security: {"keys": [5, "", b"folder"], "encryption": [None, "yes", "curve", []]},
+    DaliPipeline: {
+        "pipeline": [None, 3, "image-best", []],
+        "args": [None, [1], "size", {1: 2}, {"batch_size": 4}, {"device_id": 0}],
+        "outputs": ["image", 5, b"image", {"x"}, [1], ["x", ""], ["x", "x"], ["__id__"]],
+    },
+    TokenBatches: {
+        "dtype": [None, "int8", 4, []],
+        "max_tokens": ["x", 0, 1.5],
+        "pack": ["x", 0, True],
+        "pool": [None, "x", 0],
+        "pad_id": [None, "x", 2**31, True],
+        "truncate": _FLAG,
+    },
+}
+_BESIDE_FIELDS: dict[type[Any], dict[str, dict[str, Any]]] = {
+    DaliPipeline: {name: {"pipeline": "image-train"} for name in ("args", "outputs")},
+    TokenBatches: {name: {"max_tokens": 64} for name in ("dtype", "pool", "pad_id", "truncate")},
+}
+_NOT_SHOWN = {(Security, "daemon_key")}
+"""A wrong key may be a secret key in the wrong place; see the last test."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_late(*_: object, **__: object) -> None:
+        raise AssertionError("the argument must be checked before this")
+
+    monkeypatch.setattr(Thread, "start", too_late)
+    monkeypatch.setattr(Engine, "__init__", too_late)
+
+
+def _cases(wrong: dict[str, list[Any]]) -> list[Any]:
+    return [pytest.param(name, value, id=f"{name}={value!r}") for name, values in wrong.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), _cases(_WRONG))
+def test_a_wrong_argument_is_named_with_the_value_that_was_given(name: str, value: Any, tmp_path: Path) -> None:
+    usual = {"address": "emlio://127.0.0.1:1/x", "batch_size": 2, "to": "numpy", "security": Security(keys=tmp_path)}
+    with pytest.raises(ConfigError) as refused:
+        EmlioLoader(**(usual | _BESIDE.get(name, {}) | {name: value}))
+    said = str(refused.value)
+    assert name in said
+    assert repr(value) in said
+    assert "must" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        pytest.param(kind, name, value, id=f"{kind.__name__}.{name}={value!r}")
+        for kind, wrong in _WRONG_FIELDS.items()
+        for name, values in wrong.items()
+        for value in values
+    ],
+)
+def test_a_wrong_field_is_named_with_the_value_that_was_given(kind: type[Any], name: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        kind(**(_BESIDE_FIELDS.get(kind, {}).get(name, {}) | {name: value}))
+    said = str(refused.value)
+    assert name in said
+    assert repr(value) in said
+    assert "must" in said
+
+
+def test_no_argument_and_no_field_is_left_out() -> None:
+    assert set(_WRONG) == set(inspect.signature(EmlioLoader).parameters)
+    for kind, wrong in _WRONG_FIELDS.items():
+        hidden = {name for owner, name in _NOT_SHOWN if owner is kind}
+        assert set(wrong) | hidden == {field.name for field in fields(kind) if field.init}
+
+
+@pytest.mark.parametrize("value", [5, b"emliosecret1aaaa", "", "emlio1", "emliosecret1aaaa"])
+def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^daemon_key.* must be ") as refused:
+        Security(daemon_key=value)
+    assert "secret1aaaa" not in str(refused.value)
+
+
+def test_an_argument_of_before_is_pythons_own_error() -> None:
+    before: dict[str, Any] = {"timeout": "5s"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
+        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, **before)
+
+
+def test_tensors_without_torch_are_an_error_that_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emlio.receiver.torch_adapter.torch_is_installed", lambda: False)
+    with pytest.raises(
+        ConfigError, match=r"^to must be 'numpy' where PyTorch is not installed, got 'torch'; pip install"
+    ):
+        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, to="torch")
+
+
+def test_the_objects_are_values(tmp_path: Path) -> None:
+    assert Recovery(timeout="5s", heartbeat="9s") == Recovery(timeout="5s", heartbeat="9s")
+    assert (Recovery(timeout="5s", heartbeat="9s").timeout_ns, Recovery(timeout=5, heartbeat=9).heartbeat_ns) == (
+        5_000_000_000,
+        5_000_000_000,
+    )
+    assert len({Security(keys=tmp_path), Security(keys=tmp_path), Security()}) == 2
+    given = {"size": 8}
+    dali = DaliPipeline("image-train", args=given, outputs=["image", "label"])
+    given["size"] = 9
+    assert (dali.args, dali.outputs) == ({"size": 8}, ("image", "label"))
+    assert len({dali, DaliPipeline("image-train", args={"size": 8}, outputs=("image", "label"))}) == 1

@@ -1,0 +1,163 @@
+"""A loader's walk through epochs: where records flow from, what is left, and what an observer is told."""
+
+import dis
+from typing import Any
+
+import pytest
+
+from emlio.errors import ClosedError, ConfigError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan
+from emlio.receiver.addresses.address import Address
+from emlio.receiver.batches.prefetch import MadeBatch
+from emlio.receiver.iteration.epoch_pass import Handed
+from emlio.receiver.iteration.position import Position, UserPosition
+from emlio.receiver.iteration.tally import Tally
+from emlio.receiver.iteration.walk import EpochWalk
+from emlio.receiver.observer import Unobserved
+from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.timing.observers import UNOBSERVED_PASS, PassObserver
+
+_STEPS = 4
+
+
+class _Flow:
+    """Hands out batches that are called by epoch and step; see `BatchFlow`."""
+
+    def __init__(self) -> None:
+        self.sought: list[tuple[int, int]] = []
+        self.jumps = 0
+
+    def go_to(self, epoch: int, origin: int) -> None:
+        self.sought.append((epoch, origin))
+
+    def next(self, handed: Handed, position: UserPosition) -> MadeBatch:
+        step = position.steps_done + self.jumps
+        return MadeBatch(epoch=position.epoch, step=step, count=2, bad=0, size_bytes=1, value=(position.epoch, step))
+
+
+class _Watching(Unobserved):
+    """Notes what it is told; see `LoaderObserver`."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def epoch_begun(self, epoch: int, *, resumes: bool) -> PassObserver:
+        self.told.append(("begun", epoch, resumes))
+        return UNOBSERVED_PASS
+
+    def epoch_ended(self, *, whole: bool) -> None:
+        self.told.append(("ended", whole))
+
+
+def _walk(**changes: Any) -> tuple[EpochWalk, _Flow, _Watching]:
+    config = LoaderConfig(**({
+        "address": Address.parse("emlio://a/x"), "batch_size": 2, "rows": 2, "shuffle": Shuffle(), "seed": 1,
+        "drop_last": False, "pad": False, "rank": 0, "world_size": 1, "job": "j", "in_order": True,
+        "prefetch_bytes": 1 << 20,
+    } | changes))  # fmt: skip
+    catalog = Catalog(shards=(ShardEntry(name="a", records=2 * _STEPS, size_bytes=100, digest="x"),))
+    flow, watching = _Flow(), _Watching()
+    position = Position(Plan(catalog, config.spec))
+    return EpochWalk(position, flow, config, Tally(skips=False), watching, progress=False), flow, watching
+
+
+def test_whole_epochs_follow_each_other_without_being_sought() -> None:
+    walk, flow, watching = _walk()
+    for epoch in range(3):
+        assert walk.remaining == _STEPS
+        assert list(walk.begin(walk.next)) == [(epoch, step) for step in range(_STEPS)]
+    assert flow.sought == [(0, 0)]
+    assert watching.told == [told for epoch in range(3) for told in (("begun", epoch, False), ("ended", True))]
+
+
+def test_a_pass_that_is_left_is_followed_by_the_next_epoch_which_is_sought() -> None:
+    walk, flow, watching = _walk()
+    first = walk.begin(walk.next)
+    next(first)
+    second = walk.begin(walk.next)
+    assert next(second) == (1, 0)
+    with pytest.raises(ClosedError, match="another one of the same loader began"):
+        next(first)
+    assert flow.sought == [(0, 0), (1, 0)]
+    assert watching.told == [("begun", 0, False), ("ended", False), ("begun", 1, False)]
+
+
+def test_a_pass_without_a_batch_is_begun_anew() -> None:
+    walk, flow, _ = _walk()
+    walk.begin(walk.next)
+    assert next(walk.begin(walk.next)) == (0, 0)
+    assert flow.sought == [(0, 0), (0, 0)]
+
+
+def test_a_loop_that_counts_batches_leaves_the_next_epoch_on_its_way() -> None:
+    walk, flow, watching = _walk()
+    batches = walk.begin(walk.next)
+    assert [next(batches) for _ in range(_STEPS)][-1] == (0, _STEPS - 1)
+    assert next(walk.begin(walk.next)) == (1, 0)
+    assert flow.sought == [(0, 0)]
+    assert watching.told[:2] == [("begun", 0, False), ("ended", True)]
+
+
+def test_a_resumed_epoch_goes_on_where_it_was_and_is_kept_by_its_own_number() -> None:
+    walk, _, _ = _walk()
+    batches = walk.begin(walk.next)
+    next(batches)
+    state = walk.state()
+    walk, flow, watching = _walk()
+    walk.load(state)
+    walk.set_epoch(0)
+    assert walk.remaining == _STEPS - 1
+    assert len(list(walk.begin(walk.next))) == _STEPS - 1
+    assert flow.sought == [(0, 2)]
+    assert watching.told == [("begun", 0, True), ("ended", True)]
+    walk.set_epoch(5)
+    assert next(walk.begin(walk.next)) == (5, 0)
+
+
+def test_an_epoch_after_the_last_is_refused() -> None:
+    walk, flow, watching = _walk(epochs=1)
+    list(walk.begin(walk.next))
+    with pytest.raises(ConfigError, match="below the 1 that the loader was told of, got 1"):
+        walk.begin(walk.next)
+    assert len(flow.sought) == 1
+    assert watching.told == [("begun", 0, False), ("ended", True)]
+
+
+def test_without_an_order_there_is_a_state_only_where_no_batch_is_missing_before() -> None:
+    walk, flow, _ = _walk(in_order=False)
+    batches = walk.begin(walk.next)
+    next(batches)
+    assert walk.state()["epoch"] == 0
+    flow.jumps = 1
+    next(batches)
+    with pytest.raises(ConfigError, match="needs in_order=True"):
+        walk.state()
+
+
+def test_an_error_of_the_observer_leaves_the_pass_as_it_was() -> None:
+    """As an interrupt does, which may come in any call."""
+    walk, flow, watching = _walk()
+    batches = walk.begin(walk.next)
+    taken = [next(batches) for _ in range(_STEPS)]
+
+    def interrupted(*, whole: bool) -> None:
+        raise KeyboardInterrupt
+
+    told, watching.epoch_ended = watching.epoch_ended, interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    assert (walk.position.epoch, walk.remaining) == (0, 0)
+    watching.epoch_ended = told  # type: ignore[method-assign]
+    assert (len(taken), list(batches), walk.position.epoch, walk.remaining) == (_STEPS, [], 1, _STEPS)
+    assert flow.sought == [(0, 0)]
+
+
+@pytest.mark.parametrize("change", [EpochWalk.next, EpochWalk._leave, EpochWalk.load])
+def test_what_belongs_together_changes_without_a_call_in_between(change: Any) -> None:
+    codes = list(dis.get_instructions(change))
+    stored = [at for at, code in enumerate(codes) if code.opname == "STORE_ATTR"]
+    assert {"position", "_handed"} <= {codes[at].argval for at in stored}
+    between = [code.opname for code in codes[stored[0] : stored[-1] + 1]]
+    assert [name for name in between if "CALL" in name or "BACKWARD" in name] == []
