@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.clock import Clock
-from emlio.daemon.access.let_in import LetIn
+from emlio.daemon.access.connected_lanes import ConnectedLanes
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.datasets.served import AgreedPlan, ServedDataset
 from emlio.daemon.lanes.group import LaneGroup, lane_limit
@@ -113,9 +113,9 @@ class Streams:
         self._memories: dict[str, SessionMemory] = {}
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
-        self._let_in = LetIn()
+        self._connected = ConnectedLanes()
         self._sender = LaneSender(
-            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self._let_in.give_back
+            socket, on_failure=on_failure, on_fault=on_fault, on_lane_ended=self._connected.give_back
         )
         zap_thread.when_admitted(self._admitted)
         self._readers = Readers(
@@ -138,7 +138,7 @@ class Streams:
             limit_bytes=self.lane_bytes,
             most_messages=min(self._config.high_water_mark, MOST_LANE_MESSAGES),
         )
-        if group.label in self._groups or not self._let_in.expect(group.label, owner):
+        if group.label in self._groups or not self._connected.expect(group.label, owner):
             return None
         self._groups[group.label] = 0
         client = self._clients.get(owner) or ClientMemory()
@@ -156,12 +156,12 @@ class Streams:
             memory.end()
         self._set_aside()
         self._zap_thread.forget(group)
-        self._let_in.forget(group)
+        self._connected.forget(group)
         self._sender.close_group(group)
 
     def _admitted(self, group: str, number: int) -> str | None:
         """Count a lane that showed its token; return the reason if it is refused."""
-        reason = self._let_in.take(group)
+        reason = self._connected.take(group)
         if reason is None:
             self._sender.admitted(group, number)
             self._set_aside()
@@ -250,7 +250,7 @@ class Streams:
 
         With thousands of connections it is a large part. May be called by any thread.
         """
-        lanes = max(self._ordered, self._let_in.lanes)
+        lanes = max(self._ordered, self._connected.lanes)
         self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES)
         self._pool.keep(self._budget.bound_bytes // 4)
 

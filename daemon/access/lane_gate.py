@@ -5,7 +5,7 @@ the PLAIN handshake: the user name is GROUP.NUMBER, the password is the token. A
 before the hello is read, so a request of an unknown group is held for a while.
 
 Covers: expected sessions, used lane numbers, attempts, held requests. Pure, except for a lock. Does
-not cover: sockets (emlio.daemon.network.doorbell), the thread that answers
+not cover: sockets (emlio.daemon.network.authentication_socket), the thread that answers
 (emlio.daemon.network.zap_thread), deriving tokens (emlio.wire.seal).
 """
 

@@ -40,7 +40,7 @@ class Arrivals:
         admission: Admission,
         inspections: Inspections,
         refuse: Callable[[bytes, Refused], object],
-        let_in: Callable[[Caller], None],
+        admitted: Callable[[Caller], None],
         clock: Clock,
         *,
         most: int = MOST_SESSIONS,
@@ -51,7 +51,7 @@ class Arrivals:
             admission: decides about what they ask for.
             inspections: checks the datasets' files.
             refuse: sends a refusal over a connection.
-            let_in: called with each loader that may have a session and whose files are unchanged.
+            admitted: called with each loader that may have a session and whose files are unchanged.
             clock: for the log, which has each reason once a minute.
             most: the number of loaders that may wait.
         """
@@ -59,7 +59,7 @@ class Arrivals:
         self._admission = admission
         self._inspections = inspections
         self._refuse = refuse
-        self._let_in = let_in
+        self._admitted = admitted
         self._clock = clock
         self._most = most
         self._complaints = RateLimitedLog(_LOG)
@@ -115,7 +115,7 @@ class Arrivals:
         elif error is not None:
             self._turn_down(caller, code_of_files(error), str(error))
         else:
-            self._let_in(caller)
+            self._admitted(caller)
 
     def _turn_down(self, caller: Caller, code: str, text: str) -> None:
         complaint = f"rank {caller.hello.rank} at {caller} was refused: {text}"

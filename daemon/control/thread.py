@@ -113,7 +113,7 @@ class Control:
         self._sessions = Sessions(config, self._admission, self._streams, clock, data_offset=offset)
         self._inspections = Inspections(clock, self.call)
         self._rules = RankRules(heartbeat_timeout_ns=config.heartbeat_timeout)
-        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._let_in, clock)
+        self._arrivals = Arrivals(self._admission, self._inspections, self._send, self._admitted, clock)
         self._orders = SessionCommands(
             datasets, self._inspections, self._streams, self.call, self._carry_out, self._compare
         )
@@ -290,7 +290,7 @@ class Control:
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------
 
-    def _let_in(self, caller: Caller) -> None:
+    def _admitted(self, caller: Caller) -> None:
         self._decide(self._rules.say_hello(caller, self._clock.monotonic_ns()))
 
     def _compare(self, client: Client, offer: PlanOffer) -> None:

@@ -143,7 +143,7 @@ class LaneTable:
             for after_ns in _SIFTED_NS:
                 self._timers.at(now_ns + after_ns, partial(self._sift, session))
         if (surplus := session.group.surplus()) is not None:
-            self._hang_up(surplus, session)
+            self._disconnect(surplus, session)
             self.lose(surplus, session)
         return session
 
@@ -183,13 +183,13 @@ class LaneTable:
 
     def _hang_up_all(self, session: LaneSession) -> None:
         for lane in session.group:
-            self._hang_up(lane, session)
+            self._disconnect(lane, session)
             self._forget(lane, session)
 
-    def _hang_up(self, lane: Lane, session: LaneSession) -> None:
+    def _disconnect(self, lane: Lane, session: LaneSession) -> None:
         connection = session.connections.get(lane)
         if connection is not None:
-            self._socket.hang_up(connection)
+            self._socket.disconnect(connection)
 
     def _forget(self, lane: Lane, session: LaneSession) -> None:
         if self._names.pop(lane.name, None) is None:
@@ -255,7 +255,7 @@ class LaneTable:
             self._timers.at(time.monotonic_ns() + 1, lambda: self._look(rest, silent))
             return
         for connection in silent & self._silent:
-            self._socket.hang_up(connection)
+            self._socket.disconnect(connection)
         self._silent = silent - self._silent
         self._looking = bool(self._silent)
         if self._looking:

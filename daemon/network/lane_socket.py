@@ -141,7 +141,7 @@ class LaneSocket:
         self._poll.poll(timeout_ms)
         waker.rest()
 
-    def hang_up(self, connection: Connection) -> bool:
+    def disconnect(self, connection: Connection) -> bool:
         """Close one connection, if it is still the same; libzmq then frees what is queued for it.
 
         A ROUTER has no operation for this.

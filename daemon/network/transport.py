@@ -1,7 +1,7 @@
 """ZeroMQ on the storage side: the control socket, the lanes, and waiting for them.
 
 Covers: sockets with their options, mapping ZeroMQ's errors to EMLIO's. Apart from this module only
-emlio.daemon.network.doorbell and emlio.daemon.network.lane_socket import zmq. Does not cover:
+emlio.daemon.network.authentication_socket and emlio.daemon.network.lane_socket import zmq. Does not cover:
 threads, the content of messages.
 """
 
@@ -15,8 +15,8 @@ import zmq
 from emlio.daemon.access.gate import CONTROL_PORT_NAME
 from emlio.daemon.config import Endpoint
 from emlio.daemon.limits import MOST_ANSWERS, MOST_QUEUED_MESSAGES, UNREAD_MS
+from emlio.daemon.network.authentication_socket import AuthenticationSocket
 from emlio.daemon.network.connection_names import draw_connection_names
-from emlio.daemon.network.doorbell import Doorbell
 from emlio.daemon.network.lane_socket import LaneSocket, set_lane_options
 from emlio.errors import TransportError
 from emlio.keys.curve import KeyPair
@@ -123,10 +123,10 @@ class Waiter:
         timeout_ms: int | None,
         *,
         control: ControlSocket | None = None,
-        doorbell: Doorbell | None = None,
+        authentication: AuthenticationSocket | None = None,
     ) -> None:
-        """Return when `control` or `doorbell` can be read, the waker woke, or time is up."""
-        for asked in (control, doorbell):
+        """Return when `control` or `authentication` can be read, the waker woke, or time is up."""
+        for asked in (control, authentication):
             if asked is not None:
                 self._poller.register(asked.socket, zmq.POLLIN)
         self._poller.poll(timeout_ms)
@@ -168,12 +168,12 @@ class Network:
         port = self._bind_one(socket, [self._bind], "control port", "--bind")
         return ControlSocket(socket, Endpoint(host=self._bind.host, port=port), asks_keys=self._pair is not None)
 
-    def doorbell(self) -> Doorbell:
+    def authentication(self) -> AuthenticationSocket:
         """Bind the socket on which libzmq asks about new peers; call it before any other bind."""
         socket = self._socket(zmq.ROUTER)  # not REP: answers may be out of order
         socket.setsockopt(zmq.LINGER, 0)
         socket.bind("inproc://zeromq.zap.01")
-        return Doorbell(socket)
+        return AuthenticationSocket(socket)
 
     def lanes(self, bind: Endpoint, control_port: int) -> LaneSocket:
         """Bind the socket for the lanes of all ranks.

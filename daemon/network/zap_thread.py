@@ -2,7 +2,7 @@
 
 Covers: asking the gates, answering held requests, logging refusals at a limited rate. Does not
 cover: the decisions (emlio.daemon.access.gate, emlio.daemon.access.lane_gate), the socket
-(emlio.daemon.network.doorbell).
+(emlio.daemon.network.authentication_socket).
 """
 
 import logging
@@ -14,7 +14,7 @@ from emlio.daemon.access.descriptors import Descriptors
 from emlio.daemon.access.gate import ConnectionRequest, Gate, Verdict
 from emlio.daemon.access.lane_gate import DATA_PORT_NAME, Admitted, LaneGate, Refused
 from emlio.daemon.access.rate_limited_log import RateLimitedLog
-from emlio.daemon.network.doorbell import Doorbell
+from emlio.daemon.network.authentication_socket import AuthenticationSocket
 from emlio.daemon.network.transport import Waiter
 from emlio.errors import TransportError
 from emlio.thread_name import show_thread_name
@@ -35,11 +35,11 @@ class ZapThread:
     The constructor starts the thread. It must be made before any socket is bound that asks.
     """
 
-    def __init__(self, gate: Gate, doorbell: Doorbell, clock: Clock) -> None:
+    def __init__(self, gate: Gate, authentication: AuthenticationSocket, clock: Clock) -> None:
         self._gate = gate
         self._lanes = LaneGate()
         self._descriptors = Descriptors()
-        self._doorbell = doorbell
+        self._authentication = authentication
         self._clock = clock
         self._on_admitted: OnAdmitted | None = None
         self._waker = Waker()
@@ -74,9 +74,9 @@ class ZapThread:
         waiter = Waiter(self._waker)
         try:
             while not self._stop:
-                waiter.wait(self._timeout_ms(), doorbell=self._doorbell)
+                waiter.wait(self._timeout_ms(), authentication=self._authentication)
                 for _ in range(_KNOCKS_A_TURN):
-                    request = self._doorbell.receive()
+                    request = self._authentication.receive()
                     if request is None:
                         break
                     self._judge(request, self._clock.monotonic_ns())
@@ -84,7 +84,7 @@ class ZapThread:
                 for request, answer in self._lanes.settle(now_ns):
                     self._answer_lane(request, answer, now_ns)
         finally:
-            self._doorbell.close()
+            self._authentication.close()
 
     def _timeout_ms(self) -> int | None:
         due_ns = self._lanes.due_ns()
@@ -119,7 +119,7 @@ class ZapThread:
 
         With `once`, each refusal is logged once a minute, however often the peer tries.
         """
-        self._doorbell.answer(request, verdict)
+        self._authentication.answer(request, verdict)
         if not verdict.admitted and verdict.reason:
             text = f"a connection from {request.address} to the {request.port} port was refused: {verdict.reason}"
             self._complaints.add(text, now_ns, reason=text if once else None)

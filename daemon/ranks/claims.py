@@ -122,7 +122,7 @@ class _Waiting:
     since_ns: int
 
 
-class _Seat:
+class _Claim:
     """One claim: its holders, all of one process, and the waiting callers, in order of arrival."""
 
     def __init__(self) -> None:
@@ -154,9 +154,9 @@ class Claims:
         # calls again.
         self._lost_for_ns = heartbeat_timeout_ns * 3 // 10
         self._probe_every_ns = heartbeat_timeout_ns // _PROBES_A_TIMEOUT
-        self._seats: dict[tuple[str, str, int], _Seat] = {}
-        self._seat_of: dict[bytes, _Seat] = {}
-        self._waiting: dict[bytes, _Seat] = {}
+        self._claims: dict[tuple[str, str, int], _Claim] = {}
+        self._claim_of: dict[bytes, _Claim] = {}
+        self._waiting: dict[bytes, _Claim] = {}
 
     def waits(self, connection: bytes) -> bool:
         """Return whether a caller at this connection waits for an answer."""
@@ -164,29 +164,29 @@ class Claims:
 
     def say_hello(self, caller: Caller, now_ns: int) -> list[Decision]:
         """Take a hello over a connection that has no session and does not wait."""
-        seat = self._seats.setdefault(caller.claim, _Seat())
-        if seat.holders and seat.holder.process != caller.process:
-            return self._wait(seat, caller, now_ns)
+        claim = self._claims.setdefault(caller.claim, _Claim())
+        if claim.holders and claim.holder.process != caller.process:
+            return self._wait(claim, caller, now_ns)
         decisions: list[Decision] = [
             End(connection=connection, reason="the same loader started a new session")
-            for connection, holder in seat.holders.items()
+            for connection, holder in claim.holders.items()
             if holder.loader == caller.loader
         ]
-        return [*decisions, self._sit_down(seat, caller), *self._heard(seat, now_ns)]
+        return [*decisions, self._hold(claim, caller), *self._heard(claim, now_ns)]
 
     def heard(self, connection: bytes, now_ns: int) -> list[Decision]:
         """Note that a message came over this connection, and that its session goes on."""
-        seat = self._seat_of.get(connection)
-        if seat is None:
+        claim = self._claim_of.get(connection)
+        if claim is None:
             return []
-        seat.lost_ns.pop(connection, None)
-        return self._heard(seat, now_ns)
+        claim.lost_ns.pop(connection, None)
+        return self._heard(claim, now_ns)
 
     def lost(self, connection: bytes, now_ns: int) -> None:
         """Note that the connection has ended; its process may live, and call again."""
-        seat = self._seat_of.get(connection)
-        if seat is not None:
-            seat.lost_ns.setdefault(connection, now_ns)
+        claim = self._claim_of.get(connection)
+        if claim is not None:
+            claim.lost_ns.setdefault(connection, now_ns)
 
     def gone(self, connection: bytes) -> list[Decision]:
         """Note that the session of this connection has ended, or that its caller waits no more."""
@@ -194,63 +194,61 @@ class Claims:
         if waited is not None:
             waited.waiting = [one for one in waited.waiting if one.caller.connection != connection]
             return []
-        seat = self._seat_of.get(connection)
-        if seat is None:
+        claim = self._claim_of.get(connection)
+        if claim is None:
             return []
-        claim = seat.holders[connection].claim
-        self._stand_up(seat, connection)
-        if seat.holders:
+        name = claim.holders[connection].claim
+        self._release(claim, connection)
+        if claim.holders:
             return []
-        if not seat.waiting:
-            del self._seats[claim]
+        if not claim.waiting:
+            del self._claims[name]
             return []
-        first = seat.waiting[0].caller.process
-        return [
-            self._sit_down(seat, caller) for caller in self._called_up(seat, lambda one: one.caller.process == first)
-        ]
+        first = claim.waiting[0].caller.process
+        return [self._hold(claim, caller) for caller in self._called_up(claim, lambda one: one.caller.process == first)]
 
     def tick(self, now_ns: int) -> list[Decision]:
         """Return the decisions that are due at this time."""
         decisions: list[Decision] = []
-        for seat in self._awaited():
-            given_up = self._called_up(seat, lambda one: now_ns - one.since_ns >= self._patience_ns)
-            decisions.extend(_taken(caller, seat.holder) for caller in given_up)
-            if not seat.waiting:
+        for claim in self._awaited():
+            given_up = self._called_up(claim, lambda one: now_ns - one.since_ns >= self._patience_ns)
+            decisions.extend(_taken(caller, claim.holder) for caller in given_up)
+            if not claim.waiting:
                 continue
             decisions.extend(
                 End(connection=connection, reason="its connection was lost, and another process waits for its rank")
-                for connection, lost_ns in seat.lost_ns.items()
+                for connection, lost_ns in claim.lost_ns.items()
                 if now_ns - lost_ns >= self._lost_for_ns
             )
-            if now_ns >= seat.probe_ns:
-                decisions.extend(self._probe(seat, now_ns))
+            if now_ns >= claim.probe_ns:
+                decisions.extend(self._probe(claim, now_ns))
         return decisions
 
     def deadline_ns(self) -> int | None:
         """Return the latest time at which `tick` must be called."""
         deadlines: list[int] = []
-        for seat in self._awaited():
-            deadlines.append(min(one.since_ns for one in seat.waiting) + self._patience_ns)
-            deadlines.append(seat.probe_ns)
-            deadlines.extend(lost_ns + self._lost_for_ns for lost_ns in seat.lost_ns.values())
+        for claim in self._awaited():
+            deadlines.append(min(one.since_ns for one in claim.waiting) + self._patience_ns)
+            deadlines.append(claim.probe_ns)
+            deadlines.extend(lost_ns + self._lost_for_ns for lost_ns in claim.lost_ns.values())
         return min(deadlines, default=None)
 
     def dismiss(self, code: str, text: str) -> list[Decision]:
         """Refuse all callers that wait; no more are admitted."""
         return [
             TurnAway(caller=caller, code=code, text=text)
-            for seat in self._awaited()
-            for caller in self._called_up(seat, lambda _: True)
+            for claim in self._awaited()
+            for caller in self._called_up(claim, lambda _: True)
         ]
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
-    def _wait(self, seat: _Seat, caller: Caller, now_ns: int) -> list[Decision]:
-        for one in seat.waiting:
+    def _wait(self, claim: _Claim, caller: Caller, now_ns: int) -> list[Decision]:
+        for one in claim.waiting:
             if one.caller.loader == caller.loader:
                 before, one.caller = one.caller, caller
                 del self._waiting[before.connection]
-                self._waiting[caller.connection] = seat
+                self._waiting[caller.connection] = claim
                 return [
                     TurnAway(
                         caller=before,
@@ -258,43 +256,43 @@ class Claims:
                         text="the same loader sent hello again on another connection",
                     )
                 ]
-        if len(seat.waiting) >= _MOST_WAITING_EACH or len(self._waiting) >= _MOST_WAITING:
-            return [_taken(caller, seat.holder)]
-        seat.waiting.append(_Waiting(caller=caller, since_ns=now_ns))
-        self._waiting[caller.connection] = seat
-        return self._probe(seat, now_ns)
+        if len(claim.waiting) >= _MOST_WAITING_EACH or len(self._waiting) >= _MOST_WAITING:
+            return [_taken(caller, claim.holder)]
+        claim.waiting.append(_Waiting(caller=caller, since_ns=now_ns))
+        self._waiting[caller.connection] = claim
+        return self._probe(claim, now_ns)
 
-    def _heard(self, seat: _Seat, now_ns: int) -> list[Decision]:
+    def _heard(self, claim: _Claim, now_ns: int) -> list[Decision]:
         """Refuse the waiting callers, as the process that has the claim is alive."""
-        if not seat.waiting:
+        if not claim.waiting:
             return []
-        in_vain = self._called_up(seat, lambda one: now_ns - one.since_ns >= self._grace_ns)
-        return [_taken(caller, seat.holder) for caller in in_vain]
+        in_vain = self._called_up(claim, lambda one: now_ns - one.since_ns >= self._grace_ns)
+        return [_taken(caller, claim.holder) for caller in in_vain]
 
-    def _probe(self, seat: _Seat, now_ns: int) -> list[Decision]:
-        seat.probe_ns = now_ns + self._probe_every_ns
-        return [Probe(connection=connection) for connection in seat.holders]
+    def _probe(self, claim: _Claim, now_ns: int) -> list[Decision]:
+        claim.probe_ns = now_ns + self._probe_every_ns
+        return [Probe(connection=connection) for connection in claim.holders]
 
-    def _sit_down(self, seat: _Seat, caller: Caller) -> Decision:
-        seat.holders[caller.connection] = caller
-        self._seat_of[caller.connection] = seat
+    def _hold(self, claim: _Claim, caller: Caller) -> Decision:
+        claim.holders[caller.connection] = caller
+        self._claim_of[caller.connection] = claim
         return Admit(caller=caller)
 
-    def _stand_up(self, seat: _Seat, connection: bytes) -> None:
-        del seat.holders[connection], self._seat_of[connection]
-        seat.lost_ns.pop(connection, None)
+    def _release(self, claim: _Claim, connection: bytes) -> None:
+        del claim.holders[connection], self._claim_of[connection]
+        claim.lost_ns.pop(connection, None)
 
-    def _called_up(self, seat: _Seat, chosen: Callable[[_Waiting], bool]) -> list[Caller]:
+    def _called_up(self, claim: _Claim, chosen: Callable[[_Waiting], bool]) -> list[Caller]:
         """Remove the chosen callers from the waiting ones of a claim, and return them."""
-        called = [one.caller for one in seat.waiting if chosen(one)]
-        seat.waiting = [one for one in seat.waiting if one.caller not in called]
+        called = [one.caller for one in claim.waiting if chosen(one)]
+        claim.waiting = [one for one in claim.waiting if one.caller not in called]
         for caller in called:
             del self._waiting[caller.connection]
         return called
 
-    def _awaited(self) -> list[_Seat]:
+    def _awaited(self) -> list[_Claim]:
         """Return the claims that callers wait for."""
-        return list({id(seat): seat for seat in self._waiting.values()}.values())
+        return list({id(claim): claim for claim in self._waiting.values()}.values())
 
 
 def _taken(caller: Caller, holder: Caller) -> TurnAway:

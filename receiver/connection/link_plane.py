@@ -14,7 +14,7 @@ from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.connection.mechanism import MechanismQuestion
 from emlio.receiver.connection.transport import ControlLink, Network, Waited
 from emlio.receiver.machine.events import AddressRefused, CallFailed, Connected, ControlEvent, LinkEnded, Said
-from emlio.receiver.machine.instructions import Call, ControlInstruction, HangUp, Say
+from emlio.receiver.machine.instructions import Call, ControlInstruction, Disconnect, Say
 from emlio.wire.control import encode_control
 
 __all__ = ["LinkPlane"]
@@ -54,7 +54,7 @@ class LinkPlane:
         number = instruction.source
         match instruction:
             case Call(way=way):
-                self._hang_up(number, 0)
+                self._disconnect(number, 0)
                 endpoint, shown = (None, None) if way is None else (way.endpoint(), self._trust.credentials(way))
                 try:
                     self._links[number], self._told[number] = self._network.control(endpoint, shown), set()
@@ -65,8 +65,8 @@ class LinkPlane:
             case Say(message=message):
                 if (link := self._links.get(number)) is not None:
                     link.send(encode_control(message))
-            case HangUp(linger_ms=linger_ms):
-                self._hang_up(number, linger_ms)
+            case Disconnect(linger_ms=linger_ms):
+                self._disconnect(number, linger_ms)
         return []
 
     def events(self, ready: Collection[Waited]) -> Iterator[ControlEvent]:
@@ -92,7 +92,7 @@ class LinkPlane:
     def close(self) -> None:
         """See `ControlPlane`."""
         for number in list(self._links):
-            self._hang_up(number, 0)
+            self._disconnect(number, 0)
         for number in list(self._questions):
             self._drop_question(number)
 
@@ -134,7 +134,7 @@ class LinkPlane:
         told.add(what)
         return is_new
 
-    def _hang_up(self, number: int, linger_ms: int) -> None:
+    def _disconnect(self, number: int, linger_ms: int) -> None:
         self._ways.pop(number, None)
         link = self._links.pop(number, None)
         if link is not None:

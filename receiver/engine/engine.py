@@ -38,9 +38,9 @@ from emlio.receiver.machine.instructions import (
     Call,
     CloseLane,
     ConnectLane,
+    Disconnect,
     Fail,
     HandOut,
-    HangUp,
     Instruction,
     LookAtLanes,
     LookUpNames,
@@ -299,7 +299,7 @@ class Engine:
                     self._events.extend(plane.carry_out(instruction))
                 case HandOut(generation=generation, batch=batch):
                     self._prefetch.put(generation, batch)
-                case Say() | Call() | HangUp():
+                case Say() | Call() | Disconnect():
                     self._events.extend(self._control.carry_out(instruction))
                 case Note(level=level, text=text):
                     _LOG.log(_LEVELS[level], "%s", text)

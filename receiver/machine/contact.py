@@ -11,7 +11,7 @@ from itertools import chain
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
-from emlio.receiver.machine.instructions import Call, HangUp, Say
+from emlio.receiver.machine.instructions import Call, Disconnect, Say
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.routes import Routes
 from emlio.wire.control import ControlMessage
@@ -97,11 +97,11 @@ class Contact:
             self._said.append(message)
         self._out.add(Say(self._source, message))
 
-    def hang_up(self, linger_ms: int) -> None:
+    def disconnect(self, linger_ms: int) -> None:
         """Disconnect, after giving the last messages a moment to leave."""
         if not self.closed:
             self.closed = True
-            self._out.add(HangUp(self._source, linger_ms))
+            self._out.add(Disconnect(self._source, linger_ms))
 
     def meant_by(self, targets: Iterable[Target]) -> None:
         """Record that these targets, too, mean this daemon."""

@@ -350,7 +350,7 @@ class DaemonPool:
         source.in_vain += source.conversation.in_vain
         was_here = agreed
         is_news = was_here or source.retry is None
-        source.hang_up()
+        source.disconnect()
         now_ns = self._out.now_ns
         retry = source.retry or source.trouble
         passing = may_pass(error, retry, reopens=source.conversation.stream > 1)

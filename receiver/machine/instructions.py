@@ -27,9 +27,9 @@ __all__ = [
     "ConnectLane",
     "ControlInstruction",
     "DataInstruction",
+    "Disconnect",
     "Fail",
     "HandOut",
-    "HangUp",
     "Instruction",
     "Level",
     "LookAtLanes",
@@ -66,7 +66,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class Disconnect:
     """Disconnect, after giving the last messages this long to leave."""
 
     source: int
@@ -178,6 +178,6 @@ class Fail:
     error: EmlioError
 
 
-ControlInstruction = Call | Say | HangUp
+ControlInstruction = Call | Say | Disconnect
 DataInstruction = ConnectLane | SayCredit | CloseLane | LookAtLanes | ReadHere
 Instruction = ControlInstruction | DataInstruction | HandOut | Answered | Remember | LookUpNames | Note | Fail

@@ -175,7 +175,7 @@ class Source:
         self.farewell, self.farewell_ns = error, self._out.now_ns
         self.part()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Disconnect: the session is over."""
         self.move("lose")
         self.farewell = None
@@ -193,7 +193,7 @@ class Source:
 
     def _close(self, linger_ms: int) -> None:
         self.lanes.close()
-        self.contact.hang_up(linger_ms)
+        self.contact.disconnect(linger_ms)
 
     def clearest(self, event: LinkEvent) -> LinkEvent:
         """See `Contact`."""

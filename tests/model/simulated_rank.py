@@ -23,9 +23,9 @@ from emlio.receiver.machine.events import BatchTaken, Begun, Event, TimePassed
 from emlio.receiver.machine.instructions import (
     Answered,
     Call,
+    Disconnect,
     Fail,
     HandOut,
-    HangUp,
     Instruction,
     LookUpNames,
     Note,
@@ -130,7 +130,7 @@ class SimulatedRank:
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case Call() | Say() | HangUp():
+            case Call() | Say() | Disconnect():
                 self._events.extend(self._control.carry_out(instruction))
             case HandOut(batch=batch):
                 self.batches.append(batch)

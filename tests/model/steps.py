@@ -34,9 +34,9 @@ from emlio.receiver.machine.instructions import (
     Call,
     CloseLane,
     ConnectLane,
+    Disconnect,
     Fail,
     HandOut,
-    HangUp,
     Instruction,
     LookAtLanes,
     LookUpNames,
@@ -354,7 +354,7 @@ class Game:
                     self._note(text)
                 case Remember() | LookUpNames() | LookAtLanes():
                     pass
-                case Call() | Say() | HangUp() | ConnectLane() | CloseLane() | SayCredit():
+                case Call() | Say() | Disconnect() | ConnectLane() | CloseLane() | SayCredit():
                     side = self._sides[instruction.source]
                     self._sides[instruction.source] = changed(side, instruction)
                     self._check_order(instruction)

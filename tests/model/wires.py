@@ -8,7 +8,7 @@ from typing import Any
 from daemons import Lane, LaneState, Side, with_lane
 from world import DAEMONS, HEARTBEAT_NS, World
 
-from emlio.receiver.machine.instructions import Call, CloseLane, ConnectLane, HangUp, Say, SayCredit
+from emlio.receiver.machine.instructions import Call, CloseLane, ConnectLane, Disconnect, Say, SayCredit
 from emlio.wire.control import (
     ControlMessage,
     Goodbye,
@@ -24,12 +24,12 @@ from emlio.wire.control import (
 __all__ = ["changed", "may_hear", "named", "welcome", "words_of"]
 
 
-def changed(side: Side, instruction: Call | Say | HangUp | ConnectLane | CloseLane | SayCredit) -> Side:
+def changed(side: Side, instruction: Call | Say | Disconnect | ConnectLane | CloseLane | SayCredit) -> Side:
     """What lies between a daemon and the rank once an instruction of the rank was carried out."""
     match instruction:
         case Call():
             return side._replace(linked=True, known=False, up=(), down=(), ordered=0, excused=False)
-        case HangUp():
+        case Disconnect():
             return side._replace(linked=False, known=False, up=(), down=(), feed=None)
         case Say(message=message):
             said, ordered = _short(message), side.ordered

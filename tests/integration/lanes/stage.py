@@ -99,7 +99,7 @@ def open_stage() -> Iterator[Stage]:
     with ExitStack() as undo:
         network = Network(Endpoint(host="127.0.0.1", port=0))
         undo.callback(network.close)
-        zap_thread = ZapThread(Gate(None), network.doorbell(), SystemClock())
+        zap_thread = ZapThread(Gate(None), network.authentication_socket(), SystemClock())
         undo.callback(zap_thread.close)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         context.set(zmq.MAX_SOCKETS, 2000)

@@ -121,9 +121,9 @@ def test_a_connection_is_not_ended_by_what_another_one_had(stage: Stage) -> None
             Connection(descriptor=1, peer=connection.peer),
             Connection(descriptor=999_999, peer=connection.peer),
         ):
-            assert not stage.socket.hang_up(wrong)
-    assert stage.socket.hang_up(connection)
-    assert settles(lambda: not stage.socket.hang_up(connection), FOR_EVER_S)
+            assert not stage.socket.disconnect(wrong)
+    assert stage.socket.disconnect(connection)
+    assert settles(lambda: not stage.socket.disconnect(connection), FOR_EVER_S)
 
 
 def test_a_knock_that_comes_before_its_session_waits_for_it_two_seconds_at_most(stage: Stage, folder: Path) -> None:

@@ -67,7 +67,7 @@ def test_streams_opened_again_keep_the_sessions_share_and_the_last_one_goes_on(t
                 lambda enough=enough: memory._wake is not None or streams.unread_bytes(group) >= enough, SETTLED_S
             )
             assert streams._budget.held_bytes <= MEMORY + 2 * MESSAGE
-        assert settles(lambda: streams._let_in.lanes == 2 * STREAMS, SETTLED_S)
+        assert settles(lambda: streams._connected.lanes == 2 * STREAMS, SETTLED_S)
         bound_bytes = streams._budget.bound_bytes
         idle = lane_in(context, streams.data_port, rank.secret, 2 * STREAMS)
         stack.callback(idle.close)
@@ -90,7 +90,9 @@ def test_streams_opened_again_keep_the_sessions_share_and_the_last_one_goes_on(t
                 newest = max(newest, read_data(receive).header.stream)
                 lane.send(allow_all(read_bytes[place], STREAMS))
         rank.send(Goodbye(session=rank.session))
-        assert settles(lambda: not streams._let_in.lanes, SETTLED_S), "lanes count until they have ended, and no longer"
+        assert settles(lambda: not streams._connected.lanes, SETTLED_S), (
+            "lanes count until they have ended, and no longer"
+        )
 
 
 def allow_all(read_bytes: int, stream: int) -> bytes:

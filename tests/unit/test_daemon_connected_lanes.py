@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from emlio.daemon.access.let_in import LetIn
+from emlio.daemon.access.connected_lanes import ConnectedLanes
 from emlio.daemon.lanes.group import LaneGroup
 from emlio.daemon.lanes.table import LaneTable
 from emlio.daemon.lanes.timers import Timers
@@ -24,7 +24,7 @@ SECOND = 1_000_000_000
 
 
 def test_a_session_a_client_and_all_have_their_bounds() -> None:
-    let_in = LetIn(most=6, most_each=4, most_session=3)
+    let_in = ConnectedLanes(most=6, most_each=4, most_session=3)
     for group, owner in (("a", b"one"), ("b", b"one"), ("c", b"two")):
         let_in.expect(group, owner)
     assert [let_in.take("a") for _ in range(3)] == [None] * 3
@@ -39,7 +39,7 @@ def test_a_session_a_client_and_all_have_their_bounds() -> None:
 
 
 def test_lanes_of_a_session_that_is_over_count_until_they_have_ended() -> None:
-    let_in = LetIn(most=100, most_each=2)
+    let_in = ConnectedLanes(most=100, most_each=2)
     let_in.expect("a", b"one")
     assert [let_in.take("a") for _ in range(2)] == [None] * 2
     let_in.forget("a")
@@ -64,7 +64,7 @@ class Socket:
     def is_connected(self, connection: Connection) -> bool:
         return connection not in self.ended
 
-    def hang_up(self, connection: Connection) -> bool:
+    def disconnect(self, connection: Connection) -> bool:
         self.ended.append(connection)
         return True
 
@@ -138,7 +138,7 @@ def test_a_lane_let_in_while_its_session_ended_is_sought_and_hung_up_on() -> Non
 
 
 def test_a_group_is_used_again_only_once_its_lanes_are_gone() -> None:
-    let_in = LetIn(most=100, most_each=50, most_session=2)
+    let_in = ConnectedLanes(most=100, most_each=50, most_session=2)
     assert let_in.expect("g", b"one")
     assert let_in.take("g") is None
     let_in.forget("g")

@@ -10,10 +10,10 @@ import zmq
 
 from emlio.daemon.access.gate import ConnectionRequest, Verdict
 
-__all__ = ["Doorbell"]
+__all__ = ["AuthenticationSocket"]
 
 
-class Doorbell:
+class AuthenticationSocket:
     """The bound ROUTER. Used by one thread only."""
 
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:

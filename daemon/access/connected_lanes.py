@@ -15,7 +15,7 @@ from threading import Lock
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.limits import MOST_CONNECTED, MOST_CONNECTED_EACH, MOST_CONNECTED_SESSION
 
-__all__ = ["LetIn"]
+__all__ = ["ConnectedLanes"]
 
 
 class _Session:
@@ -27,7 +27,7 @@ class _Session:
         self.over = False
 
 
-class LetIn:
+class ConnectedLanes:
     """Counts connected lanes. May be used by any thread."""
 
     def __init__(
