@@ -92,7 +92,7 @@ class Daemon:
             gate = Gate(permissions.knows if permissions.are_asked else None)
             self._network = Network(config.bind, pair)
             undo.callback(self._network.close)
-            self._zap_thread = ZapThread(gate, self._network.authentication(), clock)
+            self._zap_thread = ZapThread(gate, self._network.authentication_socket(), clock)
             undo.callback(self._zap_thread.close)
             self._control = Control(config, self._datasets, permissions, self._network, self._zap_thread, clock)
             undo.pop_all()

@@ -168,7 +168,7 @@ class Network:
         port = self._bind_one(socket, [self._bind], "control port", "--bind")
         return ControlSocket(socket, Endpoint(host=self._bind.host, port=port), asks_keys=self._pair is not None)
 
-    def authentication(self) -> AuthenticationSocket:
+    def authentication_socket(self) -> AuthenticationSocket:
         """Bind the socket on which libzmq asks about new peers; call it before any other bind."""
         socket = self._socket(zmq.ROUTER)  # not REP: answers may be out of order
         socket.setsockopt(zmq.LINGER, 0)
