@@ -263,7 +263,7 @@ def test_what_one_never_read_is_free_when_he_goes_long_after_his_session(siege: 
         one.greet(hello_of(TALL))
         asked = SizesRequest(session=one.session, shard=one.rows[0].name, first=0, count=TALL_RECORDS)
         one.pour(encode_control(asked), 2000)
-        assert settles(lambda: not siege.daemon.log.rstrip().endswith("begins"), LONG_S)
+        assert settles(lambda: not siege.daemon.log.rstrip().endswith("began"), LONG_S)
         until = time.monotonic() + LONG_S
         while time.monotonic() < until:
             siege.reads(siege.rank)

@@ -299,7 +299,7 @@ class _Course:
         daemon = self._daemon
         if self._troubles:
             return None
-        if not settles(lambda: daemon.log.count(" begins") == daemon.log.count(" ended: "), _SETTLE_S):
+        if not settles(lambda: daemon.log.count(" began") == daemon.log.count(" ended: "), _SETTLE_S):
             self._troubles.append("sessions of ranks that are gone are still there")
             return None
         looks: list[int] = []
