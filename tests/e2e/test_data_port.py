@@ -184,7 +184,7 @@ def test_a_data_port_that_was_never_open_is_named_within_the_timeout(data: Path,
         port = far.relay.ports[0] + 1
         since = time.monotonic()
         with (
-            pytest.raises(PeerLostError, match=f"port {port} of {FACES[0]} must be open") as lost,
+            pytest.raises(PeerLostError, match=f"Port {port} of {FACES[0]} must be open") as lost,
             load(far.address, timeout="3s") as loader,
         ):
             next(iter(loader))
@@ -199,7 +199,7 @@ def test_a_data_port_that_is_blocked_later_is_named_within_the_timeout(
     with relayed(data, tmp_path, other_numbers=True) as far, begun(far.address, timeout="4s") as (_, batches, seen):
         block(far.relay)
         since = time.monotonic()
-        with pytest.raises(PeerLostError, match=f"port {far.relay.ports[1]} of {FACES[0]} must be open"):
+        with pytest.raises(PeerLostError, match=f"Port {far.relay.ports[1]} of {FACES[0]} must be open"):
             seen += ids_of(batches)
         assert time.monotonic() - since < 4 + 10, "a lane is silent for some heartbeats before it is given up"
         assert seen == expected[: len(seen)]

@@ -228,7 +228,7 @@ def wave(daemon: DaemonProcess, count: int) -> None:
 
 def rests(daemon: DaemonProcess) -> bool:
     """Whether all its sessions end soon, those of killed ranks by its own judgement."""
-    return settles(lambda: daemon.log.count(" begins") == daemon.log.count(" ended: "), 30.0)
+    return settles(lambda: daemon.log.count(" began") == daemon.log.count(" ended: "), 30.0)
 
 
 def at_rest(daemon: DaemonProcess) -> Held:
@@ -253,7 +253,7 @@ def test_two_hundred_jobs_that_are_closed_left_or_killed_leave_the_daemon_as_it_
             wave(daemon, JOBS_A_PROCESS)
         assert rests(daemon), daemon.log[-2000:]
         jobs = 4 + (1 + WAVES) * 4 * JOBS_A_PROCESS
-        assert daemon.log.count(" begins") >= jobs
+        assert daemon.log.count(" began") >= jobs
         assert daemon.log.count("the rank was silent for") >= jobs // 2, "the killed ones"
         assert daemon.log.count("goodbye") >= jobs // 2
         after = at_rest(daemon)
