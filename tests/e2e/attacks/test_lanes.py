@@ -38,7 +38,7 @@ LANES_KEPT = 2 * MAX_LANES
 """Of one session."""
 
 
-@pytest.fixture(scope="module", params=["aead", "off"])
+@pytest.fixture(scope="module", params=["aead", pytest.param("off", marks=pytest.mark.slow)])
 def protected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Siege, str]]:
     with Siege(tmp_path_factory.mktemp("siege"), "--heartbeat-timeout", "60s", encryption=request.param) as siege:
         yield siege, request.param
@@ -184,7 +184,10 @@ def test_a_flood_of_lanes_of_sessions_that_do_not_exist_keeps_nobody_out(siege: 
     siege.is_unharmed()
 
 
-@pytest.mark.parametrize("says", [True, False], ids=["that say something", "that say nothing"])
+@pytest.mark.parametrize(
+    "says",
+    [pytest.param(True, id="that say something", marks=pytest.mark.slow), pytest.param(False, id="that say nothing")],
+)
 def test_one_who_connects_lane_after_lane_has_a_bounded_number(siege: Siege, says: bool) -> None:
     before = siege.daemon.lanes
     with many_descriptors(4 * MOST_TRIES), zmq.Context() as context, ExitStack() as stack:
