@@ -338,7 +338,7 @@ def test_sixty_four_ranks_at_once_are_served_by_the_same_few_threads(wide: Path,
                 assert process.line(0, 60.0) == "began"
             assert psutil.Process(daemon.pid).num_threads() == before
             assert daemon.log.count(" began") == 1 + 64
-            assert "goodbye" not in daemon.log.split("begins", 2)[2], "all 64 must be there at once"
+            assert "goodbye" not in daemon.log.split("began", 2)[2], "all 64 must be there at once"
             for process in crowd:
                 process.send_signal(signal.SIGUSR1)
             ends = [process.finish(60.0) for process in crowd]
