@@ -4,11 +4,10 @@ Covers: checking one value and converting it to a plain int or bool, with an err
 argument. Does not cover: rules between several arguments, which belong to the class that has them.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
 
@@ -21,7 +20,7 @@ _Found = TypeVar("_Found")
 def as_whole(value: object) -> int | None:
     """Return a value of any integer type as an int; None for True, False and other types."""
     try:
-        return None if isinstance(value, bool | np.bool_) else index(value)  # type: ignore[arg-type]  # refused below
+        return None if _as_flag(value) is not None else index(value)  # type: ignore[arg-type]  # refused below
     except TypeError:
         return None
 
@@ -52,11 +51,18 @@ def flag(name: str, value: object) -> bool:
     Raises:
         ConfigError: the value is not a boolean.
     """
-    if isinstance(value, np.bool_):
-        return value.item() is True
-    if not isinstance(value, bool):
+    found = _as_flag(value)
+    if found is None:
         raise ConfigError(f"{name} must be True or False, got {value!r}")
-    return value
+    return found
+
+
+def _as_flag(value: object) -> bool | None:
+    if isinstance(value, bool):
+        return value
+    # Not imported here: it starts threads, which some commands must not have. Without it, no value is NumPy's.
+    numpy: Any = sys.modules.get("numpy")
+    return bool(value) if numpy is not None and isinstance(value, numpy.bool_) else None
 
 
 def choice(name: str, value: object, choices: Sequence[str], otherwise: str = "") -> str:

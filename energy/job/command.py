@@ -23,9 +23,14 @@ _FROM_KERNEL: Final = 0x80
 The command is in the same process group, so such a signal must not be forwarded again.
 """
 
+_LOOKED_S: Final = 1.0
+"""The command's end is also looked for this often: a thread of a library may have had the signal."""
+
 
 def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command. Call it from the main thread of a process that has no other threads.
+
+    Another thread, such as those of NumPy's libraries, may get a signal that is blocked here.
 
     Args:
         words: the program, looked up on PATH, and its arguments.
@@ -56,10 +61,11 @@ def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _await(child: int, heard: set[signal.Signals]) -> int:
     while True:
-        told = signal.sigwaitinfo(heard)
-        if told.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
-        elif told.si_code != _FROM_KERNEL:
-            os.kill(child, told.si_signo)
+        told = signal.sigtimedwait(heard, _LOOKED_S)
+        if told is not None and told.si_signo != signal.SIGCHLD:
+            if told.si_code != _FROM_KERNEL:
+                os.kill(child, told.si_signo)
+            continue
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)

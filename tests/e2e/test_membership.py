@@ -73,7 +73,7 @@ def test_a_daemon_that_is_added_sends_its_share_and_one_that_is_not_named_any_mo
         batches = iter(loader)
         seen = ids_of(batches, 20)
         loader.use_daemons(first.address("data", second))
-        second.wait_for_log("begins")
+        second.wait_for_log("began")
         assert settles(lambda: sent_by(second), 10)
         seen += ids_of(batches, 100)
         loader.use_daemons(second.address("data"))
@@ -99,7 +99,7 @@ def test_one_that_alone_holds_a_shard_stays_until_another_does(
         batches = iter(loader)
         seen = ids_of(batches, 20)
         loader.use_daemons(second.address("data"))
-        second.wait_for_log("begins")
+        second.wait_for_log("began")
         assert settles(lambda: sent_by(second), 10)
         seen += ids_of(batches, 100)
         assert "ended" not in first.log
@@ -126,7 +126,7 @@ def test_one_that_cannot_be_reached_or_holds_other_shards_is_added_in_vain(
         batches = iter(loader)
         seen = ids_of(batches, 20)
         loader.use_daemons(f"emlio://{first.peer},{wrong.peer},127.0.0.1:{taken.getsockname()[1]}/data")
-        wrong.wait_for_log("begins")
+        wrong.wait_for_log("began")
         seen += ids_of(batches, BATCHES - 20)
         assert settles(lambda: "all copies of" in caplog.text, 10)
         assert loader.stats().lost_daemons == 0
@@ -157,7 +157,7 @@ def test_a_name_that_gets_another_address_brings_the_daemon_there(
             assert sent_by(third)
             with start(whole, tmp_path, bind=f"tcp://127.0.0.4:{port}") as fourth:
                 zone["store.example"] = ["127.0.0.3", "127.0.0.4"]
-                fourth.wait_for_log("begins")
+                fourth.wait_for_log("began")
                 first.wait_for_log("ended: the rank sent goodbye")
                 seen += ids_of(batches, BATCHES - 20)
     assert seen == undisturbed[:RECORDS]

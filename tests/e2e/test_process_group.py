@@ -113,7 +113,7 @@ def test_the_rank_that_comes_later_with_other_options_is_told_what_differs(
         (_, ids), (_, error) = _said(ranks)
         assert len(ids) == _RECORDS // 2
         assert f":{ranks[1].pid}) has {here}, rank 0 (" in error
-        assert f":{ranks[0].pid}) has {there};" in error
+        assert f":{ranks[0].pid}) has {there}" in error
 
 
 def test_neither_waits_for_the_other(tmp_path: Path) -> None:

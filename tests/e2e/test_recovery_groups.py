@@ -67,7 +67,7 @@ def check_names_all(text: str, peer: str) -> None:
     """Daemon, shards, position, and what was heard of it last."""
     named = re.escape(peer)
     assert re.search(rf"(daemon {named} of|no other daemon sends) train-0000\d-of-00006", text)
-    assert re.search(r"batch \d+ of epoch \d+", text)
+    assert re.search(r"batch (is )?\d+ of epoch \d+", text)
     silent = r"must .* within \S+ \S+, (nothing|no answer) came for"
     heard = rf"was lost \(state: streaming\)|{silent}"
     assert re.search(rf"the daemon at {named} ({heard})", text)

@@ -90,7 +90,7 @@ def test_a_process_with_another_option_fails_and_says_which_and_whose(
     told = second.log
     assert "RefusedError" in told
     assert f":{second.pid} (127.0.0.1)) has {here}, rank 0 (" in told
-    assert f":{first.pid} (127.0.0.1)) has {there};" in told
+    assert f":{first.pid} (127.0.0.1)) has {there}" in told
     assert first.running
 
 

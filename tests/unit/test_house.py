@@ -243,6 +243,13 @@ def test_a_storage_node_loads_neither_the_training_side_nor_its_vendors(module: 
     assert loaded & {"torch", "nvidia", "tensorflow", "emlio.receiver"} == set()
 
 
+def test_a_command_that_forwards_signals_has_no_threads_of_libraries() -> None:
+    """A signal to the process may go to any thread that does not block it."""
+    loaded = _loaded_by("import emlio.cli.energy.running, os; assert len(os.listdir('/proc/self/task')) == 1")
+    assert "emlio.energy.job.command" in loaded
+    assert "numpy" not in loaded
+
+
 def test_the_loader_finds_torch_without_loading_it(vendors: Path) -> None:
     statement = "from emlio.receiver.torch_adapter import torch_is_installed; assert torch_is_installed()"
     assert "torch" not in _loaded_by(f"import emlio; emlio.EmlioLoader; {statement}", path=vendors)
