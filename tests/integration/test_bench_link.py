@@ -81,7 +81,8 @@ def test_a_ping_takes_the_round_trip_that_was_asked_for() -> None:
     for rtt_ns in (0, 30 * MS):
         with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link:
             # What the link itself takes is a part of it, and may be less than it was at the start.
-            assert rtt_ns - link.own_ns <= measure_rtt_ns(link) <= rtt_ns + 3 * MS
+            measured_ns = [measure_rtt_ns(link) for _ in range(5)]  # the machine may have been busy during some
+            assert rtt_ns - link.own_ns <= min(measured_ns) <= rtt_ns + 3 * MS
 
 
 def test_what_a_link_takes_itself_is_a_part_of_the_round_trip_where_there_is_one() -> None:

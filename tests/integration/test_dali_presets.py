@@ -278,7 +278,7 @@ def test_a_very_large_picture_is_made_like_any_other(tmp_path: Path, preset: str
         ("image-eval", {"decoder": "tpu"}, 'decoder must be "cpu" or "mixed"'),
         ("image-eval", {"mirror": 0.5}, "mirror"),
         ("image-eval", {"label": ""}, "inputs must be called"),
-        ("image-eval", {"device_id": 0}, "device_id must not be in pipeline_args, pass it to the loader as device="),
+        ("image-eval", {"device_id": 0}, "device_id must be given to the loader, as device="),
         ("image-best", {}, "must be one of image-train, image-eval"),
     ],
 )

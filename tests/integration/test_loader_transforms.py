@@ -216,7 +216,7 @@ def test_stop_iteration_from_the_users_function_does_not_end_the_epoch_in_silenc
 
     with _loader(address("daemon"), **{what: exhausted}) as loader:
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=f"a {what} must not raise StopIteration"):
+            with pytest.raises(RuntimeError, match=f"{what} must not raise StopIteration"):
                 list(loader)
         assert loader.epoch == 0
 

@@ -131,7 +131,7 @@ def test_no_argument_and_no_field_is_left_out() -> None:
 
 @pytest.mark.parametrize("value", [5, b"emliosecret1aaaa", "", "emlio1", "emliosecret1aaaa"])
 def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^daemon_key.* must be ") as refused:
+    with pytest.raises(ConfigError, match=r"^daemon_key") as refused:
         Security(daemon_key=value)
     assert "secret1aaaa" not in str(refused.value)
 

@@ -20,9 +20,11 @@ def _wanted(lock: str) -> list[str]:
         return list(PROJECT["dependencies"])
     if lock == "test":
         script = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
-        named = re.search(r"^emlio_environment \.venv-test (\S+)$", script, re.MULTILINE)
+        named = re.search(r"^emlio_environment \.venv-test (\S+) --editable \./benchmarks", script, re.MULTILINE)
         assert named is not None
-        return [*PROJECT["dependencies"], *(line for extra in named[1].split(",") for line in extras[extra])]
+        benchmarks = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        further = [line for line in benchmarks["dependencies"] if line != "emlio"]
+        return [*PROJECT["dependencies"], *further, *(line for extra in named[1].split(",") for line in extras[extra])]
     lines = (ROOT / "requirements" / "tools.in").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if not line.startswith("#")]
 

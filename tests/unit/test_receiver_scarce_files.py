@@ -35,7 +35,8 @@ def test_who_opened_the_last_file_first_keeps_it_and_all_can_still_be_closed(
     assert network.lane("tcp://127.0.0.1:9", PASS) is None
     (failed,) = plane.carry_out(Call(3, Peer(host="127.0.0.1", port=9)))
     assert isinstance(failed, CallFailed)
-    assert (failed.source, "takes 5 open files" in str(failed.error)) == (3, True)
+    assert failed.source == 3
+    assert "no open files" in str(failed.error)
     monkeypatch.undo()
     assert plane.carry_out(Call(3, Peer(host="127.0.0.1", port=9))) == []
     plane.close()
