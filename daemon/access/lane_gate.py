@@ -193,7 +193,7 @@ class LaneGate:
                 held = self._queue.popleft()
                 if not held.settled:
                     self._release(held)
-                    waited = f"no session began for it within {HOLD_NS // _SECOND_NS} s"
+                    waited = f"no session was started for it within {HOLD_NS // _SECOND_NS} s"
                     reason = f"{waited}: the rank has ended, or its key is missing or wrong"
                     decided.append((held.request, Refused(reason=reason)))
         return decided

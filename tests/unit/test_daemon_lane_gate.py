@@ -133,7 +133,7 @@ def test_a_knock_before_its_session_is_held_and_admitted_when_that_begins() -> N
     assert gate.settle(4 + HOLD_NS) == []
     ((refused, verdict),) = gate.settle(5 + HOLD_NS)
     assert refused == other
-    assert reason(verdict).startswith("no session began for it within 2 s")
+    assert reason(verdict).startswith("no session was started for it within 2 s")
     assert gate.due_ns() is None
 
 
