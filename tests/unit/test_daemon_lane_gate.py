@@ -159,7 +159,7 @@ def test_a_session_that_is_over_admits_none_and_its_group_is_unknown_again() -> 
     gate.forget(lane_group(ALICE))
     gate.forget(lane_group(ALICE))
     assert gate.judge(request(), 0) is None
-    assert reason(gate.settle(HOLD_NS)[0][1]).startswith("no session began for it")
+    assert reason(gate.settle(HOLD_NS)[0][1]).startswith("no session was started for it")
 
 
 def test_a_session_that_is_over_before_its_knocks_were_settled_admits_none() -> None:
