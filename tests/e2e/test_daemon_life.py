@@ -161,7 +161,7 @@ def test_a_rank_that_does_not_read_holds_the_end_up_for_the_drain_timeout_only(
 def test_a_rank_that_has_read_all_it_was_sent_does_not_hold_the_end_up(
     large: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """What was only read ahead is read again by whoever sends it."""
+    """Records that were only read ahead are read again by the daemon that sends them."""
     options = ("--drain-timeout", "60s")
     with (
         DaemonProcess({"large": large}, *SLOW_TO_TAKE, *options, folder=tmp_path) as daemon,

@@ -56,7 +56,7 @@ def expected(data: Path) -> list[int]:
 
 
 def ids_of(batches: Any) -> list[int]:
-    """What the batches hold, whose records must be those."""
+    """The records that the batches hold must be the expected ones."""
     seen: list[int] = []
     for batch in batches:
         numbers: list[int] = batch["__id__"].tolist()
@@ -308,7 +308,7 @@ def test_a_lane_that_never_comes_back_is_done_without(data: Path, tmp_path: Path
 def test_a_lane_that_goes_silent_is_missed_and_its_records_come_over_others(
     data: Path, tmp_path: Path, expected: list[int], idle: bool
 ) -> None:
-    """What a NAT does that forgets a connection: nobody is told."""
+    """A NAT forgets a connection and tells neither end."""
     with relayed(data, tmp_path) as far, begun(far.address, timeout="30s") as (loader, batches, seen):
         assert far.has_lanes(LANES)
         if idle:

@@ -122,7 +122,7 @@ COMMAND: Final = Command(
     name="attacks",
     settings=AttacksSettings,
     run=run_attacks,
-    text="how much of its speed a rank keeps while somebody attacks its daemon",
+    text="how much of its speed a rank keeps while its daemon is attacked",
     render=render_attacks,
     plot=plot_attacks,
 )
