@@ -24,7 +24,6 @@ from emlio_bench.delivery import run as delivery
 from emlio_bench.energy import run as energy
 from emlio_bench.experiment.command import Command
 from emlio_bench.harness.document import check_page, put_into
-from emlio_bench.harness.plot import check_plotting
 from emlio_bench.harness.report import missed_bounds
 from emlio_bench.harness.results import merge, read_results, write_results
 from emlio_bench.harness.settings import CommonSettings, PlottedSettings
@@ -173,8 +172,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _carry_out(command: Command, settings: CommonSettings) -> int:
     plot = settings.plot if isinstance(settings, PlottedSettings) else None
-    if plot is not None:
-        check_plotting()
     # Checked before hours of measuring, so that an unusable file costs no time.
     if settings.into is not None:
         check_page(settings.into)

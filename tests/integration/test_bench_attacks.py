@@ -52,7 +52,6 @@ def test_a_rank_reads_at_its_pace_while_each_attack_does_what_it_says(data: Path
 
 
 def test_a_quick_run_tells_all_of_each_attack_and_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
     path = tmp_path / "run.json"
     argv = ["attacks", "--quick", "--attacks", "nothing,pings", "--data", str(tmp_path / "data"), "--json", str(path)]
     # What so short spans say of speed is chance; a missed bound is 1.

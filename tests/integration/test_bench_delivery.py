@@ -20,7 +20,6 @@ from emlio_bench.subjects.sockets import Sockets
 def test_a_quick_delivery_measures_every_subject_and_writes_what_it_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("msgpack", reason='the paper\'s way needs the extra "bench"')
     path = tmp_path / "r.json"
     argv = ["delivery", "--quick", "--sizes", "100kB", "--repeats", "1"]
     assert main([*argv, "--json", str(path), "--data", str(tmp_path / "data")]) == 0

@@ -20,7 +20,6 @@ def hosts_are_possible() -> None:
     reason = why_no_hosts()
     if reason is not None:
         pytest.skip(reason)
-    pytest.importorskip("PIL", reason='pictures need the extra "images"')
 
 
 def test_two_epochs_over_a_long_link_have_a_report_whose_stages_add_up_and_a_column_for_storage(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import random
 from pathlib import Path
 
-import pytest
-
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Figure, Results, write_results
 from emlio_bench.recovery import events
@@ -60,7 +58,6 @@ def test_durations_are_spread_over_the_range_and_come_in_any_order(tmp_path: Pat
 
 
 def test_the_times_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
     replaced = (events.NOTICED, events.REPLACED, events.GIVEN_BACK)
     names = (events.AWAY, events.BACK, events.MOVING, events.MOVING_SOON, events.GONE, *replaced)
     figures = tuple(Figure(name=name, unit="s", values=(0.5, 1.0), at_most=2.0, every=True) for name in names)

@@ -21,7 +21,6 @@ RTT_NS = 1_000_000
 @pytest.fixture(scope="module")
 def fonts() -> None:
     """matplotlib keeps font files open for as long as a process lives: from here on they are no test's."""
-    pytest.importorskip("matplotlib", reason='the picture needs the extra "bench"')
     png_bytes(blank_figure(3, 2)[0])
 
 

@@ -56,7 +56,6 @@ def from_memory(tmp_path_factory: pytest.TempPathFactory) -> FromMemory:
 
 @pytest.mark.slow  # the one pixel below is trained over loopback, too
 def test_fed_over_loopback_a_training_has_the_bits_it_has_from_memory(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='a picture needs the extra "bench"')
     json, picture = tmp_path / "r.json", tmp_path / "r.png"
     argv = ["convergence", "--quick", "--ways", "memory,loopback", "--json", str(json), "--plot", str(picture)]
     # In a process of its own: matplotlib keeps font files open for as long as one lives.

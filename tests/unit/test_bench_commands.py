@@ -3,16 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from emlio.errors import ConfigError
 from emlio_bench.cli import COMMANDS, main
-from emlio_bench.delivery import run as delivery
 from emlio_bench.delivery.run import make_subjects
 from emlio_bench.harness.results import Figure, Results, read_results
 from emlio_bench.harness.settings import CommonSettings, DeliverySettings
 
 
 def test_subjects_are_chosen_and_iperf_is_replaced_where_it_is_missing() -> None:
-    pytest.importorskip("msgpack", reason='the paper\'s way needs the extra "bench"')
     settings = DeliverySettings(orders=("block", "shard"))
     with_iperf = [subject.name for subject in make_subjects(settings, "/usr/bin/iperf3")]
     ours = [f"emlio-{order}{way}" for way in ("", "-sealed") for order in ("block", "shard")]
@@ -21,12 +18,6 @@ def test_subjects_are_chosen_and_iperf_is_replaced_where_it_is_missing() -> None
     assert [subject.name for subject in make_subjects(DeliverySettings(subjects=("bare",)), None)] == ["bare"]
     keyed = DeliverySettings(subjects=("keyed",), orders=("none",))
     assert [subject.name for subject in make_subjects(keyed, None)] == ["emlio-none-keyed"]
-
-
-def test_the_papers_way_without_msgpack_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "msgpack_is_installed", lambda: False)
-    with pytest.raises(ConfigError, match="emlio-bench"):
-        make_subjects(DeliverySettings(), None)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,6 @@ def test_processor_time_is_of_this_process_of_another_or_of_none() -> None:
 
 
 def test_the_picture_is_drawn_of_whatever_was_measured(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
     path, picture = tmp_path / "r.json", tmp_path / "new" / "r.png"
     write_results(run(sample("dali-tfrecord", 0, images_per_s=400, cpu_s=4)), path)
     # In a process of its own: matplotlib keeps font files open for as long as one lives.

@@ -106,7 +106,6 @@ def test_rounds_join_and_a_run_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 def test_a_run_becomes_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
     data, picture = tmp_path / "link.json", tmp_path / "link.png"
     write_results(a_run(GOOD), data)
     # In a process of its own: matplotlib keeps font files open for as long as one lives.

@@ -215,7 +215,6 @@ def test_the_environment_says_what_it_found() -> None:
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
     results, picture = tmp_path / "r.json", tmp_path / "new" / "r.png"
     write_results(interleaved([(4, 2, 1), (3, 2, 1)]), results)
     # In a process of its own: matplotlib keeps font files open for as long as one lives.

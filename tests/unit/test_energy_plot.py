@@ -42,61 +42,69 @@ from emlio.energy.job.epoch_energy import Role
 from emlio.energy.report.power_trace import EpochEdges, PowerLine, PowerTrace
 from emlio.energy.values.spans import Stage
 
-nodes, epochs, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-edges = tuple(number / 10 for number in range(601))
-some = tuple(None if number > 500 else 100.0 + number % 50 for number in range(600))
-shares = tuple((stage, (part,) * 600) for stage, part in ((Stage.TRAIN, 0.5), (Stage.PREPROCESS, 0.2), (Stage.READ, 0.3)))
-traces = [
-    PowerTrace(
-        node=f"a-node-with-a-name-of-some-length-{number}.cluster.example.org",
-        role=Role.COMPUTE if number % 2 == 0 else Role.STORAGE,
-        edges_s=edges,
-        lines=tuple(
-            PowerLine(domain=domain, method=method, watts=some)
-            for domain, method in (
-                (Domain.CPU, Method.MEASURED if number % 3 else Method.ESTIMATED),
-                (Domain.DRAM, Method.DERIVED if number % 2 else Method.MEASURED),
-                (Domain.GPU, Method.MEASURED),
-            )
-        ),
-        stages=shares if number % 2 == 0 else (),
-        epochs=tuple(
-            EpochEdges(epoch=one, from_ns=one * 60 * 10**9 // epochs, to_ns=(one + 1) * 60 * 10**9 // epochs)
-            for one in range(epochs)
-        ),
-    )
-    for number in range(nodes)
-]
-figure = plot.power_figure(traces)
-agg = FigureCanvasAgg(figure)
-agg.draw()
-canvas = agg.get_renderer()
-texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
-boxes = [(text.get_text(), text.get_window_extent(canvas)) for text in texts]
-plot.plot_power(traces, folder / "power.png")
-told = {
-    "texts": [text for text, _ in boxes],
-    "overlaps": [
-        [one, two] for (one, a), (two, b) in combinations(boxes, 2) if a.shrunk(0.98, 0.9).overlaps(b.shrunk(0.98, 0.9))
-    ],
-    "outside": [text for text, box in boxes if not (figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-                                                    and figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1)],
-    "labels": [[panel.get_xlabel(), panel.get_ylabel(), panel.get_title(loc="left")] for panel in figure.axes],
-    "least": [panel.get_ylim()[0] for panel in figure.axes],
-    "legend": [text.get_text() for legend in figure.legends for text in legend.get_texts()],
-    "svg": plot.power_svg(traces)[:4],
-}
-print(json.dumps(told))
+def drawn(nodes, epochs, folder):
+    edges = tuple(number / 10 for number in range(601))
+    some = tuple(None if number > 500 else 100.0 + number % 50 for number in range(600))
+    shares = tuple((stage, (part,) * 600) for stage, part in ((Stage.TRAIN, 0.5), (Stage.PREPROCESS, 0.2), (Stage.READ, 0.3)))
+    traces = [
+        PowerTrace(
+            node=f"a-node-with-a-name-of-some-length-{number}.cluster.example.org",
+            role=Role.COMPUTE if number % 2 == 0 else Role.STORAGE,
+            edges_s=edges,
+            lines=tuple(
+                PowerLine(domain=domain, method=method, watts=some)
+                for domain, method in (
+                    (Domain.CPU, Method.MEASURED if number % 3 else Method.ESTIMATED),
+                    (Domain.DRAM, Method.DERIVED if number % 2 else Method.MEASURED),
+                    (Domain.GPU, Method.MEASURED),
+                )
+            ),
+            stages=shares if number % 2 == 0 else (),
+            epochs=tuple(
+                EpochEdges(epoch=one, from_ns=one * 60 * 10**9 // epochs, to_ns=(one + 1) * 60 * 10**9 // epochs)
+                for one in range(epochs)
+            ),
+        )
+        for number in range(nodes)
+    ]
+    figure = plot.power_figure(traces)
+    agg = FigureCanvasAgg(figure)
+    agg.draw()
+    canvas = agg.get_renderer()
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+    boxes = [(text.get_text(), text.get_window_extent(canvas)) for text in texts]
+    plot.plot_power(traces, folder / "power.png")
+    return {
+        "texts": [text for text, _ in boxes],
+        "overlaps": [
+            [one, two] for (one, a), (two, b) in combinations(boxes, 2) if a.shrunk(0.98, 0.9).overlaps(b.shrunk(0.98, 0.9))
+        ],
+        "outside": [text for text, box in boxes if not (figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+                                                        and figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1)],
+        "labels": [[panel.get_xlabel(), panel.get_ylabel(), panel.get_title(loc="left")] for panel in figure.axes],
+        "least": [panel.get_ylim()[0] for panel in figure.axes],
+        "legend": [text.get_text() for legend in figure.legends for text in legend.get_texts()],
+        "svg": plot.power_svg(traces)[:4],
+    }
+
+folder = Path(sys.argv[1])
+print(json.dumps([drawn(nodes, epochs, folder) for nodes, epochs in json.loads(sys.argv[2])]))
 """
 
 
-def _drawn(nodes: int, epochs: int, folder: Path) -> dict[str, Any]:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
-    arguments = [sys.executable, "-W", "error", "-c", _DRAW, str(nodes), str(epochs), str(folder)]
+_SHAPES = ((2, 3), (1, 1), (4, 2), (2, 60))
+"""Nodes and epochs of the pictures."""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[int, int], dict[str, Any]]]:
+    """The folder with the last of them, and what is in each. One process draws all: importing takes longer than drawing."""
+    pytest.importorskip("matplotlib", reason='pictures need the extra "plot"')
+    folder = tmp_path_factory.mktemp("pictures")
+    arguments = [sys.executable, "-W", "error", "-c", _DRAW, str(folder), json.dumps(_SHAPES)]
     told = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
+    return folder, dict(zip(_SHAPES, json.loads(told.stdout), strict=True))
 
 
 def _record(*, devices: tuple[Device, ...] = (CPU,), shift_ns: int = 0, known_s: int = 10) -> NodeRecord:
@@ -192,8 +200,11 @@ def test_what_has_no_time_is_no_picture() -> None:
 # ---- the picture ----------------------------------------------------------------------------------------------------
 
 
-def test_a_picture_names_its_axes_its_nodes_and_all_that_is_drawn(tmp_path: Path) -> None:
-    drawn = _drawn(2, 3, tmp_path)
+def test_a_picture_names_its_axes_its_nodes_and_all_that_is_drawn(
+    pictures: tuple[Path, dict[tuple[int, int], dict[str, Any]]],
+) -> None:
+    folder, drawn_of = pictures
+    drawn = drawn_of[2, 3]
     assert [labels[:2] for labels in drawn["labels"]] == [["", "power, W"], ["time, s", "power, W"]]
     assert [labels[2][-9:] for labels in drawn["labels"]] == ["(compute)", "(storage)"]
     assert drawn["least"] == [0, 0]
@@ -202,21 +213,23 @@ def test_a_picture_names_its_axes_its_nodes_and_all_that_is_drawn(tmp_path: Path
         *("CPU, estimated", "CPU, measured", "DRAM, measured", "DRAM, derived", "GPU, measured"),
         *("train", "preprocess", "read"),
     ]
-    assert (tmp_path / "power.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "power.png").read_bytes()[:4] == b"\x89PNG"
     assert drawn["svg"] == "<svg"
 
 
-@pytest.mark.parametrize(("nodes", "epochs"), [(1, 1), (4, 2), (2, 60)])
-def test_no_text_lies_over_another_or_beyond_the_edge(nodes: int, epochs: int, tmp_path: Path) -> None:
-    drawn = _drawn(nodes, epochs, tmp_path)
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_no_text_lies_over_another_or_beyond_the_edge(
+    shape: tuple[int, int], pictures: tuple[Path, dict[tuple[int, int], dict[str, Any]]]
+) -> None:
+    drawn = pictures[1][shape]
     assert drawn["overlaps"] == []
     assert drawn["outside"] == []
 
 
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason='pictures need the extra "bench"')
+    pytest.importorskip("matplotlib", reason='pictures need the extra "plot"')
     (tmp_path / "file").touch()
     script = _DRAW.replace('folder / "power.png"', 'folder / "file" / "power.png"')
-    arguments = [sys.executable, "-c", script, "1", "1", str(tmp_path)]
+    arguments = [sys.executable, "-c", script, str(tmp_path), "[[1, 1]]"]
     told = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert "the plot cannot be written" in told.stderr

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from emlio.errors import ConfigError
 from emlio.progress import Progress
 from emlio_bench.delivery.plot import plot_delivery
 from emlio_bench.delivery.protection_cost import cipher_speeds, protection_figures, sealing_figures
@@ -28,7 +27,7 @@ from emlio_bench.link.spec import LinkSpec
 from emlio_bench.subjects.bare import Bare
 from emlio_bench.subjects.iperf import Iperf, find_iperf
 from emlio_bench.subjects.loader import Loader
-from emlio_bench.subjects.paper import Paper, msgpack_is_installed
+from emlio_bench.subjects.paper import Paper
 from emlio_bench.subjects.sockets import Sockets
 from emlio_bench.versions.checkout import chosen_checkouts
 from emlio_bench.versions.ratios import version_figures
@@ -64,10 +63,6 @@ def make_subjects(settings: DeliverySettings, iperf: str | None, link: Link | No
                     for checkout in checkouts
                 ]
             case _:
-                if not msgpack_is_installed():
-                    raise ConfigError(
-                        "the paper's way needs msgpack: pip install emlio-bench, or leave 'paper' out of --subjects"
-                    )
                 subjects.append(Paper())
     return subjects
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
-from importlib.util import find_spec
 from io import BytesIO, StringIO
 from math import log10
 from pathlib import Path
@@ -28,7 +27,6 @@ __all__ = [
     "Drawing",
     "Sheet",
     "blank_figure",
-    "check_plotting",
     "dress",
     "plain_logarithms",
     "png_bytes",
@@ -87,11 +85,7 @@ class Drawing:
         return self.draw(chosen, "\n".join(filter(None, (head, rest, self.where))))
 
     def picture(self) -> Picture:
-        """Draw the plot for a desktop and for a phone.
-
-        Raises:
-            ConfigError: matplotlib is missing.
-        """
+        """Draw the plot for a desktop and for a phone."""
         wide = self.on(WIDE)
         caption = f"{self.title}: {self.where}; {self.caption}"
         return Picture(
@@ -120,12 +114,6 @@ def _element(figure: Any, name: str, caption: str) -> str:
     return _FONT.sub(r"font: \1sans-serif", said[: head.start()] + fresh + said[head.end() :])
 
 
-def check_plotting() -> None:
-    """Raise before an hour of measuring, instead of after it, if matplotlib is missing."""
-    if find_spec("matplotlib") is None:
-        raise ConfigError("a picture needs matplotlib: pip install emlio-bench")
-
-
 @contextmanager
 def sheet(path: Path, *, width: float, height: float, panels: int = 1) -> Generator[tuple[Any, Any], None, None]:
     """Provide a matplotlib figure and its axes, and write the figure to `path` when the block ends.
@@ -136,7 +124,6 @@ def sheet(path: Path, *, width: float, height: float, panels: int = 1) -> Genera
         height: height in inches.
         panels: number of panels, side by side; with more than one the axes are an array.
     """
-    check_plotting()
     matplotlib: Any = import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
@@ -160,7 +147,6 @@ def blank_figure(width: float, height: float, *, title: str = "", font: float = 
         title: title at the top.
         font: size of words; that of the title is larger.
     """
-    check_plotting()
     height += _LINE * title.count("\n")
     figure = import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=150)
     style = {"fontsize": font + 1.5, "color": INK, "fontweight": "bold"}

@@ -10,7 +10,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,12 @@ from emlio_bench.harness.scenario import Scenario, Window
 from emlio_bench.processes.child import say
 from emlio_bench.subjects.bare import map_files
 
-__all__ = ["Paper", "batches", "msgpack_is_installed", "receive", "send"]
+__all__ = ["Paper", "batches", "receive", "send"]
 
 
 class _SendOrder(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     batch_records: int
-
-
-def msgpack_is_installed() -> bool:
-    """Return whether msgpack is installed (extra "bench")."""
-    return find_spec("msgpack") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ STRANGERS = 2 * MOST_HELD_EACH
 CREDITS = 100_000
 FLOOD_S = 3.0
 HEARD_MS = 5000
+JUDGED_S = 1.0
+"""Who shows a token is judged in milliseconds; who only begins to speak is hung up on after HANDSHAKE_S."""
+
 SILENT_S = 60.0
 """A lane that says nothing is hung up on between ten and thirty seconds later."""
 
@@ -96,6 +99,18 @@ class Thieves:
         self._stack.callback(peer.close)
         self._sockets.append(peer)
 
+    def come(self, secret: bytes, number: int, *tokens: bytes) -> None:
+        """Everybody who may be tried: with these tokens for the lane of that number, with keys, with other mechanisms."""
+        for token in (b"", b"x" * 64, *tokens):
+            self.show(secret, number, token)
+        for keys in (self._siege.keys.stranger, self._siege.keys.rank, self._siege.keys.insider):
+            self.show_key(keys.pair())
+        for mechanism in (b"NULL", b"PLAIN", b"CURVE"):
+            self.say(greeting(mechanism))
+        for user in (b"", b"rank", lane_group(secret).encode(), lane_group(secret).encode() + b".-1", b"\xff.0"):
+            self.say(greeting(b"PLAIN") + plain_hello(lane_token(secret, number), user))
+        time.sleep(JUDGED_S)
+
     def hear_nothing(self) -> None:
         """All are hung up on, and nobody was told anything."""
         deadline = time.monotonic() + 3 * HANDSHAKE_S
@@ -105,25 +120,13 @@ class Thieves:
         assert [peer.poll(100) for peer in self._sockets] == [0] * len(self._sockets)
 
 
-def come_and_hear_nothing(siege: Siege, secret: bytes, number: int, *tokens: bytes) -> None:
-    """Everybody who may be tried: with these tokens for the lane of that number, with keys, with other mechanisms."""
-    with ExitStack() as stack:
-        thieves = Thieves(stack, siege)
-        for token in (b"", b"x" * 64, *tokens):
-            thieves.show(secret, number, token)
-        for keys in (siege.keys.stranger, siege.keys.rank, siege.keys.insider):
-            thieves.show_key(keys.pair())
-        for mechanism in (b"NULL", b"PLAIN", b"CURVE"):
-            thieves.say(greeting(mechanism))
-        for user in (b"", b"rank", lane_group(secret).encode(), lane_group(secret).encode() + b".-1", b"\xff.0"):
-            thieves.say(greeting(b"PLAIN") + plain_hello(lane_token(secret, number), user))
-        thieves.hear_nothing()
-
-
 def test_nobody_but_its_rank_gets_into_a_lane_before_it(protected: tuple[Siege, str]) -> None:
     siege, setting = protected
     with session(siege, "one", setting) as one, session(siege, "two", setting) as other:
-        come_and_hear_nothing(siege, one.secret, 0, lane_token(one.secret, 1), lane_token(other.secret, 0))
+        with ExitStack() as stack:
+            thieves = Thieves(stack, siege)
+            thieves.come(one.secret, 0, lane_token(one.secret, 1), lane_token(other.secret, 0))
+            thieves.hear_nothing()
         with zmq.Context() as context, lane_in(context, siege.daemon.data_port, one.secret, 0) as lane:
             assert lane.poll(HEARD_MS), "the lane's own rank is let in"
     siege.is_unharmed()
@@ -131,13 +134,16 @@ def test_nobody_but_its_rank_gets_into_a_lane_before_it(protected: tuple[Siege, 
 
 def test_nobody_gets_into_a_lane_after_its_rank_not_even_with_its_token(protected: tuple[Siege, str]) -> None:
     siege, setting = protected
-    with session(siege, "one", setting) as one:
-        with zmq.Context() as context, lane_in(context, siege.daemon.data_port, one.secret, 0) as lane:
-            assert lane.poll(HEARD_MS)
-            come_and_hear_nothing(siege, one.secret, 0, lane_token(one.secret, 0))
-        come_and_hear_nothing(siege, one.secret, 0, lane_token(one.secret, 0))  # it has gone again
-        come_and_hear_nothing(siege, one.secret, 1 << 31, lane_token(one.secret, 1 << 31))
-    come_and_hear_nothing(siege, one.secret, 1, lane_token(one.secret, 1))  # its session is over
+    with ExitStack() as stack:
+        thieves = Thieves(stack, siege)
+        with session(siege, "one", setting) as one:
+            with zmq.Context() as context, lane_in(context, siege.daemon.data_port, one.secret, 0) as lane:
+                assert lane.poll(HEARD_MS)
+                thieves.come(one.secret, 0, lane_token(one.secret, 0))
+            thieves.come(one.secret, 0, lane_token(one.secret, 0))  # it has gone again
+            thieves.come(one.secret, 1 << 31, lane_token(one.secret, 1 << 31))
+        thieves.come(one.secret, 1, lane_token(one.secret, 1))  # its session is over
+        thieves.hear_nothing()
     siege.is_unharmed()
 
 

@@ -13,7 +13,6 @@ from emlio.settings import option
 from emlio_bench.harness.comparison import Compared, compare, compared
 from emlio_bench.harness.page import RESULTS, write_report
 from emlio_bench.harness.parsers import path
-from emlio_bench.harness.plot import check_plotting
 from emlio_bench.harness.report import render, result_parts
 from emlio_bench.harness.results import Results
 from emlio_bench.race.outcome import Race, read_run
@@ -59,18 +58,12 @@ def run_report(paths: Sequence[Path], settings: ReportSettings) -> str:
 
 
 def write_race_report(race: Race, folder: Path) -> tuple[Path, ...]:
-    """Write the report of a race; return its files, the page first. Without matplotlib, omit plots.
+    """Write the report of a race; return its files, the page first.
 
     Raises:
         ConfigError: the files cannot be written.
     """
-    try:
-        check_plotting()
-    except ConfigError as error:
-        parts = race_parts(race, without=f"There are no pictures: {error}")
-    else:
-        parts = race_parts(race, draw_race(race))
-    return write_report(TITLE, parts, race, folder)
+    return write_report(TITLE, race_parts(race, draw_race(race)), race, folder)
 
 
 def run_compare(paths: Sequence[Path], settings: CompareSettings) -> str:

@@ -39,13 +39,12 @@ _READING = (
 )
 
 
-def race_parts(race: Race, pictures: Sequence[Picture] = (), *, without: str = "") -> tuple[Part, ...]:
+def race_parts(race: Race, pictures: Sequence[Picture] = ()) -> tuple[Part, ...]:
     """Return all parts in order.
 
     Args:
         race: the race as far as it has run.
         pictures: plots of the race.
-        without: reason why there are no plots.
     """
     rows, checks = standings(race), verdict(race)
     doubts, missing = race_doubts(race), missing_table(race.entrants)
@@ -53,7 +52,7 @@ def race_parts(race: Race, pictures: Sequence[Picture] = (), *, without: str = "
         Part(text=first_paragraph(race, checks)),
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
         Part(heading="Do not believe blindly", points=doubts),
-        Part(heading="Pictures", text=_without_energy(race) if pictures else without, pictures=tuple(pictures)),
+        Part(heading="Pictures", text=_without_energy(race) if pictures else "", pictures=tuple(pictures)),
         Part(heading="What must hold", tables=(checks_table(checks),)),
         *_contest_parts(race, rows),
         _law_part(race, rows),

@@ -82,11 +82,7 @@ _PANELS: Final = (
 
 
 def draw_race(race: Race) -> tuple[Picture, ...]:
-    """Draw all plots.
-
-    Raises:
-        ConfigError: matplotlib is missing.
-    """
+    """Draw all plots."""
     return tuple(drawing.picture() for drawing in drawings(race))
 
 

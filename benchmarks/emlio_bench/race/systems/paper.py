@@ -19,7 +19,6 @@ from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.served import free_port, offer_data_ports, served
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
-from emlio_bench.subjects.paper import msgpack_is_installed
 
 __all__ = ["PaperWay"]
 
@@ -43,10 +42,6 @@ class PaperWay(System):
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
         return (setting("default", "one stream, msgpack, shards shuffled, high-water mark 16"),)
-
-    def why_not(self) -> str | None:
-        """See `System`."""
-        return None if msgpack_is_installed() else "needs msgpack: pip install emlio-bench"
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
