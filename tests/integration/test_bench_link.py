@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import socket
 import sys
 import time
@@ -14,6 +15,7 @@ from emlio.errors import TransportError
 from emlio_bench.link.contract import LinkEnd
 from emlio_bench.link.kinds.emulated import EmulatedLink, why_not
 from emlio_bench.link.measurement.ping import measure_rtt_ns
+from emlio_bench.link.native.build import COMPILER_VARIABLE
 from emlio_bench.link.shaping.held import STRETCH_NS, Held
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
@@ -38,6 +40,16 @@ with socket.create_server((sys.argv[1], 0)) as listener:
     with connection:
         connection.sendall(peer[0].encode())
 """
+
+
+@pytest.fixture(params=["C", "Python"])
+def moved_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What moves the packets of links made in the test."""
+    if request.param == "Python":
+        monkeypatch.setenv(COMPILER_VARIABLE, "")
+    elif shutil.which("cc") is None:
+        pytest.skip("there is no compiler")
+    return str(request.param)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,7 +89,7 @@ def send_over(link: EmulatedLink, data: bytes) -> tuple[str, float]:
     return arrived.hexdigest(), time.monotonic() - begun
 
 
-def test_a_ping_takes_the_round_trip_that_was_asked_for() -> None:
+def test_a_ping_takes_the_round_trip_that_was_asked_for(moved_by: str) -> None:
     for rtt_ns in (0, 30 * MS):
         with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link:
             # What the link itself takes is a part of it, and may be less than it was at the start.
@@ -85,7 +97,7 @@ def test_a_ping_takes_the_round_trip_that_was_asked_for() -> None:
             assert rtt_ns - link.own_ns <= min(measured_ns) <= rtt_ns + 3 * MS
 
 
-def test_what_a_link_takes_itself_is_a_part_of_the_round_trip_where_there_is_one() -> None:
+def test_what_a_link_takes_itself_is_a_part_of_the_round_trip_where_there_is_one(moved_by: str) -> None:
     for rtt_ns in (0, 100_000, 10 * MS):
         with EmulatedLink(LinkSpec(rtt_ns=rtt_ns)) as link:
             assert (link.own_ns > 0) is (rtt_ns > 0)
@@ -117,11 +129,12 @@ def test_what_was_on_its_way_is_told_from_the_first_time_on_that_it_was_asked_fo
     assert elapsed_s > 0.4
 
 
-def test_fifty_megabytes_arrive_as_they_were_sent() -> None:
+def test_fifty_megabytes_arrive_as_they_were_sent(moved_by: str) -> None:
     data = os.urandom(50_000_000)
     with EmulatedLink(LinkSpec(rtt_ns=30 * MS)) as link:
         digest, _ = send_over(link, data)
         counts = link.counts()
+        assert link.moved_by.startswith(moved_by)
     assert digest == hashlib.sha256(data).hexdigest()
     assert counts.to_training.wire_bytes > 50_000_000
     assert counts.to_storage.packets > 0
@@ -132,6 +145,7 @@ def test_fifty_megabytes_arrive_as_they_were_sent() -> None:
 def test_segments_are_lost_one_by_one_and_tcp_mends_it() -> None:
     data = os.urandom(20_000_000)
     with EmulatedLink(LinkSpec(rtt_ns=0, loss=0.01, seed=5)) as link:
+        assert link.moved_by.startswith("Python (it loses")
         digest, _ = send_over(link, data)
         line = link.counts().to_training
     assert digest == hashlib.sha256(data).hexdigest()
@@ -141,7 +155,7 @@ def test_segments_are_lost_one_by_one_and_tcp_mends_it() -> None:
     assert segments / 200 < line.lost_segments < segments / 50
 
 
-def test_a_line_is_not_faster_than_its_rate() -> None:
+def test_a_line_is_not_faster_than_its_rate(moved_by: str) -> None:
     data = os.urandom(10_000_000)
     with EmulatedLink(LinkSpec(rtt_ns=10 * MS, rate_bytes_per_s=50_000_000)) as link:
         digest, elapsed_s = send_over(link, data)

@@ -126,6 +126,11 @@ class Link(Protocol):
         """
         ...
 
+    @property
+    def moved_by(self) -> str:
+        """The mover of the packets, for results: the kernel, C, or Python and the reason why not C."""
+        ...
+
     def offer(self, ports: Sequence[int]) -> None:
         """Make ports of servers at the storage end reachable from the training end.
 

@@ -41,11 +41,13 @@ def run_link(settings: LinkSettings) -> Results:
     warm_up_s, span_s = (0, 1) if quick else (_WARM_UP_S, settings.seconds)
     rounds = 1 if quick else settings.repeats
     samples: list[LinkSample] = []
+    moved_by = ""
     with Progress("samples", rounds * len(rtts_ns) * (1 + len(streams))) as bar:
         for _ in range(rounds):
             for rtt_ns in rtts_ns:
                 with open_link(LinkSpec(rtt_ns=rtt_ns, tuned=settings.tuned), kind) as link:
                     idle, own_ns = ping_ns(link, pings), link.own_ns if link.kind is LinkKind.EMULATED else None
+                    moved_by = link.moved_by
                     bar.add(1)
                     for count in streams:
                         load = measure_load(link, count, warm_up_s=warm_up_s, span_s=span_s, iperf=iperf)
@@ -54,18 +56,19 @@ def run_link(settings: LinkSettings) -> Results:
                         bar.add(1)
     told = {
         "kind": kind,
+        "moved_by": moved_by,
         "rtts_ns": rtts_ns,
         "streams": streams,
         "pings": pings,
         "seconds": span_s,
         "tuned": settings.tuned,
     }
-    figures = link_figures(samples, note=_note(kind, missing, iperf), bounded=not quick)
+    figures = link_figures(samples, note=_note(kind, missing, moved_by, iperf), bounded=not quick)
     return results_of("link", told, figures, iperf=iperf)
 
 
-def _note(kind: LinkKind, missing: tuple[str, ...], iperf: str | None) -> str:
-    words = [f"kind: {kind}"]
+def _note(kind: LinkKind, missing: tuple[str, ...], moved_by: str, iperf: str | None) -> str:
+    words = [f"kind: {kind}" if kind is LinkKind.RELAY else f"kind: {kind}, packets moved by {moved_by}"]
     if missing:
         words.append(f" ({'; '.join(missing)})")
     if kind is LinkKind.RELAY:

@@ -45,6 +45,7 @@ class EmulatedLink:
         training: end for ranks.
         own_ns: time that the link itself adds to a round trip, measured when it was made; 0 if the
             kernel delays packets.
+        moved_by: what moves the packets: the kernel, C, or Python and the reason why not C.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class EmulatedLink:
             self.close()
             raise
         self.own_ns = started.own_ns
+        self.moved_by = started.moved_by
         descriptors = Path(f"/proc/{self._child.pid}/fd")
         self.storage: LinkEnd
         self.training: LinkEnd

@@ -5,7 +5,7 @@ then moves packets. It ends on SIGTERM, or when its standard output has no reade
 latter case it kills all processes left in its namespaces. SIGUSR1 requests the counts, SIGUSR2 the
 bytes held since the previous SIGUSR2.
 
-Covers: reading, delaying, writing; one thread for both directions. Does not cover: starting the
+Covers: reading, delaying, writing; one thread for both directions, in C where there is a compiler. Does not cover: starting the
 process (emlio_bench.link.kinds.emulated).
 """
 
@@ -13,9 +13,9 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -30,6 +30,8 @@ from emlio_bench.link.namespaces.devices import (
     training_device,
 )
 from emlio_bench.link.namespaces.inhabitants import end_inhabitants
+from emlio_bench.link.native.build import NotCompiledError, load_library
+from emlio_bench.link.native.lines import CompiledWay
 from emlio_bench.link.process.channel import LineCounts, LinkCounts, LinkOrder, Started
 from emlio_bench.link.process.promptness import SAID_FD, be_prompt, hear_signals, ready_until
 from emlio_bench.link.process.questions import answer
@@ -41,7 +43,7 @@ from emlio_bench.link.shaping.packets import OFFLOAD_BYTES, count_segments, coun
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import say
 
-__all__ = ["main"]
+__all__ = ["InterpretedWay", "Way", "main"]
 
 _PACKET_BYTES: Final = OFFLOAD_BYTES + 65_535
 _BATCH_PACKETS: Final = 32
@@ -117,8 +119,24 @@ class _Direction:
         )
 
 
-class _Way:
-    """Both directions of the link."""
+class Way(Protocol):
+    """Both directions of the link, moved in Python or in C."""
+
+    def forward(self, others: Sequence[int]) -> list[int]:
+        """Move packets until one of the other descriptors is ready, and return those that are."""
+        ...
+
+    def counts(self) -> LinkCounts:
+        """Return the counts so far."""
+        ...
+
+    def held(self) -> Held:
+        """Return the bytes held since the previous call. The first call starts the recording."""
+        ...
+
+
+class InterpretedWay:
+    """Both directions of the link, moved by the code above. See `Way`."""
 
     def __init__(self, storage: End, training: End, spec: LinkSpec, own_ns: int = 0) -> None:
         self._to_training = _Direction(storage, training, spec, "to-training", own_ns)
@@ -127,7 +145,7 @@ class _Way:
         self._noted_ns = 0
 
     def forward(self, others: Sequence[int]) -> list[int]:
-        """Move packets until one of the other descriptors is ready, and return those that are."""
+        """See `Way`."""
         to_training, to_storage = self._to_training, self._to_storage
         one, other = to_training.source.packets, to_storage.source.packets
         watched = [one, other, *others]
@@ -148,12 +166,13 @@ class _Way:
                 return told
 
     def counts(self) -> LinkCounts:
+        """See `Way`."""
         to_storage = self._to_storage.counts()
         # Counted last, because this leaves the process at the storage end, where it must stay.
         return LinkCounts(to_training=self._to_training.counts(), to_storage=to_storage)
 
     def held(self) -> Held:
-        """Return the bytes held since the previous call. The first call starts the recording."""
+        """See `Way`."""
         self._gauged = True
         return Held(to_training=self._to_training.held(), to_storage=self._to_storage.held())
 
@@ -175,17 +194,33 @@ class _Way:
         self._to_storage.note(now_ns)
 
 
-def _find_own_ns(storage: End, training: End, spec: LinkSpec, pingers: Sequence[socket.socket]) -> int:
+_WayMaker = Callable[[LinkSpec, int], Way]
+
+
+def _mover(storage: End, training: End, spec: LinkSpec) -> tuple[str, _WayMaker]:
+    """Choose between C and Python; return the words for results too."""
+    reason = "it loses or delays packets at random"
+    if not (spec.loss or spec.jitter_ns):
+        try:
+            library = load_library()
+        except NotCompiledError as error:
+            reason = str(error)
+        else:
+            return "C", lambda spec, own_ns: CompiledWay(library, storage, training, spec, own_ns)
+    return f"Python ({reason})", lambda spec, own_ns: InterpretedWay(storage, training, spec, own_ns)
+
+
+def _find_own_ns(make: _WayMaker, spec: LinkSpec, pingers: Sequence[socket.socket]) -> int:
     """Measure the time that this process and the kernel add to a round trip."""
     if not spec.rtt_ns:
         return 0
     held_ns = trial_rtt_ns(spec.rtt_ns)
     probe = OwnTimeProbe(*pingers)
-    _Way(storage, training, LinkSpec(rtt_ns=held_ns)).forward((probe.ended,))
+    make(LinkSpec(rtt_ns=held_ns), 0).forward((probe.ended,))
     return own_time_ns(probe.close(), held_ns)
 
 
-def _serve(way: _Way, signals: int) -> bool:
+def _serve(way: Way, signals: int) -> bool:
     """Move packets and answer signals until the end.
 
     Returns:
@@ -216,10 +251,17 @@ def main(orders: str) -> None:
         except OSError as error:
             say(Started(problem=str(error)))
             return
+        moved_by, make = _mover(storage, training, spec)
         be_prompt()
-        own_ns = _find_own_ns(storage, training, spec, (near, far))
-    say(Started(storage_namespace=storage.namespace, training_namespace=training.namespace, own_ns=own_ns))
-    if not _serve(_Way(storage, training, spec, own_ns), signals):
+        own_ns = _find_own_ns(make, spec, (near, far))
+    started = Started(
+        storage_namespace=storage.namespace,
+        training_namespace=training.namespace,
+        own_ns=own_ns,
+        moved_by=moved_by,
+    )
+    say(started)
+    if not _serve(make(spec, own_ns), signals):
         end_inhabitants((storage.namespace, training.namespace))
 
 

@@ -60,6 +60,7 @@ class RelayedLink:
         storage: end for servers, which listen at another address than the one they are reached at.
         training: end for clients.
         own_ns: always 0: the time that a relay itself adds is not measured.
+        moved_by: always Python.
     """
 
     def __init__(self, spec: LinkSpec) -> None:
@@ -73,6 +74,7 @@ class RelayedLink:
         self.spec = spec
         self.kind = LinkKind.RELAY
         self.own_ns = 0
+        self.moved_by = "Python (a relay)"
         front, back, near = relay_addresses(os.getpid(), next(_numbers))
         self.storage = LinkEnd(address=front, listen=back, namespace=None)
         self.training = LinkEnd(address=near, listen=near, namespace=None)

@@ -74,6 +74,7 @@ class LinkReport:
         missed: deviations from the specification, in words; empty if there are none.
         own_ns: time that the link itself adds to a round trip. It counts as a part of the requested
             round trip: the link delays packets for that much less.
+        moved_by: what moves the packets.
     """
 
     kind: LinkKind
@@ -86,6 +87,7 @@ class LinkReport:
     loads: tuple[Load, ...]
     missed: tuple[str, ...]
     own_ns: int = 0
+    moved_by: str = ""
 
 
 def rtt_bounds_ns(rtt_ns: int) -> tuple[int, int]:
@@ -109,7 +111,13 @@ def summarise_pings(pings_ns: Sequence[int]) -> RoundTrip:
 
 
 def judge(
-    spec: LinkSpec, kind: LinkKind, pings_ns: Sequence[int], loads: Sequence[Load] = (), *, own_ns: int = 0
+    spec: LinkSpec,
+    kind: LinkKind,
+    pings_ns: Sequence[int],
+    loads: Sequence[Load] = (),
+    *,
+    own_ns: int = 0,
+    moved_by: str = "",
 ) -> LinkReport:
     """Compare the measurements of a link with its specification.
 
@@ -119,6 +127,7 @@ def judge(
         pings_ns: pings over the idle link.
         loads: throughput of the link with no other load.
         own_ns: time that the link itself adds to a round trip, as reported by the link.
+        moved_by: what moves the packets, as reported by the link.
     """
     found = summarise_pings(pings_ns)
     missed = [*_missed_rtt(spec, found), *(reason for load in loads for reason in _missed_load(spec, load))]
@@ -133,6 +142,7 @@ def judge(
         loads=tuple(loads),
         missed=tuple(missed),
         own_ns=own_ns,
+        moved_by=moved_by,
     )
 
 

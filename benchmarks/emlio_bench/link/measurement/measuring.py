@@ -35,4 +35,4 @@ def measure_link(
     """
     idle = ping_ns(link, pings)
     loads = [measure_load(link, count, warm_up_s=warm_up_s, span_s=span_s, iperf=iperf) for count in streams]
-    return judge(link.spec, link.kind, idle, loads, own_ns=link.own_ns)
+    return judge(link.spec, link.kind, idle, loads, own_ns=link.own_ns, moved_by=link.moved_by)

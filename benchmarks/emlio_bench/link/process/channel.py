@@ -37,12 +37,14 @@ class Started:
             there is none.
         own_ns: time that the link itself adds to a round trip; the link delays packets for that
             much less.
+        moved_by: what moves the packets: the kernel, C, or Python and the reason why not C.
         problem: reason why there is no link, or None.
     """
 
     storage_namespace: int = -1
     training_namespace: int = -1
     own_ns: int = 0
+    moved_by: str = "the kernel"
     problem: str | None = None
 
 

@@ -65,7 +65,9 @@ def links_table(race: Race) -> Table:
         rows.append(
             (
                 name,
-                report.kind.value + (", buffers raised" if report.tuned else ""),
+                report.kind.value
+                + (f", moved by {report.moved_by}" if report.moved_by else "")
+                + (", buffers raised" if report.tuned else ""),
                 format_duration(report.rtt_ns) if report.rtt_ns else "0 ms",
                 f"{format_duration(of.median)} ({format_duration(of.low)}..{format_duration(of.high)})",
                 format_duration(report.own_ns) if report.own_ns else "-",

@@ -1,0 +1,1 @@
+"""The inner loop of an emulated link in C, compiled where there is a compiler."""
