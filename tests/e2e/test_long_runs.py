@@ -177,7 +177,7 @@ def test_with_sizes_as_they_are_by_default_fifty_epochs_hold_what_ten_did(
 # ---- many jobs ----------------------------------------------------------------------------------------------------------
 
 JOBS_A_PROCESS = 17
-WAVES = 3  # of four processes: 204 jobs
+WAVES = [1, pytest.param(3, marks=pytest.mark.slow)]  # of four processes: 68 and 204 jobs
 
 KEPT_BYTES = 4 * MIB  # a quarter of --memory: buffers for the next messages
 MORE_BYTES = 3 * MIB  # what comes and goes takes two; a session has a quarter of one
@@ -238,8 +238,9 @@ def at_rest(daemon: DaemonProcess) -> Held:
     return held(daemon.pid)
 
 
-def test_two_hundred_jobs_that_are_closed_left_or_killed_leave_the_daemon_as_it_was(
-    medium: Path, tmp_path: Path
+@pytest.mark.parametrize("waves", WAVES)
+def test_jobs_that_are_closed_left_or_killed_leave_the_daemon_as_it_was(
+    waves: int, medium: Path, tmp_path: Path
 ) -> None:
     options = ("--heartbeat-timeout", "3s", "--memory", str(4 * KEPT_BYTES), "--message-size", "64KiB")
     with DaemonProcess({"medium": medium}, *options, folder=tmp_path) as daemon:
@@ -249,10 +250,10 @@ def test_two_hundred_jobs_that_are_closed_left_or_killed_leave_the_daemon_as_it_
         wave(daemon, JOBS_A_PROCESS)  # keeps what the next ones use again: buffers, threads' stacks
         assert rests(daemon)
         before = at_rest(daemon)
-        for _ in range(WAVES):
+        for _ in range(waves):
             wave(daemon, JOBS_A_PROCESS)
         assert rests(daemon), daemon.log[-2000:]
-        jobs = 4 + (1 + WAVES) * 4 * JOBS_A_PROCESS
+        jobs = 4 + (1 + waves) * 4 * JOBS_A_PROCESS
         assert daemon.log.count(" began") >= jobs
         assert daemon.log.count("the rank was silent for") >= jobs // 2, "the killed ones"
         assert daemon.log.count("goodbye") >= jobs // 2

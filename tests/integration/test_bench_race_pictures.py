@@ -1,5 +1,7 @@
-"""Pictures that are decoded on their way to a consumer: from a daemon, from this host's disks, by DALI's own reader."""
+"""Pictures that are decoded on their way to a consumer: from a daemon, from this host's disks, by DALI's own reader, by the
+paper's method, by PyTorch's workers."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from emlio_bench.race.records.corpus import PICTURES, Corpus
 from emlio_bench.race.records.file_forms import as_files
 from emlio_bench.race.systems.dali import DaliLocal
 from emlio_bench.race.systems.ours import Local, Remote
+from emlio_bench.race.systems.paper import PaperWay
+from emlio_bench.race.systems.pytorch_files import PyTorchFiles
 from emlio_bench.race.systems.system import System
 from tests.integration.race_job import run_over_relay
 
@@ -29,9 +33,14 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(Remote(), id="emlio"),
         pytest.param(Local(), id="emlio-local", marks=pytest.mark.slow),
         pytest.param(DaliLocal(), id="dali-local"),
+        pytest.param(PaperWay(), id="paper"),
+        pytest.param(PyTorchFiles(environment=None), id="pytorch-files"),
     ],
 )
 def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
+    if isinstance(system, PyTorchFiles):
+        pytest.importorskip("torchvision", reason="needs torchvision")
+        system = replace(system, mount=forms)
     run = run_over_relay(system, CONTEST, forms)
     assert run.failure is None
     assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True, True]

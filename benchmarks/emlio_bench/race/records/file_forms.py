@@ -17,12 +17,14 @@ from emlio_bench.harness.data import shard_paths
 from emlio_bench.race.consumers.consume import records_of
 from emlio_bench.race.records.corpus import PICTURES, Corpus, made_once, make_records, read_records
 
-__all__ = ["EXAMPLE_FEATURE", "as_examples", "as_files"]
+__all__ = ["EXAMPLE_FEATURE", "IMAGE_FEATURE", "as_examples", "as_files"]
 
 EXAMPLE_FEATURE: Final = "record"
 """The only feature of the Examples."""
 
-_IMAGE: Final = "image/encoded"
+IMAGE_FEATURE: Final = "image/encoded"
+"""The feature of a picture."""
+
 _NAME: Final = "image/filename"
 
 _PER_FOLDER: Final = 1000
@@ -81,7 +83,7 @@ def _pictures(corpus: Corpus, folder: Path) -> Iterator[tuple[int, bytes]]:
     for path in shard_paths(make_records(corpus, folder)):
         for record in records_of([str(path)]):
             example = parse_example(record)
-            (name,), (picture,) = example[_NAME], example[_IMAGE]
+            (name,), (picture,) = example[_NAME], example[IMAGE_FEATURE]
             assert isinstance(name, memoryview)
             assert isinstance(picture, memoryview)
             yield int(bytes(name).partition(b"_")[2].partition(b".")[0]), bytes(picture)

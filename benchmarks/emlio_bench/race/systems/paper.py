@@ -1,11 +1,10 @@
-"""The paper's method over the link: one PUSH socket, and batches packed by msgpack.
+"""The paper's method over the link: PUSH sockets, and batches packed by msgpack.
 
-Settings: those of the paper, of which there is one: whole shards are shuffled, and the high-water
-mark is 16. The sender is told of each reader and its epochs, then sends without acknowledgement;
-nothing is checked.
+Settings: those of the paper: whole shards are shuffled, the high-water mark is 16, and T threads
+send, each over a socket of its own. The sender is told of each reader and its epochs, then sends
+without acknowledgement; nothing is checked.
 
-Covers: its two ends. Does not cover: the sender's work (emlio_bench.race.servers.paper_sender), the
-paper's threads for decoding.
+Covers: its two ends. Does not cover: the sender's work (emlio_bench.race.servers.paper_sender).
 """
 
 import sys
@@ -27,7 +26,9 @@ _CLAIM: Final = Claim(
     exact=None,
     leaves_on_disk="nothing",
     packages=("pyzmq", "msgpack"),
+    decodes=True,
 )
+_WORKERS: Final = (2, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,14 @@ class PaperWay(System):
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
-        return (setting("default", "one stream, msgpack, shards shuffled, high-water mark 16"),)
+        words = "msgpack, shards shuffled, high-water mark 16"
+        return (
+            setting("default", f"one sending thread, {words}", workers=1),
+            *(
+                setting(f"{count} workers", f"{count} sending threads, each with a stream, {words}", workers=count)
+                for count in _WORKERS
+            ),
+        )
 
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:

@@ -26,6 +26,7 @@ _CLAIM: Final = Claim(
     exact=True,
     leaves_on_disk="nothing",
     packages=("torch",),
+    decodes=True,
 )
 
 
