@@ -11,7 +11,10 @@ from typing import Any
 
 from emlio import DaliPipeline, EmlioLoader
 
-__all__ = ["open_source"]
+__all__ = ["open_source", "prepared"]
+
+_graph: Any = import_module("training_graph")
+prepared: Any = _graph.imported
 
 
 @contextmanager
@@ -29,20 +32,18 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         local=order["here"] or None,
         **(_decoding() if order["decode"] else usual),
     ) as loader:
-        graph: Any = import_module("training_graph") if order["decode"] else None
 
         def batches(number: int) -> Iterator[Sequence[Any]]:
             for batch in loader:
-                yield batch["record"] if graph is None else graph.ids_of(batch["__id__"])
+                yield _graph.ids_of(batch["__id__"]) if order["decode"] else batch["record"]
 
         yield batches
 
 
 def _decoding() -> dict[str, Any]:
-    graph: Any = import_module("training_graph")
     dali: Any = import_module("emlio.dali")
 
     def training() -> Any:
-        return graph.train_on(dali.inputs(graph.IMAGE))
+        return _graph.train_on(dali.inputs(_graph.IMAGE))
 
-    return {"dali": DaliPipeline(training, outputs=["image"]), "threads": graph.THREADS, "ids": True}
+    return {"dali": DaliPipeline(training, outputs=["image"]), "threads": _graph.THREADS, "ids": True}

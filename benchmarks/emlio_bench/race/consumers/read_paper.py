@@ -14,12 +14,14 @@ from typing import Any
 
 import zmq
 
-__all__ = ["open_source"]
+__all__ = ["open_source", "prepared"]
 
 _HIGH_WATER_MARK = 16
 _SILENT_MS = 120_000
 _QUEUED_BATCHES = 2
 _msgpack: Any = import_module("msgpack")
+_graph: Any = import_module("training_graph")
+prepared: Any = _graph.imported
 
 
 class _Pulled:
@@ -74,7 +76,6 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
     dali: Any = import_module("nvidia.dali")
     fn: Any = import_module("nvidia.dali.fn")
     numpy: Any = import_module("numpy")
-    graph: Any = import_module("training_graph")
     fed: deque[Sequence[int]] = deque()
     feeding: list[Iterator[Any]] = []
 
@@ -85,7 +86,7 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
 
     pipeline: Any = dali.Pipeline(
         batch_size=order["batch"],
-        num_threads=graph.THREADS,
+        num_threads=_graph.THREADS,
         device_id=None,
         seed=order["seed"],
         prefetch_queue_depth=_QUEUED_BATCHES,
@@ -94,7 +95,7 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
     )
     with pipeline:
         encoded = fn.external_source(source=feed, batch=True, dtype=dali.types.UINT8, ndim=1)
-        pipeline.set_outputs(graph.train_on(encoded))
+        pipeline.set_outputs(_graph.train_on(encoded))
     pipeline.build()
 
     def batches(number: int) -> Iterator[Sequence[Any]]:
@@ -105,6 +106,6 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
             except StopIteration:
                 pipeline.reset()
                 return
-            yield graph.ids_of(fed.popleft())
+            yield _graph.ids_of(fed.popleft())
 
     return batches

@@ -3,10 +3,13 @@
 Covers: the graph, ids of pictures. Does not cover: the source of pictures.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["IMAGE", "NAME", "THREADS", "ids_of", "train_on"]
+__all__ = ["IMAGE", "NAME", "THREADS", "ids_of", "imported", "train_on"]
 
 IMAGE, NAME = "image/encoded", "image/filename"
 THREADS = 1
@@ -15,6 +18,16 @@ THREADS = 1
 Storage and link need processors too. If they waited for decoding, an epoch would show the cost of
 the link instead of its round trip.
 """
+
+
+@contextmanager
+def imported(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    """Import what decoding needs before the clock runs, and PyTorch, which every training has imported."""
+    if order["decode"]:
+        for name in ("nvidia.dali.fn", "torch"):
+            if find_spec(name.partition(".")[0]) is not None:
+                import_module(name)
+    yield order
 
 
 def train_on(encoded: Any) -> Any:
