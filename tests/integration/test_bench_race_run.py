@@ -127,6 +127,7 @@ def test_a_run_is_metered_at_both_ends_and_leaves_nothing(tmp_path: Path) -> Non
 def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: Path) -> None:
     before = children()
     with Joules(tmp_path / "energy", cpu_watts="10:20") as joules:
+        assert 0 <= joules.rest(5.1, tries=1) <= 1
         run = run_once(job(Remote(), tmp_path, replace(CONTEST, step_ns=20_000_000)), joules)
     assert run.failure is None
     assert children() == before
@@ -134,6 +135,8 @@ def test_the_energy_of_a_run_is_that_of_its_steps_and_that_of_waiting(tmp_path: 
     if energy is None or energy.train_joules is None or energy.read_joules is None:
         pytest.skip(f"this machine's energy can be neither read nor estimated: {energy}")
     assert energy.joules == pytest.approx(energy.train_joules + energy.read_joules)
+    assert {(one.host, one.domain) for one in energy.hosts} >= {("compute", "cpu"), ("storage", "cpu")}
+    assert sum(one.active_joules for one in energy.hosts) <= energy.joules
     # 13 batches an epoch, each with its step; what a moment draws differs, so it is no exact share.
     seconds = sum(epoch.ended_ns - epoch.begun_ns for epoch in run.epochs) / 1e9
     assert energy.train_joules / energy.joules == pytest.approx(2 * 13 * 0.02 / seconds, abs=0.3)

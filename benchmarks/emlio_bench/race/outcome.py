@@ -15,7 +15,10 @@ from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.race.records.corpus import Corpus
 from emlio_bench.race.records.order import Epoch, Finished
 
-__all__ = ["Contest", "Energy", "Entrant", "Family", "InFlight", "Race", "Run", "read_run"]
+__all__ = ["Contest", "Energy", "Entrant", "Family", "HostEnergy", "HostName", "InFlight", "Race", "Run", "read_run"]
+
+HostName = Literal["compute", "storage"]
+"""A host of the race: the one that trains, or the one that has the data."""
 
 Family = Literal["ours", "files", "objects", "http", "service", "local", "limit"]
 """The groups of systems.
@@ -86,6 +89,29 @@ class Entrant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostEnergy:
+    """The energy of one domain of one host during a run.
+
+    Attributes:
+        host: the host.
+        domain: the part of the host: cpu, dram or gpu.
+        idle_joules: energy that the host would have used at rest in the same time.
+        active_joules: energy above that.
+        method: the method of both, with its error if it is an estimate.
+    """
+
+    host: HostName
+    domain: str
+    idle_joules: float
+    active_joules: float
+    method: str
+
+    def __post_init__(self) -> None:
+        if self.idle_joules < 0 or self.active_joules < 0:
+            raise ConfigError(f"the energy of a host must be 0 or more, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
     """The energy of the machine during a run.
 
@@ -95,12 +121,14 @@ class Energy:
         train_joules: part used during the consumer's steps; None if unknown.
         read_joules: the rest, used while the consumer waited for records. Decoding runs in
             parallel, where the consumer does not see it, and has no figure of its own.
+        hosts: energy of each host by domain; empty if the power of the machine at rest is unknown.
     """
 
     joules: float
     method: str
     train_joules: float | None = None
     read_joules: float | None = None
+    hosts: tuple[HostEnergy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from emlio_bench.harness.page import Part, Picture
 from emlio_bench.harness.report import environment_table
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.doubts import estimates, race_doubts
+from emlio_bench.race.report.energy_table import energy_table
 from emlio_bench.race.report.round_trips import fitted_laws, published_laws
 from emlio_bench.race.report.standing import Standing, by_distance, shown, standings
 from emlio_bench.race.report.tables import (
@@ -81,12 +82,14 @@ def _contest_parts(race: Race, rows: Sequence[Standing]) -> list[Part]:
         runners = [row for row in own if row.entrant.family != "limit"]
         bounds = [row for row in own if row.entrant.family == "limit"]
         if own:
+            energy = energy_table(shown(runners)) if runners else None
             parts.append(
                 Part(
                     heading=contest.name,
                     text=f"{_told(contest)} {'' if parts else _READING}".strip(),
                     tables=(
                         *([contest_table(shown(own))] if runners else []),
+                        *([energy] if energy is not None and energy.rows else []),
                         *([limits_table(bounds)] if bounds else []),
                     ),
                     folded=(complete_table(runners),) if runners else (),

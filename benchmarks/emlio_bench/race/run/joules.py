@@ -1,20 +1,23 @@
 """The energy of the machine while a consumer read.
 
-Both hosts share this machine, so there is one figure for both, and it includes the link's process.
-EMLIO's own recorder runs beside the race, in a process that takes less than a hundredth of a core.
+Both hosts share this machine, so one figure is of both and of the link's process; another is
+divided between the hosts (emlio_bench.race.run.host_energy). EMLIO's own recorder runs beside the
+race, in a process that takes less than a hundredth of a core.
 
 Covers: the recorder, the energy of a stretch of time, the method behind the figure, the share of a
 consumer's steps. Does not cover: reading counters and attributing energy to stages (emlio.energy).
 """
 
+import os
 import socket
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from emlio.energy.job.baseline import Baseline
+from emlio.energy.job.baseline import Baseline, measure_idle
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.job.stages import blocked
 from emlio.energy.recording.store import Store
@@ -25,8 +28,16 @@ from emlio.energy.values.spans import Span, Stage
 from emlio.energy.values.total import DeviceEnergy, Total, total_of
 from emlio.energy.values.window import Window
 from emlio_bench.race.outcome import Energy
+from emlio_bench.race.run.host_energy import by_host
 
-__all__ = ["Joules", "energy_of"]
+__all__ = ["QUIET", "REST_S", "Joules", "energy_of"]
+
+QUIET: Final = 0.05
+"""The share of busy processors up to which a machine is at rest."""
+
+_REST_TRIES: Final = 3
+REST_S: Final = 6.0
+"""The least time of a measurement at rest is 5 s."""
 
 _NAMES: Final = "{}.sqlite"
 
@@ -43,20 +54,61 @@ class Joules:
                 empty for constants.
         """
         self._file = folder / _NAMES.format(socket.gethostname())
+        self._idle = Baseline()
         self._recorder = JobRecorder(folder, options=("--cpu-watts", cpu_watts) if cpu_watts else ())
 
-    def used(self, from_ns: int, to_ns: int, *, steps: Iterable[tuple[int, int]] = ()) -> Energy | None:
+    def rest(self, seconds: float = REST_S, tries: int = _REST_TRIES) -> float:
+        """Measure the power of the machine at rest; return the share of its processors that was busy.
+
+        Other programs may be at work, so the quietest of some measurements counts, or the first one
+        that is quiet.
+
+        Args:
+            seconds: length of each measurement.
+            tries: most measurements.
+        """
+        least = 1.0
+        for _ in range(tries):
+            begun_ns = self._recorder.read().reading.mono_ns
+            time.sleep(seconds)
+            ended_ns = self._recorder.read().reading.mono_ns
+            with Store(self._file) as store:
+                series = store.load(from_ns=begun_ns, to_ns=ended_ns)
+            window = Window(series=series, from_ns=begun_ns, to_ns=ended_ns)
+            busy = (window.cpu_busy_ns or 0) / (window.duration_ns * (os.cpu_count() or 1))
+            if busy <= least:
+                least, self._idle = busy, measure_idle(window)
+            if busy <= QUIET:
+                break
+        return least
+
+    def used(
+        self,
+        from_ns: int,
+        to_ns: int,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        compute_cpu_ns: int | None = None,
+        storage_cpu_ns: int | None = None,
+    ) -> Energy | None:
         """Return the energy between two past times of CLOCK_MONOTONIC; None if it is unknown.
 
         Args:
             from_ns: start, after the start of the recorder.
             to_ns: end, later than the start.
             steps: start and end of each step of the consumer.
+            compute_cpu_ns: processor time of the consumer's processes; None if unknown.
+            storage_cpu_ns: processor time of the server's processes; None if unknown.
         """
         self._recorder.read()  # this ensures a reading after `to_ns`
         with Store(self._file) as store:
             series = store.load(from_ns=from_ns, to_ns=to_ns)
-        return energy_of(series, from_ns, to_ns, steps)
+        found = energy_of(series, from_ns, to_ns, steps)
+        if found is None or compute_cpu_ns is None or storage_cpu_ns is None:
+            return found
+        window = Window(series=series, from_ns=from_ns, to_ns=to_ns)
+        hosts = by_host(window, self._idle, compute_cpu_ns=compute_cpu_ns, storage_cpu_ns=storage_cpu_ns)
+        return replace(found, hosts=hosts)
 
     def close(self) -> None:
         """Stop the recorder. A second call does nothing."""

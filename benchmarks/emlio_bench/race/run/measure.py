@@ -117,7 +117,13 @@ def run_once(job: Job, joules: Joules | None) -> Run:
             unmount_below(Path(folder))
     epochs = heard.epochs
     energy = (
-        joules.used(epochs[0].begun_ns, epochs[-1].ended_ns, steps=heard.steps)
+        joules.used(
+            epochs[0].begun_ns,
+            epochs[-1].ended_ns,
+            steps=heard.steps,
+            compute_cpu_ns=None if heard.finished is None else heard.finished.cpu_ns,
+            storage_cpu_ns=heard.storage_cpu_ns,
+        )
         if joules is not None and epochs
         else None
     )

@@ -16,7 +16,7 @@ from emlio_bench.harness.environment import read_environment
 from emlio_bench.link.choice import choose_kind
 from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.outcome import Race
-from emlio_bench.race.run.joules import Joules
+from emlio_bench.race.run.joules import QUIET, REST_S, Joules
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.scenarios import contests_of
 from emlio_bench.race.run.settings import RaceSettings
@@ -77,7 +77,12 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
 
 def _recorder(stack: ExitStack, out: Path, cpu_watts: str, tell: Callable[[str], None]) -> Joules | None:
     try:
-        return stack.enter_context(Joules(out / _RECORDED, cpu_watts=cpu_watts))
+        joules = stack.enter_context(Joules(out / _RECORDED, cpu_watts=cpu_watts))
+        tell(f"measuring the power of this machine at rest, {REST_S:g} s")
+        busy = joules.rest()
+        if busy > QUIET:
+            tell(f"{busy:.0%} of the processors were busy meanwhile: energy above rest will look too small")
+        return joules
     except EmlioError as error:
         tell(f"energy is not recorded: {error}")
         return None

@@ -1,0 +1,80 @@
+"""The energy of each host, where both hosts are one machine.
+
+Each of two real hosts would use its idle power for as long as a run takes. What the machine used
+above its idle power is divided by processor time: a part to the consumer's processes, a part to the
+server's, and the rest, the link's process and other programs, to neither. A GPU belongs to the
+training host.
+
+Covers: this division, by domain. Pure. Does not cover: recording (emlio_bench.race.run.joules).
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from emlio.energy.job.baseline import Baseline
+from emlio.energy.values.device import Device
+from emlio.energy.values.domain import Domain, Method
+from emlio.energy.values.window import Window
+from emlio_bench.race.outcome import HostEnergy, HostName
+
+__all__ = ["by_host"]
+
+_WEAKEST: Final = (Method.ESTIMATED, Method.DERIVED, Method.MEASURED)
+
+
+def by_host(window: Window, idle: Baseline, *, compute_cpu_ns: int, storage_cpu_ns: int) -> tuple[HostEnergy, ...]:
+    """Divide the energy of a window; a device whose energy or idle power is unknown is left out.
+
+    Args:
+        window: the recording of the machine during a run.
+        idle: power of the machine at rest.
+        compute_cpu_ns: processor time of the consumer's processes.
+        storage_cpu_ns: processor time of the server's processes.
+    """
+    busy_ns = max(window.cpu_busy_ns or 0, compute_cpu_ns + storage_cpu_ns, 1)
+    found: list[HostEnergy] = []
+    for domain, devices in groupby(sorted(_adding(window), key=_domain), key=_domain):
+        parts = list(devices)
+        resting_j, more_j = (sum(of) for of in zip(*(_parts(window, idle, device) for device in parts), strict=True))
+        method = min((device.method for device in parts), key=_WEAKEST.index)
+        error = max((device.error or 0.0 for device in parts), default=0.0)
+        shares: list[tuple[HostName, float]] = [
+            ("compute", compute_cpu_ns / busy_ns),
+            ("storage", storage_cpu_ns / busy_ns),
+        ]
+        if domain is Domain.GPU:
+            shares = [("compute", 1.0)]
+        found += [
+            HostEnergy(
+                host=host,
+                domain=str(domain),
+                idle_joules=resting_j,
+                active_joules=more_j * share,
+                method=f"{method} ±{error:.0%}" if error else str(method),
+            )
+            for host, share in shares
+            if _is_known(window, idle, parts)
+        ]
+    return tuple(sorted(found, key=lambda one: (one.host, one.domain)))
+
+
+def _domain(device: Device) -> Domain:
+    return device.domain
+
+
+def _adding(window: Window) -> Iterable[Device]:
+    return (device for device in window.series.devices if device.adds)
+
+
+def _is_known(window: Window, idle: Baseline, devices: Iterable[Device]) -> bool:
+    return all(window.energy_uj(device.name) is not None and idle.idle(device.name) is not None for device in devices)
+
+
+def _parts(window: Window, idle: Baseline, device: Device) -> tuple[float, float]:
+    """Return the joules at rest and above it; both 0 where something is unknown."""
+    used_uj, resting = window.energy_uj(device.name), idle.idle(device.name)
+    if used_uj is None or resting is None:
+        return 0.0, 0.0
+    resting_uj = min(resting.energy_uj(window.duration_ns), used_uj)
+    return resting_uj / 1e6, (used_uj - resting_uj) / 1e6
