@@ -270,7 +270,8 @@ class LoaderEnergy:
 
     def _run(self) -> None:
         try:
-            self._guarded(self._open)
+            if not self._closed:
+                self._guarded(self._open)
         finally:
             self._is_open = True
             self._opened.ring()
@@ -342,11 +343,10 @@ class LoaderEnergy:
 
     def closed(self) -> None:
         """End the current iteration, write, report, and release the recorder."""
-        if self._thread.ident is None:
-            self._closed = True
-            return
         if not self._closed:
             self.epoch_ended(whole=False)
             self._tasks.put(None)
             self._closed = True
-        self._thread.join(_ENDING_S)
+        # After an interrupt in `start` the thread may begin later; then it ends by itself.
+        if self._thread.is_alive():
+            self._thread.join(_ENDING_S)
