@@ -306,6 +306,16 @@ def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
         assert loader._others._ordinals[1] == ordinals[1] + 1, "those that were not made are not counted"
 
 
+def test_an_alarm_before_a_loader_has_an_owner_leaves_no_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path / "data", records=20, shards=2)
+    monkeypatch.setattr("emlio.receiver.shell.Prefetch", _alarm_at)
+    with _handler(_alarm), pytest.raises(_Alarm):
+        EmlioLoader(tmp_path / "data", batch_size=5, raw=True, to="numpy", transform=lambda sample: sample, threads=2)
+    assert not any(thread.name.startswith("emlio-transform") for thread in threading.enumerate())
+
+
 def _wrapped_alarm(*_: object, **__: object) -> None:
     try:
         _alarm_at()
