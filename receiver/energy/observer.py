@@ -34,12 +34,12 @@ from emlio.energy.recording.instant_reading import Edge
 from emlio.energy.report.job_report import job_text
 from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
+from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.energy.figures import read_job_after, storage_of
 from emlio.receiver.engine.daemon_energy import DaemonEnergy
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.observer import LoaderObserver, StartedLoader, Unobserved
 from emlio.receiver.threads.bell import Bell
-from emlio.receiver.threads.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
 from emlio.receiver.timing.epoch_notes import EpochNotes

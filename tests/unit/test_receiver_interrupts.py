@@ -19,6 +19,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import DatasetError
+from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.host_names import NameWatch, daemons_at
 from emlio.receiver.batches.makers import Made
@@ -28,7 +29,7 @@ from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.threads.bell import Bell
-from emlio.receiver.threads.interrupts import interrupt_behind, is_interrupt, raises_interrupts
+from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import running
 from emlio.shards.discover import open_folder
