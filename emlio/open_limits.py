@@ -9,6 +9,7 @@ import resource
 from pathlib import Path
 
 from emlio.errors import DatasetError
+from emlio.interrupts import is_interrupt
 
 __all__ = ["descriptor_limit", "is_used_up", "mapping_limit", "open_descriptors", "refusal_of"]
 
@@ -32,6 +33,8 @@ def open_descriptors() -> int | None:
         # The folder's size is the count since Linux 6.2; listing thousands takes milliseconds.
         return os.stat(_DESCRIPTORS).st_size or len(os.listdir(_DESCRIPTORS))
     except OSError as error:
+        if is_interrupt(error):
+            raise
         return None if is_used_up(error) else 0
 
 
@@ -40,8 +43,8 @@ def mapping_limit() -> int:
     try:
         return int(_MAX_MAP_COUNT.read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is None:
-            raise  # not an answer of the system: a signal handler raised it
+        if is_interrupt(error):
+            raise
         return _USUAL_MAP_COUNT
 
 

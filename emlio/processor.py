@@ -6,6 +6,8 @@ Covers: instructions for AES. Linux only. Does not cover: their speed.
 from functools import cache
 from pathlib import Path
 
+from emlio.interrupts import is_interrupt
+
 __all__ = ["has_aes"]
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -18,7 +20,9 @@ def has_aes(cpuinfo: Path = _CPUINFO) -> bool:
     """Return whether the processor has instructions for AES; False if that cannot be found out."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    except OSError as error:
+        if is_interrupt(error):
+            raise
         return False
     flags = [words.split() for name, _, words in (line.partition(":") for line in lines) if name.strip() in _FLAGS]
     return bool(flags) and all("aes" in words for words in flags)

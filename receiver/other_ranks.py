@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from emlio.errors import ConfigError
+from emlio.interrupts import is_interrupt
 from emlio.planner.plan import Plan
 from emlio.receiver.assignment.agreement import offer_of
 from emlio.receiver.own_loaders import OWN_LOADERS, Kind, OwnLoaders
@@ -206,7 +207,9 @@ class OtherRanks:
             # That rank may have made more loaders since, or closed some.
             latest = store.look(f"{place}/rank {first.rank}")
             other = first if latest is None else _DECODER.decode(latest)
-        except Exception as error:  # noqa: BLE001  # a store that fails is torch's to tell of, at its next collective
+        except Exception as error:  # a store that fails is torch's to tell of, at its next collective
+            if is_interrupt(error):
+                raise
             _LOG.debug("the ranks were not compared: the process group's store failed: %r", error)
             return None
         pair = clash(loaders, other.made())

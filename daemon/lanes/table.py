@@ -249,7 +249,11 @@ class LaneTable:
 
     def _look(self, rest: Iterator[Connection], silent: set[Connection]) -> None:
         """Find connections without a lane, some at a time; close those found twice in a row."""
-        found = list(islice(rest, _LOOKED_UP_A_TURN))
+        try:
+            found = list(islice(rest, _LOOKED_UP_A_TURN))
+        except OSError:  # listing the connections needs a descriptor, and none is free
+            self._look_later()
+            return
         silent.update(connection for connection in found if not self._is_known(connection))
         if len(found) == _LOOKED_UP_A_TURN:
             self._timers.at(time.monotonic_ns() + 1, lambda: self._look(rest, silent))

@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 
 from emlio.errors import ConfigError
+from emlio.interrupts import is_interrupt
 
 __all__ = ["Asker", "check_above", "check_owner", "check_writers", "this_process", "unnamed_owner"]
 
@@ -71,14 +72,16 @@ def _process_of(user: int) -> Asker:
         home = pwd.getpwuid(user).pw_dir
     except KeyError:
         home = ""
-    return Asker(user=user, home=home if os.path.isabs(home) else None, unnamed=_unnamed())
+    return Asker(user=user, home=home if os.path.isabs(home) else None, unnamed=_unnamed(Path("/proc")))
 
 
-def _unnamed() -> int | None:
+def _unnamed(proc: Path) -> int | None:
     try:
-        uid_map = Path("/proc/self/uid_map").read_text(encoding="ascii")
-        return unnamed_owner(uid_map, Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        uid_map = (proc / "self/uid_map").read_text(encoding="ascii")
+        return unnamed_owner(uid_map, (proc / "sys/kernel/overflowuid").read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        if is_interrupt(error):
+            raise
         return None
 
 
@@ -147,7 +150,9 @@ def _above_home(end: str, asker: Asker) -> set[str]:
         return set()
     try:
         _, home = _way(Path(asker.home), asker)
-    except (OSError, ConfigError):
+    except (OSError, ConfigError) as error:
+        if is_interrupt(error):
+            raise
         return set()  # many services have no home
     if end != home and not end.startswith(home + os.sep):
         return set()

@@ -122,7 +122,10 @@ def _load(file: BinaryIO) -> npt.NDArray[np.int64] | str:
     if size >= _MAPPED_FROM_BYTES:
         return MappedFile(file.fileno(), size).array()[begin:].view(np.int64)
     file.seek(begin)
-    return np.fromfile(file, dtype=np.int64, count=count)
+    data = file.read(count * _OFFSET_BYTES)
+    if len(data) < count * _OFFSET_BYTES:
+        return f"{count} offsets need {begin + count * _OFFSET_BYTES} bytes, it has {begin + len(data)}"
+    return np.frombuffer(data, dtype=np.int64)
 
 
 def _fault(offsets: npt.NDArray[np.int64], size_bytes: int) -> str | None:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
+from emlio.interrupts import is_interrupt
 from emlio.shards.folder import Folder
 from emlio.shards.index import index_name, open_index, write_index
 
@@ -103,7 +104,8 @@ class IndexStore:
         try:
             self._cache = _open_cache(self._cache_path)
         except OSError as error:  # it does not exist yet, or belongs to another user and cannot be used
-            _check_refusal(error)
+            if is_interrupt(error):
+                raise
         elsewhere = "" if cache_dir is None else f" --cache-dir {cache_dir}"
         self._repair = f"emlio index --force{elsewhere} {absolute}"
         self._keep_beside = cache_dir is None and may_write(folder)
@@ -157,7 +159,8 @@ class IndexStore:
             try:
                 self._cache.remove(stamp_name(shard))
             except OSError as error:  # a cache that cannot be written is also not read first
-                _check_refusal(error)
+                if is_interrupt(error):
+                    raise
         for beside in (True, False) if self._keep_beside else (False,):
             try:
                 folder = self._beside if beside else self._made_cache()
@@ -167,7 +170,8 @@ class IndexStore:
                 write_index(Path(index_name(shard)), offsets, dir_fd=folder.descriptor)
                 folder.write(stamp_name(shard), (msgspec.json.encode(stamp),))
             except OSError as error:
-                _check_refusal(error)
+                if is_interrupt(error):
+                    raise
                 refusal = error
             else:
                 return None
@@ -193,15 +197,6 @@ class IndexStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _check_refusal(error: OSError) -> None:
-    """Re-raise an error that does not come from the system.
-
-    A signal's handler may raise a `TimeoutError`, which has no number.
-    """
-    if error.errno is None:
-        raise error
 
 
 def _open_cache(path: Path) -> Folder:

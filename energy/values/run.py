@@ -7,6 +7,7 @@ from typing import Any
 
 from emlio.energy.values.device import Device
 from emlio.errors import ConfigError
+from emlio.interrupts import is_interrupt
 
 __all__ = ["Run", "boot_id"]
 
@@ -53,5 +54,7 @@ def boot_id(proc: Path) -> str:
     """Return the id of the current boot; empty where the kernel has none."""
     try:
         return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
+    except OSError as error:
+        if is_interrupt(error):
+            raise
         return ""

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import RLock, Thread
 
+from emlio.interrupts import is_interrupt
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.threads.bell import Bell
-from emlio.receiver.threads.interrupts import is_interrupt
 
 __all__ = ["NameWatch", "addresses_of", "daemons_at"]
 

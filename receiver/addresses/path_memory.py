@@ -19,6 +19,7 @@ from tempfile import NamedTemporaryFile
 from threading import Lock
 from typing import Any
 
+from emlio.interrupts import is_interrupt
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.known_path import KnownPath
 
@@ -92,6 +93,8 @@ class KnownPaths:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, AttributeError, RecursionError) as error:
+            if is_interrupt(error):
+                raise
             _LOG.debug("remembered paths cannot be read: %s: %s", self._file, error)
         return found
 

@@ -155,7 +155,7 @@ class SampleMaker:
         batch_size: int,
         work: WorkObserver = UNOBSERVED_WORK,
     ) -> None:
-        """Start the threads.
+        """Prepare the threads; the first batch starts them.
 
         Args:
             assembler: decodes before and collates after the transform.

@@ -16,14 +16,16 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """Threads for steps. `add` may be called from any thread.
+    """Threads for steps. `add` may be called from any thread that no interrupt reaches.
+
+    The first job starts the threads. So an interrupt while a loader is made leaves none behind.
 
     Attributes:
         threads: the threads.
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        """Start the threads.
+        """Prepare the threads.
 
         Args:
             threads: the number of threads.
@@ -36,9 +38,8 @@ class Workers:
         self._changed = Condition(self._lock)
         self._jobs: deque[_Steps] = deque()
         self._closed = False
+        self._started = 0
         self.threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)]
-        for thread in self.threads:
-            thread.start()
 
     def add(self, step: Callable[[int], None], count: int, cancel: Callable[[], None]) -> None:
         """Have `step` called with each number from 0 to `count` - 1.
@@ -51,6 +52,9 @@ class Workers:
         with self._changed:
             if self._closed:
                 raise ClosedError("the workers are closed")
+            for thread in self.threads[self._started :]:
+                thread.start()
+                self._started += 1
             self._jobs.append(_Steps(step, count, cancel))
             self._changed.notify(min(count, len(self.threads)))
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from emlio.errors import ClosedError, ConfigError, CorruptRecordError, EmlioError
+from emlio.interrupts import interrupt_behind
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.dali.graph import PipeOptions, build, build_for_one, name_outputs
 from emlio.receiver.dali.inputs import Inputs
@@ -32,7 +33,6 @@ from emlio.receiver.dali.probe import find_faults
 from emlio.receiver.iteration.epoch_pass import Handed
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.decoded import Decoded
-from emlio.receiver.threads.interrupts import interrupt_behind
 from emlio.receiver.torch_adapter import cuda_stream, from_dlpack
 
 __all__ = ["DaliPipe"]

@@ -34,12 +34,12 @@ from emlio.energy.recording.instant_reading import Edge
 from emlio.energy.report.job_report import job_text
 from emlio.energy.values.run import boot_id
 from emlio.errors import ConfigError, EmlioError, PeerLostError, RefusedError
+from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.energy.figures import read_job_after, storage_of
 from emlio.receiver.engine.daemon_energy import DaemonEnergy
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.observer import LoaderObserver, StartedLoader, Unobserved
 from emlio.receiver.threads.bell import Bell
-from emlio.receiver.threads.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
 from emlio.receiver.timing.epoch_notes import EpochNotes
@@ -270,7 +270,8 @@ class LoaderEnergy:
 
     def _run(self) -> None:
         try:
-            self._guarded(self._open)
+            if not self._closed:
+                self._guarded(self._open)
         finally:
             self._is_open = True
             self._opened.ring()
@@ -342,11 +343,10 @@ class LoaderEnergy:
 
     def closed(self) -> None:
         """End the current iteration, write, report, and release the recorder."""
-        if self._thread.ident is None:
-            self._closed = True
-            return
         if not self._closed:
             self.epoch_ended(whole=False)
             self._tasks.put(None)
             self._closed = True
-        self._thread.join(_ENDING_S)
+        # After an interrupt in `start` the thread may begin later; then it ends by itself.
+        if self._thread.is_alive():
+            self._thread.join(_ENDING_S)

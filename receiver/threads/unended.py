@@ -31,7 +31,7 @@ _OURS = "emlio."
 def join_all(threads: Sequence[Thread], patience_s: float) -> None:
     """Wait until all threads but the calling one have ended; warn of those that are late."""
     deadline = time.monotonic() + patience_s
-    begun = [thread for thread in threads if thread.ident is not None and thread is not current_thread()]
+    begun = [thread for thread in threads if thread.is_alive() and thread is not current_thread()]
     for thread in begun:
         thread.join(max(deadline - time.monotonic(), 0.0))
     left = [thread for thread in begun if thread.is_alive()]

@@ -31,15 +31,17 @@ class WorkLog:
         """See `WorkObserver`."""
         log: SpanLog | None = getattr(self._mine, "log", None)
         if log is None:
-            log = self._mine.log = SpanLog()
+            log = SpanLog()
             with self._lock:
                 self._logs.append(log)
+            self._mine.log = log
         log.begin(time.monotonic_ns())
 
     def end(self) -> None:
         """See `WorkObserver`."""
-        log: SpanLog = self._mine.log
-        log.end(time.monotonic_ns())
+        log: SpanLog | None = getattr(self._mine, "log", None)
+        if log is not None:  # `begin` may have been interrupted
+            log.end(time.monotonic_ns())
 
     def observed(self, work: Callable[_P, _T]) -> Callable[_P, _T]:
         """See `WorkObserver`."""

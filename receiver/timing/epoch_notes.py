@@ -11,7 +11,7 @@ import time
 from emlio.energy.job.span_log import SpanLog
 from emlio.energy.job.stages import CpuUse
 from emlio.energy.values.spans import Span, Stage
-from emlio.receiver.threads.interrupts import is_interrupt
+from emlio.interrupts import is_interrupt
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
 from emlio.receiver.timing.thread_times import CpuLook, look, used

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import enumerate as living_threads
 
-from emlio.receiver.threads.interrupts import is_interrupt
+from emlio.interrupts import is_interrupt
 
 __all__ = ["CpuLook", "look", "used"]
 

@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 
@@ -290,6 +291,31 @@ def test_a_loader_that_is_dropped_lets_go_of_everything(data: Path, job: Path, r
     gc.collect()
     assert settles(lambda: not recorder.held, SOON_S)
     assert [epoch.whole for epoch in the_journal(job).epochs] == [False]
+
+
+class LateThread(Thread):
+    """A thread whose `start` is interrupted before the new thread runs."""
+
+    begun: ClassVar[list[Thread]] = []
+
+    def start(self) -> None:
+        self.begun.append(self)
+        raise KeyboardInterrupt
+
+
+def test_a_thread_whose_start_was_interrupted_records_nothing_and_ends(
+    data: Path, job: Path, recorder: SteadyRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("emlio.receiver.energy.observer.Thread", LateThread)
+        with pytest.raises(KeyboardInterrupt):
+            open_loader(data, energy=job)
+    thread = LateThread.begun.pop()
+    Thread.start(thread)
+    thread.join(SOON_S)
+    assert not thread.is_alive()
+    assert not read_journals(job)
+    assert not recorder.held
 
 
 def test_off_means_that_nothing_is_made(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from emlio_bench.race.needs.environments import (
     cache_folder,
     environment_python,
     find_program,
+    make_environment,
     why_no_environment,
 )
 from emlio_bench.race.records.corpus import CORPORA, Corpus, corpus_of, made_once
@@ -270,6 +271,15 @@ def test_every_environment_has_its_pinned_requirements() -> None:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
         assert lines
         assert all(line.count("==") == 1 for line in lines)
+
+
+def test_without_a_checkout_the_error_says_how_to_install_from_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emlio_bench.race.needs.environments._REQUIREMENTS", tmp_path / "systems")
+    assert environment_python("torch", tmp_path) is None
+    with pytest.raises(ConfigError, match=r"pip install --editable \. --editable \./benchmarks"):
+        make_environment("torch", tmp_path, lambda what, _: pytest.fail(what))
 
 
 def test_an_environment_of_other_requirements_is_not_taken(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Covers: the count, and lanes that end in each way a table of lanes knows. Does n
 (tests/integration/test_daemon_lanes_let_in.py).
 """
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -60,6 +61,7 @@ class Socket:
 
     there: list[Connection] = field(default_factory=list[Connection])
     ended: list[Connection] = field(default_factory=list[Connection])
+    failures: list[OSError] = field(default_factory=list[OSError])
 
     def is_connected(self, connection: Connection) -> bool:
         return connection not in self.ended
@@ -69,7 +71,9 @@ class Socket:
         return True
 
     def connections(self) -> Iterator[Connection]:
-        return iter(self.there)
+        if self.failures:
+            raise self.failures.pop()
+        yield from self.there
 
 
 class Stage:
@@ -135,6 +139,18 @@ def test_a_lane_let_in_while_its_session_ended_is_sought_and_hung_up_on() -> Non
         stage.pass_time(60)
     assert stage.socket.ended == stage.socket.there
     assert stage.ended == [LABEL]
+
+
+def test_a_search_that_fails_is_tried_again() -> None:
+    stage = Stage()
+    stage.socket.failures.append(OSError(errno.EMFILE, "Too many open files"))
+    stage.table.end(LABEL)
+    stage.socket.there.append(Connection(descriptor=9, peer=("10.0.0.1", 9)))
+    assert stage.table.admit(LABEL, 9) is None
+    while stage.timers.due_ns() is not None:
+        stage.pass_time(60)
+    assert stage.socket.failures == []
+    assert stage.socket.ended == stage.socket.there
 
 
 def test_a_group_is_used_again_only_once_its_lanes_are_gone() -> None:

@@ -1,6 +1,7 @@
 """What ranks find out from each other's word in the store of a process group."""
 
 import os
+import signal
 import weakref
 from dataclasses import replace
 from typing import Any
@@ -155,6 +156,20 @@ def test_a_loader_that_could_not_be_made_does_not_count(group: Group) -> None:
 def test_a_world_that_is_not_the_groups_is_not_compared(group: Group, options: dict[str, Any]) -> None:
     begin(group.loader(0, **options))
     assert group.store.values == {}
+
+
+def test_an_interrupt_in_the_store_reaches_the_user(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ring(*_: object) -> None:
+        raise TimeoutError("the user's")
+
+    loader = group.loader(0)
+    monkeypatch.setattr(group.store, "claim", lambda *_: signal.raise_signal(signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, ring)
+    try:
+        with pytest.raises(TimeoutError, match="the user's"):
+            begin(loader)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_store_that_fails_is_no_reason_to_stop(group: Group) -> None:

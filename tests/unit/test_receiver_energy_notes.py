@@ -4,6 +4,8 @@ import time
 import pytest
 
 from emlio.energy.values.spans import Span, Stage
+from emlio.receiver.iteration.epoch_pass import Iteration
+from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.timing.decode_times import WorkLog
 from emlio.receiver.timing.device_steps import DeviceSteps
 from emlio.receiver.timing.epoch_notes import EpochNotes
@@ -26,6 +28,17 @@ class Device:
         if self.broken:
             raise RuntimeError("the device is lost")
         return Event(self.clock.monotonic_ns() + 3 * MS)
+
+
+class Counted:
+    steps_done = 0
+
+
+class InterruptedNotes(EpochNotes):
+    """Is interrupted as soon as a batch is asked for."""
+
+    def asked(self, at_ns: int) -> None:
+        raise KeyboardInterrupt
 
 
 class Event:
@@ -117,6 +130,15 @@ def test_what_this_thread_does_to_make_a_batch_is_no_training() -> None:
     assert 50 * MS <= cpu.preprocess_ns < 80 * MS
     assert cpu.train_ns < 50 * MS
     assert cpu.node_ns is None
+
+
+def test_an_interrupt_before_a_threads_first_work_reaches_the_user() -> None:
+    work = WorkLog()
+    notes = InterruptedNotes(epoch=0, from_ns=BEGUN, work=work, steps=None)
+    iteration = Iteration(lambda _: pytest.fail("it was interrupted"), Counted(), Tally(skips=False), None, notes)
+    with pytest.raises(KeyboardInterrupt):
+        next(iteration)
+    assert work.cut(0, time.monotonic_ns()) == []
 
 
 def test_the_first_word_that_an_iteration_was_left_counts() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from emlio import EmlioLoader
 from emlio.errors import DatasetError
+from emlio.interrupts import interrupt_behind, is_interrupt
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.host_names import NameWatch, daemons_at
 from emlio.receiver.batches.makers import Made
@@ -28,7 +29,7 @@ from emlio.receiver.iteration.epoch_pass import Handed, Iteration
 from emlio.receiver.iteration.tally import Tally
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.threads.bell import Bell
-from emlio.receiver.threads.interrupts import interrupt_behind, is_interrupt, raises_interrupts
+from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import running
 from emlio.shards.discover import open_folder
@@ -304,6 +305,16 @@ def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
         assert len(os.listdir("/proc/self/fd")) == before, place
     with make() as loader:
         assert loader._others._ordinals[1] == ordinals[1] + 1, "those that were not made are not counted"
+
+
+def test_an_alarm_before_a_loader_has_an_owner_leaves_no_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path / "data", records=20, shards=2)
+    monkeypatch.setattr("emlio.receiver.shell.Prefetch", _alarm_at)
+    with _handler(_alarm), pytest.raises(_Alarm):
+        EmlioLoader(tmp_path / "data", batch_size=5, raw=True, to="numpy", transform=lambda sample: sample, threads=2)
+    assert not any(thread.name.startswith("emlio-transform") for thread in threading.enumerate())
 
 
 def _wrapped_alarm(*_: object, **__: object) -> None:

@@ -84,7 +84,10 @@ def cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = No
 def why_no_environment(name: str) -> str | None:
     """Return the reason why the environment cannot be made here, without trying, or None."""
     if not (_REQUIREMENTS / f"{name}.txt").is_file():
-        return f"needs {_REQUIREMENTS / name}.txt, which a checkout of the sources has and a wheel has not"
+        return (
+            f"needs {_REQUIREMENTS / name}.txt, which only a checkout has. Install the benchmarks from one: pip install "
+            "--editable . --editable ./benchmarks"
+        )
     if find_spec("venv") is None or find_spec("ensurepip") is None:
         return "needs Python's venv, which Debian and Ubuntu ship apart: apt-get install python3-venv"
     return None
