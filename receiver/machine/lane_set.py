@@ -103,7 +103,8 @@ class LaneSet:
         endpoint: the address they connect to; "" before it is known.
         wanted: the number of lanes there should be.
         lane_bytes: bytes that may be in flight on each; 0 if not known.
-        down_ns: since when no lane is up; None if one is, or none is wanted.
+        down_ns: since when no lane is known to be up, or when the first one was expected if that
+            is later; None if one is, or none is wanted.
         trouble: the last event of a lane that was lost or could not connect, since one was
             admitted.
     """
@@ -195,6 +196,11 @@ class LaneSet:
         """Have a lane less, until there are more open files than another daemon's first lane takes."""
         self._drop(list(self)[:1])
         self._failed(LaneEvent.NO_FILE)
+
+    def expect(self) -> None:
+        """Count the time without a lane from now on: before, the daemon was not ready for any."""
+        if self.down_ns is not None:
+            self.down_ns = self._out.now_ns
 
     def close(self) -> None:
         """Disconnect all lanes."""

@@ -228,6 +228,47 @@ def test_a_daemon_that_comes_back_takes_the_lane_of_another_only_if_no_files_bec
     assert rank.machine.figures().reopened_streams == reopened + 1
 
 
+def test_a_daemon_that_answers_late_has_a_heartbeat_for_its_lanes_from_then_on() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    source = rank.source(1)
+    while source.retry is None or source.retry.attempts < 3:  # an answer may take longer with each attempt
+        rank.wait(1, 0)
+    rank.tell(Connected(1, 100_000))
+    down_ns = source.lanes.down_ns
+    assert down_ns is not None
+    while rank.now_ns < down_ns + HEARTBEAT_NS:
+        rank.wait(1, 0)
+    rank.say(1, welcome(rank.world, 1, 2))
+    rank.say(1, PlanReply(need_catalog=False))
+    rank.tick()
+    assert source.state is SourceState.HERE
+    losses = rank.machine.figures().lost_daemons
+    rank.wait(HEARTBEAT_NS * 9 // 10, 0, 1)
+    assert source.state is SourceState.HERE
+    rank.wait(HEARTBEAT_NS // 5, 0, 1)
+    assert source.state is SourceState.BLOCKED
+    assert rank.machine.figures().lost_daemons == losses + 1
+
+
+def test_a_lane_that_brings_something_before_it_is_known_to_be_up_ends_the_time_without_one() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+    source = rank.source(1)
+    for lane_reader in source.lanes:
+        rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.ENDED))
+    rank.wait(HEARTBEAT_NS + S // 10, 0, 1)
+    assert source.state is SourceState.BLOCKED
+    for lane_reader in source.lanes:
+        lane_reader.read_bytes = 1
+    losses = rank.machine.figures().lost_daemons
+    rank.tick()
+    rank.tick()
+    assert source.state is SourceState.HERE
+    assert rank.machine.figures().lost_daemons == losses
+
+
 def test_a_daemon_that_is_added_has_no_number_of_shards_that_lie_here() -> None:
     rank = Rank(BOTH)
     rank.stream()
