@@ -4,7 +4,7 @@ Covers: connecting them, reading each in turn, sending credit, reporting their e
 cover: when (emlio.receiver.machine.lane_set), the data (emlio.receiver.machine.rank).
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from emlio.errors import RemoteProtocolError
 from emlio.receiver.addresses.connection_events import LaneEvent
@@ -30,9 +30,15 @@ about as much as a frame."""
 class LanePlane:
     """The lanes as a `emlio.receiver.connection.planes.DataPlane`. Used by the receive thread."""
 
-    def __init__(self, network: Network) -> None:
-        """Begin without lanes; `network` makes sockets."""
+    def __init__(self, network: Network, daemons: Callable[[], int]) -> None:
+        """Begin without lanes.
+
+        Args:
+            network: makes sockets.
+            daemons: returns the number of daemons.
+        """
         self._network = network
+        self._daemons = daemons
         self._lanes: dict[tuple[int, int], Lane] = {}
 
     def things(self) -> Iterable[Waited]:
@@ -47,7 +53,8 @@ class LanePlane:
                 full = lane is not None and not lane.send(encode_credit(credit))
                 return [LaneFull(source, number)] if full else []
             case ConnectLane(source=source, lane=number, endpoint=endpoint, shown=shown):
-                if (made := self._network.lane(endpoint, shown)) is None:
+                made = self._network.lane(endpoint, shown, leave=self._lanes_for_others(source))
+                if made is None:
                     return [LaneChanged(source, number, LaneEvent.NO_FILE)]
                 self._lanes[source, number] = made
             case CloseLane(source=source, lane=number):
@@ -61,6 +68,17 @@ class LanePlane:
             case ReadHere():
                 pass  # another plane's
         return []
+
+    def _lanes_for_others(self, source: int) -> int | None:
+        """Return for how many lanes files must be left after another lane; None if it is the first.
+
+        This loader uses half of the files that it could have for lanes, so later loaders get lanes,
+        too. Its daemons share that half evenly.
+        """
+        of_source = sum(of == source for of, _ in self._lanes)
+        if not of_source:
+            return None
+        return max(2 * self._daemons() * (of_source + 1) - (len(self._lanes) + 1), 0)
 
     def events(self, ready: Collection[Waited]) -> Iterator[DataEvent]:
         """See `DataPlane`."""

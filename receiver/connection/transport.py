@@ -18,7 +18,7 @@ from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
 from emlio.receiver.addresses.credentials import Credentials
 from emlio.receiver.addresses.lane_pass import LanePass
 from emlio.receiver.connection.mechanism import MechanismQuestion
-from emlio.receiver.connection.open_files import OpenFiles
+from emlio.receiver.connection.open_files import files_of_process
 from emlio.waker import Waker
 from emlio.wire.limits import MAX_CONTROL_BYTES, MAX_DATA_FRAME_BYTES
 
@@ -37,6 +37,10 @@ _LINK_FILES = 5
 _LANE_FILES = 5
 """Open files of each connection: TCP's, those by which libzmq's threads wake each other, and one to
 spare."""
+
+_THREAD_FILES = 5
+"""Open files of libzmq's own threads, which begin with the first connection. It aborts the process
+if it cannot open one of them."""
 
 _LANE_CONNECT_MS = 5_000
 """TCP alone would try for two minutes."""
@@ -206,11 +210,19 @@ class Network:
     """The ZeroMQ context and everything connected from it. Used by one thread only."""
 
     def __init__(self, waker: Waker) -> None:
-        self._context = zmq.Context()
+        """Begin without connections; `waker` ends waits.
+
+        Raises:
+            OSError: the process may open no more files.
+        """
+        try:
+            self._context = zmq.Context()
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, error.strerror) from error
         self._context.set(zmq.MAX_SOCKETS, int(self._context.get(zmq.SOCKET_LIMIT)))
         self._waker = waker
         self._links = 0
-        self._files = OpenFiles()
+        self._files = files_of_process()
         self._poller = zmq.Poller()
         self._poller.register(waker.fileno(), zmq.POLLIN)
 
@@ -223,13 +235,14 @@ class Network:
             ConfigError: the endpoint cannot be connected to.
             TransportError: this process may open no more files.
         """
-        takes = self._files.take(_LINK_FILES, from_kept=True)
+        files = _LINK_FILES if self._links else _LINK_FILES + _THREAD_FILES
+        takes = self._files.take(files, leave=_LANE_FILES, from_kept=True)
         made = self._new(zmq.DEALER, MAX_CONTROL_BYTES, sum(_LINK_EVENTS) | _STEPS) if takes else None
         if made is None:
             raise TransportError(
-                f"no open files are left for a connection to {endpoint or 'a daemon'}, which takes {_LINK_FILES}: "
-                f"this process is close to its limit of {self._files.limit:,}. Raise the limit (ulimit -n), or use "
-                "fewer lanes with the daemons' --lanes"
+                f"no open files are left for a connection to {endpoint or 'a daemon'} and a lane, which take "
+                f"{files + _LANE_FILES}: this process is close to its limit of {self._files.limit:,}. Raise the limit "
+                "(ulimit -n), or use fewer lanes with the daemons' --lanes"
             )
         socket, events = made
         if credentials is not None:
@@ -245,12 +258,18 @@ class Network:
             self._poller.register(part, zmq.POLLIN)
         return link
 
-    def lane(self, endpoint: str, pass_: LanePass) -> Lane | None:
+    def lane(self, endpoint: str, pass_: LanePass, *, leave: int | None = None) -> Lane | None:
         """Connect to a daemon's data port; return None if this process may open no more files.
 
         Messages sent before there is a connection leave with the end of its handshake.
+
+        Args:
+            endpoint: the data port.
+            pass_: what the lane shows to the daemon.
+            leave: for how many more lanes files must be left then. None: nothing comes from the
+                daemon without this lane, so it may take files that are kept for the user's program.
         """
-        if not self._files.take(_LANE_FILES):
+        if not self._files.take(_LANE_FILES, leave=_LANE_FILES * (leave or 0), from_kept=leave is None):
             return None
         made = self._new(zmq.DEALER, MAX_DATA_FRAME_BYTES, sum(_LANE_EVENTS))
         if made is None:

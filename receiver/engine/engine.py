@@ -16,7 +16,8 @@ from uuid import uuid4
 
 from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
-from emlio.errors import EmlioError, PeerLostError
+from emlio.errors import EmlioError, PeerLostError, TransportError
+from emlio.open_limits import descriptor_limit
 from emlio.planner.plan import Plan
 from emlio.receiver.addresses.address import Address, Peer
 from emlio.receiver.addresses.host_names import NameWatch
@@ -87,8 +88,14 @@ class Engine:
         self._config = config
         self._prefetch = prefetch
         self._clock = clock
-        self._waker = Waker()
-        self._network = Network(self._waker)
+        try:
+            self._waker = Waker()
+            self._network = Network(self._waker)
+        except OSError as error:
+            raise TransportError(
+                f"no open files are left for a loader: {error.strerror}, and this process has a limit of "
+                f"{descriptor_limit():,}. Raise the limit (ulimit -n), or use fewer lanes with the daemons' --lanes"
+            ) from error
         self._local: LocalShards | None = None
         directory = config.address.directory
         try:
@@ -117,7 +124,7 @@ class Engine:
             here = self._local.holding if self._local is not None else None
             self._machine = RankMachine(config, self._targets, here, self._surroundings(), ahead=prefetch.ahead)
             self._control: ControlPlane = LinkPlane(self._network, config.trust)
-            self._lanes: DataPlane = LanePlane(self._network)
+            self._lanes: DataPlane = LanePlane(self._network, lambda: len(self._machine.pool.sources))
             self._here: DataPlane | None = LocalPlane(self._local) if self._local is not None else None
             self.questions = DaemonQuestions(self._machine.pool, self._local, clock, self._calls.call)
             self._thread = Thread(target=self._run, name="emlio-receive", daemon=True)

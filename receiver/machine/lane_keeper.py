@@ -79,11 +79,11 @@ class LaneKeeper:
                 self._guard(source, partial(self._assignment.reopen, source))
 
     def make_room(self, source: Source) -> None:
-        """Take a lane from the daemon with the most, if this one has none for lack of open files.
+        """Take a lane from the daemon with the most, if this one still has none for lack of open files.
 
         Without a lane nothing comes from it, while others lose little with one of several.
         """
-        if len(source.lanes) or not source.is_heard:
+        if not source.lanes.starved or not source.is_heard:
             return
         richest = max(self._sources, key=lambda other: len(other.lanes), default=None)
         if richest is not None and len(richest.lanes) > 1:

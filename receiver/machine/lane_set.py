@@ -25,6 +25,9 @@ _FIRST_NS = 50_000_000
 _LONGEST_NS = 2_000_000_000
 """Delays between attempts to connect a lane: each attempt takes the daemon some work."""
 
+_DENIALS = 3
+"""Attempts without an open file, after which another daemon must give up a lane."""
+
 NO_FILE_LEFT = (
     "this process is close to its limit of open files: raise it (ulimit -n), or use fewer lanes with the daemons' "
     "--lanes"
@@ -100,7 +103,8 @@ class LaneSet:
         endpoint: the address they connect to; "" before it is known.
         wanted: the number of lanes there should be.
         lane_bytes: bytes that may be in flight on each; 0 if not known.
-        down_ns: since when no lane is up; None if one is, or none is wanted.
+        down_ns: since when no lane is known to be up, or when the first one was expected if that
+            is later; None if one is, or none is wanted.
         trouble: the last event of a lane that was lost or could not connect, since one was
             admitted.
     """
@@ -120,7 +124,6 @@ class LaneSet:
         self.down_ns: int | None = None
         self.trouble: LaneEvent | None = None
         self.wanted = 0
-        self._most: int | None = None  # no more than these, since other daemons have none
         self._source = source
         self._out = out
         self._label = label
@@ -130,6 +133,7 @@ class LaneSet:
         self._next_number = 0
         self._failures = 0
         self._due_ns = 0
+        self._denials = 0  # attempts in a row for which there was no open file
         self._credit = Credit(read_bytes=0)  # of the stream, as it was last sent
         self._unsaid = False  # whether the stream's credit must be sent, or was sent on a lane that is gone
         self._few_files = False  # the user was told that lanes are missing for lack of open files
@@ -161,8 +165,9 @@ class LaneSet:
         if endpoint != self.endpoint:
             self.close()
             self.endpoint, self.down_ns = endpoint, self._out.now_ns
-        self.wanted = max(self.wanted, lanes if self._most is None else min(lanes, self._most))
-        self._fill()
+        self.wanted = max(self.wanted, lanes)
+        if not self._denials or self._out.now_ns >= self._due_ns:  # the daemon's answers free no files
+            self._fill()
 
     def renew(self) -> None:
         """Replace all lanes: nothing comes over the current ones."""
@@ -179,10 +184,23 @@ class LaneSet:
             self._drop([lane_reader])
             self._fill()
 
+    @property
+    def starved(self) -> bool:
+        """Return whether there is no lane, and several attempts in a row found no open file for one.
+
+        A single attempt may be too early: files of closed connections become free a moment later.
+        """
+        return not self._lane_readers and self._denials >= _DENIALS
+
     def give_up(self) -> None:
-        """Have a lane less for the rest of the session: this process has too few open files."""
-        self._most = self.wanted = len(self._lane_readers) - 1
+        """Have a lane less, until there are more open files than another daemon's first lane takes."""
         self._drop(list(self)[:1])
+        self._failed(LaneEvent.NO_FILE)
+
+    def expect(self) -> None:
+        """Count the time without a lane from now on: before, the daemon was not ready for any."""
+        if self.down_ns is not None:
+            self.down_ns = self._out.now_ns
 
     def close(self) -> None:
         """Disconnect all lanes."""
@@ -223,6 +241,7 @@ class LaneSet:
             delay_ns = min(_FIRST_NS << min(self._failures, 20), _LONGEST_NS)
             self._due_ns = now_ns + round(delay_ns * self._chances.uniform(0.5, 1.0))
             self._failures += 1
+            self._denials = self._denials + 1 if event is LaneEvent.NO_FILE else 0
         self.trouble = event
         if event is LaneEvent.NO_FILE and not self._few_files:
             self._few_files = True
@@ -231,7 +250,7 @@ class LaneSet:
             )
 
     def _is_up(self, lane_reader: LaneReader) -> None:
-        lane_reader.ready, self.trouble, self.down_ns = True, None, None
+        lane_reader.ready, self.trouble, self.down_ns, self._denials = True, None, None, 0
         if not self.missing and self.up == len(self._lane_readers):
             # If lanes are admitted only now and then, the others must keep their longer delays.
             self._failures = 0

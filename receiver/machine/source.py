@@ -157,6 +157,7 @@ class Source:
     def agree(self) -> None:
         """Record that the daemon agreed to the plan."""
         self.move("agree, blocked" if self.was_blocked else "agree")
+        self.lanes.expect()
         self.retry = self.unfit = None
 
     def block(self) -> None:
@@ -299,9 +300,11 @@ class Source:
         return min(at for at in found if at is not None)
 
     def without_lanes_ns(self) -> int:
-        """Return how long no lane has been up during the session; 0 if one is."""
+        """Return how long no lane has been up since the daemon agreed to the plan; 0 if one is."""
         down_ns = self.lanes.down_ns
-        return self._out.now_ns - down_ns if down_ns is not None and self.is_agreed else 0
+        if down_ns is None or self.lanes.up or not self.is_agreed:
+            return 0
+        return self._out.now_ns - down_ns
 
     def data_obstacle(self) -> str:
         """Return why no lane is up, in words."""

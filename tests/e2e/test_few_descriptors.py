@@ -78,5 +78,32 @@ def test_a_rank_that_may_open_no_files_is_told_so(tmp_path: Path) -> None:
     with DaemonProcess({"data": tmp_path / "data"}, folder=tmp_path) as daemon:
         with RankProcess(RANK, daemon.address("data"), "16") as rank:
             assert settles(lambda: not rank.running, 20)
-        assert "which takes 5: this process is close to its limit of 16" in rank.log
+        assert "which take 15: this process is close to its limit of 16" in rank.log
         assert "internal error" not in rank.log
+
+
+LOADERS = """
+import json, resource, sys
+from emlio import EmlioLoader, Recovery
+limit, loaders = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+options = dict(batch_size=10, raw=True, ids=True, to="numpy", recovery=Recovery(timeout="10s"))
+made = [EmlioLoader(sys.argv[1], **options) for _ in range(loaders)]
+seen = [sorted(number for batch in loader for number in batch["__id__"].tolist()) for loader in made]
+files = [open("/dev/null") for _ in range(8)]
+print(json.dumps(seen), flush=True)
+for thing in (*files, *made):
+    thing.close()
+"""
+
+
+@pytest.mark.parametrize(("limit", "loaders"), [(300, 3), (1024, 6)])
+def test_all_loaders_of_a_process_get_lanes_and_leave_files_to_the_program(
+    tmp_path: Path, limit: int, loaders: int
+) -> None:
+    make_dataset(tmp_path / "data", records=RECORDS, shards=4)
+    with (
+        DaemonProcess({"data": tmp_path / "data"}, "--lanes", "64", folder=tmp_path) as daemon,
+        RankProcess(LOADERS, daemon.address("data"), str(limit), str(loaders)) as rank,
+    ):
+        assert rank.line(0) == [list(range(RECORDS))] * loaders

@@ -193,6 +193,82 @@ def test_a_daemon_without_lanes_that_is_lost_then_is_lost_since_then() -> None:
     assert "did not reconnect within 10 s" in str(rank.failed[0])
 
 
+def without_files(rank: Rank, daemon: int) -> None:
+    """No lane that is being connected to a daemon gets an open file; then the next attempt begins."""
+    lanes = rank.source(daemon).lanes
+    for lane_reader in lanes:
+        rank.tell(LaneChanged(daemon, lane_reader.number, LaneEvent.NO_FILE))
+    while not len(lanes):
+        rank.wait(1, 0, 1)
+
+
+def test_a_daemon_that_comes_back_takes_the_lane_of_another_only_if_no_files_become_free() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+    rank.source(0).have_lanes(4)
+    rank.come_up()
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    rank.tick()
+    rank.tell(Connected(1, 100_000))
+    (lane_reader,) = rank.source(1).lanes
+    rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.NO_FILE))
+    rank.say(1, welcome(rank.world, 1, 2))
+    rank.say(1, PlanReply(need_catalog=False))
+    assert not len(rank.source(1).lanes), "an answer is no reason to try again before it is time"
+    without_files(rank, 1)
+    without_files(rank, 1)
+    reopened = rank.machine.figures().reopened_streams
+    assert len(rank.source(0).lanes) == 4
+    without_files(rank, 1)
+    assert rank.source(0).lanes.up == 3
+    rank.come_up()
+    rank.wait(S, 0, 1)
+    rank.come_up()
+    assert (rank.source(0).lanes.up, rank.source(1).lanes.up) == (4, 1)
+    assert rank.machine.figures().reopened_streams == reopened + 1
+
+
+def test_a_daemon_that_answers_late_has_a_heartbeat_for_its_lanes_from_then_on() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    source = rank.source(1)
+    while source.retry is None or source.retry.attempts < 3:  # an answer may take longer with each attempt
+        rank.wait(1, 0)
+    rank.tell(Connected(1, 100_000))
+    down_ns = source.lanes.down_ns
+    assert down_ns is not None
+    while rank.now_ns < down_ns + HEARTBEAT_NS:
+        rank.wait(1, 0)
+    rank.say(1, welcome(rank.world, 1, 2))
+    rank.say(1, PlanReply(need_catalog=False))
+    rank.tick()
+    assert source.state is SourceState.HERE
+    losses = rank.machine.figures().lost_daemons
+    rank.wait(HEARTBEAT_NS * 9 // 10, 0, 1)
+    assert source.state is SourceState.HERE
+    rank.wait(HEARTBEAT_NS // 5, 0, 1)
+    assert source.state is SourceState.BLOCKED
+    assert rank.machine.figures().lost_daemons == losses + 1
+
+
+def test_a_lane_that_brings_something_before_it_is_known_to_be_up_ends_the_time_without_one() -> None:
+    rank = Rank(EACH)
+    rank.stream()
+    source = rank.source(1)
+    for lane_reader in source.lanes:
+        rank.tell(LaneChanged(1, lane_reader.number, LaneEvent.ENDED))
+    rank.wait(HEARTBEAT_NS + S // 10, 0, 1)
+    assert source.state is SourceState.BLOCKED
+    for lane_reader in source.lanes:
+        lane_reader.read_bytes = 1
+    losses = rank.machine.figures().lost_daemons
+    rank.tick()
+    rank.tick()
+    assert source.state is SourceState.HERE
+    assert rank.machine.figures().lost_daemons == losses
+
+
 def test_a_daemon_that_is_added_has_no_number_of_shards_that_lie_here() -> None:
     rank = Rank(BOTH)
     rank.stream()

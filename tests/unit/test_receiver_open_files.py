@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from emlio.open_limits import open_descriptors
-from emlio.receiver.connection.open_files import OpenFiles
+from emlio.receiver.connection import open_files
+from emlio.receiver.connection.open_files import OpenFiles, files_of_process
 
 MS = 1_000_000
 
@@ -49,8 +50,54 @@ def test_what_was_closed_meanwhile_may_be_taken_a_moment_later() -> None:
     assert not files.take(4)
     system.used = 100
     assert not files.take(4), "they are not counted each time"
-    system.now_ns = 100 * MS
+    system.now_ns = 10 * MS
     assert files.take(4)
+
+
+def test_for_a_conversation_they_are_counted_before_it_is_refused() -> None:
+    system = System(used=250)
+    files = system.files()
+    assert not files.take(4, from_kept=True)
+    system.used = 100
+    assert files.take(4, from_kept=True)
+
+
+def test_a_count_that_says_yes_holds_for_longer() -> None:
+    system = System()
+    files = system.files()
+    assert files.take(4)
+    system.used = 255
+    system.now_ns = 99 * MS
+    assert files.take(4)
+    system.now_ns = 100 * MS
+    assert not files.take(4)
+
+
+def test_so_many_may_have_to_be_left_to_others() -> None:
+    files = System().files()
+    taken = sum(files.take(4, leave=100) for _ in range(100))
+    assert taken == (256 - 40 - 16 - 100) // 4
+    assert files.take(100)
+    assert not files.take(4)
+
+
+def test_a_count_may_lack_the_last_files_of_connections_begun_a_moment_before() -> None:
+    system = System()
+    files = system.files()
+    system.now_ns = 95 * MS
+    assert all(files.take(5) for _ in range(10))
+    system.used = 40 + 30
+    system.now_ns = 100 * MS
+    assert not files.take(256 - 70 - 16 - 19)
+    system.now_ns = 110 * MS
+    assert files.take(256 - 70 - 16)
+
+
+def test_all_loaders_of_a_process_share_a_count_and_a_forked_one_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = files_of_process()
+    assert files_of_process() is shared
+    monkeypatch.setattr(open_files.os, "getpid", lambda: 0)
+    assert files_of_process() is not shared
 
 
 def test_where_none_is_left_for_counting_none_may_be_taken() -> None:
