@@ -30,6 +30,9 @@ from emlio_bench.harness.settings import CommonSettings, PlottedSettings
 from emlio_bench.link_accuracy import run as link_accuracy
 from emlio_bench.memory import run as memory
 from emlio_bench.pace import run as pace
+from emlio_bench.paper.report import first_words, write_paper_report
+from emlio_bench.paper.run import run_paper
+from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.race.report.commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio_bench.race.run.race import run_race
 from emlio_bench.race.run.settings import RaceSettings
@@ -62,6 +65,13 @@ def _race(paths: Sequence[Path], settings: RaceSettings) -> str:
     return run_report([settings.out], ReportSettings())
 
 
+def _paper(paths: Sequence[Path], settings: PaperSettings) -> str:
+    race = run_paper(settings, os.environ, _tell)
+    written = write_paper_report(race, settings.out)
+    names = ", ".join(file.name for file in written[:3])
+    return f"{first_words(race)}\n\n{settings.out}: {names} and {len(written) - 3} pictures"
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -72,6 +82,12 @@ FOLDER_COMMANDS: Final = {
         settings=CompareSettings,
         run=run_compare,
         text="two runs of the same contests on the same machine: races, or --json files of one benchmark",
+    ),
+    "paper": FolderCommand(
+        paths=(),
+        settings=PaperSettings,
+        run=_paper,
+        text="the paper's figures, each with the paper's lines, beside the paper's numbers",
     ),
     "race": FolderCommand(
         paths=(),

@@ -102,9 +102,11 @@ def test_the_benchmarks_are_a_wheel_of_their_own(checkout: Path, tmp_path: Path)
     folder = checkout / "benchmarks"
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(folder))
     (wheel,) = tmp_path.glob("*.whl")
-    modules = {str(path.relative_to(folder)) for path in (folder / "emlio_bench").rglob("*.py")}
-    assert contents(wheel) == modules
-    assert "emlio_bench/cli.py" in modules
+    sources = {
+        str(path.relative_to(folder)) for kind in ("*.py", "*.c") for path in (folder / "emlio_bench").rglob(kind)
+    }
+    assert contents(wheel) == sources
+    assert "emlio_bench/cli.py" in sources
 
 
 def test_it_brings_what_the_lock_of_a_storage_node_names_and_nothing_more(python: Path) -> None:

@@ -206,7 +206,7 @@ class SimulatedNetwork:
         self.controls.append(control)
         return control
 
-    def lane(self, endpoint: str, pass_: LanePass) -> SimulatedLane:
+    def lane(self, endpoint: str, pass_: LanePass, *, leave: int | None = None) -> SimulatedLane:
         """Connect to a daemon's data port."""
         lane = SimulatedLane(endpoint, pass_)
         self.lanes.append(lane)

@@ -92,7 +92,7 @@ class SimulatedRank:
         intake._bound_bytes = intake.grants.limit_bytes = bound_bytes
         sockets = cast("Any", network)
         self._control = LinkPlane(sockets, config.trust)
-        self._lanes = LanePlane(sockets)
+        self._lanes = LanePlane(sockets, lambda: len(self.machine.pool.sources))
         self._events: deque[Event] = deque()
 
     def _hello(self, number: int, peer: Peer) -> Hello:

@@ -8,6 +8,7 @@ cover: the formats of other systems (emlio_bench.race.systems).
 """
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from emlio_bench.race.consumers.consume import records_of
 __all__ = [
     "CORPORA",
     "PICTURES",
-    "PICTURE_SIZE",
+    "PICTURE_SIZES",
     "Corpus",
     "corpus_of",
     "made_once",
@@ -38,6 +39,7 @@ CORPORA: Final = {
     "small": 3_000,
     "tokens": 8_192,
     "pictures": 94_000,
+    "coco-pictures": 154_000,
 }
 """Sizes of records, named after datasets with records of about this size.
 
@@ -45,7 +47,10 @@ For pictures, the mean size.
 """
 
 PICTURES: Final = "pictures"
-PICTURE_SIZE: Final = (500, 375)
+PICTURE_SIZES: Final = {PICTURES: (500, 375), "coco-pictures": (640, 480)}
+"""Width and height of pictures, about those of ImageNet and of COCO."""
+
+_OPAQUE: Final = "opaque"
 
 _ID_BYTES: Final = 8
 _UNFINISHED: Final = ".unfinished"
@@ -58,20 +63,27 @@ class Corpus:
     Attributes:
         records: number of records; their ids are 0 to records - 1.
         record_bytes: size of each record, with its id.
-        kind: "opaque", or "pictures": JPEGs with labels, whose number is in their name.
+        kind: "opaque", or a key of `PICTURE_SIZES`: JPEGs with labels, whose number is in their
+            name.
     """
 
     records: int
     record_bytes: int
-    kind: str = "opaque"
+    kind: str = _OPAQUE
 
     def __post_init__(self) -> None:
-        if self.kind not in ("opaque", PICTURES):
-            raise ConfigError(f"a corpus must be of kind opaque or {PICTURES}, got {self.kind!r}")
+        if self.kind != _OPAQUE and self.kind not in PICTURE_SIZES:
+            kinds = ", ".join((_OPAQUE, *PICTURE_SIZES))
+            raise ConfigError(f"a corpus must be of a kind of {kinds}, got {self.kind!r}")
         if self.records < 1 or self.record_bytes < 2 * _ID_BYTES:
             raise ConfigError(
                 f"a corpus must have a record of at least {2 * _ID_BYTES} bytes, got {self.records} of {self.record_bytes}"
             )
+
+    @property
+    def has_pictures(self) -> bool:
+        """True if its records are pictures."""
+        return self.kind != _OPAQUE
 
     @property
     def payload_bytes(self) -> int:
@@ -97,21 +109,22 @@ def corpus_of(kind: str, payload_bytes: int) -> Corpus:
     return Corpus(
         records=max(payload_bytes // record_bytes, 1),
         record_bytes=record_bytes,
-        kind=PICTURES if kind == PICTURES else "opaque",
+        kind=kind if kind in PICTURE_SIZES else _OPAQUE,
     )
 
 
 def make_records(corpus: Corpus, folder: Path) -> Path:
     """Make EMLIO's dataset, from which the other formats are made; return its directory."""
-    if corpus.kind == PICTURES:
-        return make_pictures(corpus.records, PICTURE_SIZE, folder / "emlio", progress=True).directory
-    spec = DataSpec(kind="opaque", record_bytes=corpus.record_bytes, records=corpus.records)
+    if corpus.has_pictures:
+        size = PICTURE_SIZES[corpus.kind]
+        return make_pictures(corpus.records, size, folder / "emlio", progress=sys.stderr.isatty()).directory
+    spec = DataSpec(kind=_OPAQUE, record_bytes=corpus.record_bytes, records=corpus.records)
     return make_data(spec, folder / "emlio", progress=True)
 
 
 def read_records(corpus: Corpus, folder: Path) -> Iterator[bytes]:
     """Yield all opaque records in the order of their ids."""
-    if corpus.kind != "opaque":
+    if corpus.has_pictures:
         raise ConfigError(f"only opaque records can be taken out of their shards, not {corpus.text}")
     paths = map(str, shard_paths(make_records(corpus, folder)))
     for number, record in enumerate(records_of(list(paths))):

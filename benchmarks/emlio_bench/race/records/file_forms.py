@@ -15,7 +15,7 @@ from emlio.shards.index import write_dali_index
 from emlio.tfrecord import frame
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.race.consumers.consume import records_of
-from emlio_bench.race.records.corpus import PICTURES, Corpus, made_once, make_records, read_records
+from emlio_bench.race.records.corpus import Corpus, made_once, make_records, read_records
 
 __all__ = ["EXAMPLE_FEATURE", "IMAGE_FEATURE", "as_examples", "as_files"]
 
@@ -39,7 +39,7 @@ def as_files(corpus: Corpus, folder: Path) -> Path:
     """Make a file for each record, in folders as ImageFolder and DALI's file reader expect them."""
 
     def make(target: Path) -> None:
-        pictures = corpus.kind == PICTURES
+        pictures = corpus.has_pictures
         records = _pictures(corpus, folder) if pictures else enumerate(read_records(corpus, folder))
         for number, record in records:
             place = target / f"{number // _PER_FOLDER:05d}"
@@ -56,7 +56,7 @@ def as_examples(corpus: Corpus, folder: Path) -> Path:
     """
 
     def make(target: Path) -> None:
-        if corpus.kind == PICTURES:
+        if corpus.has_pictures:
             _copy_shards(make_records(corpus, folder), target)
             return
         records = read_records(corpus, folder)

@@ -1,0 +1,1 @@
+"""The paper's figures: the same lines, measured here, beside the paper's numbers."""

@@ -1,0 +1,171 @@
+"""The paper's claims, each beside what was measured here.
+
+Covers: finding the runs that belong to a claim, the checks. Pure. Does not cover: the paper's
+numbers (emlio_bench.paper.published), tables (emlio_bench.paper.report).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from emlio.units import format_duration
+from emlio_bench.harness.spread import Seen, Spread, spread, text
+from emlio_bench.paper.figures import NEAREST_NS, OURS, Subject
+from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
+from emlio_bench.race.outcome import Race
+from emlio_bench.race.report.check import Check, Requirement, same_round_ratio
+from emlio_bench.race.report.energy_table import joules_an_epoch
+from emlio_bench.race.report.quantity import Quantity
+from emlio_bench.race.report.standing import Standing, standings
+
+__all__ = ["claims", "row_of"]
+
+_FAR_NS: Final = 30_000_000
+_FILES: Final[Subject] = ("dali-file", "default")
+_SHARDS: Final[Subject] = ("dali-tfrecord", "default")
+_PERCENT_FLAT: Final = 1.0
+
+
+def claims(race: Race) -> tuple[Check, ...]:
+    """Return all claims, also those of figures that were not measured."""
+    rows = standings(race)
+    return (
+        _flat(rows, "resnet", RESNET),
+        _flat(rows, "vgg", VGG),
+        *(_speed_up(rows, "resnet", RESNET, baseline) for baseline in (_FILES, _SHARDS)),
+        *(_speed_up(rows, "vgg", VGG, baseline) for baseline in (_FILES, _SHARDS)),
+        _speed_up(rows, "halves", HALF_LOCAL, _SHARDS),
+        _no_plateau(rows),
+        *(_energy(rows, "resnet", RESNET, baseline) for baseline in (_FILES, _SHARDS)),
+    )
+
+
+def row_of(rows: Sequence[Standing], task: str, rtt_ns: int, subject: Subject) -> Standing | None:
+    """Return the standing of a subject in a task at a round trip, or None."""
+    name = f"{task}-{format_duration(rtt_ns).replace(' ', '')}"
+    return next(
+        (row for row in rows if row.contest.name == name and (row.entrant.subject, row.entrant.setting) == subject),
+        None,
+    )
+
+
+def _flat(rows: Sequence[Standing], task: str, training: Training) -> Check:
+    required = Requirement(
+        name=f"the same at any distance, {training.name}",
+        words=f"{training.name}: our epochs differ by {_PERCENT_FLAT:g} % at most over round trips (the paper: 0.3 %)",
+        most=_PERCENT_FLAT,
+        unit="%",
+    )
+    ours = [
+        (row, epoch)
+        for row in rows
+        if row.contest.name.startswith(f"{task}-") and (row.entrant.subject, row.entrant.setting) == OURS
+        if (epoch := row.of(Quantity.FIRST_EPOCH)) is not None and not epoch.bound
+    ]
+    if len(ours) < 2:
+        return required.unknown("it was not measured at two round trips")
+    shortest, longest = (choose(ours, key=lambda pair: pair[1].median) for choose in (min, max))
+    wander = 100 * (longest[1].median / shortest[1].median - 1)
+    starts = ", ".join(
+        f"{format_duration(row.contest.rtt_ns)}: {text(row.of(Quantity.FIRST_BATCH), spread=False)} s"
+        for row, _ in ours
+    )
+    return required.check(
+        spread([wander]),
+        f"{task}, all round trips",
+        why=f"epochs count from before the constructor, and the first batch came after {starts}",
+        note=f"{text(shortest[1], spread=False)} to {text(longest[1], spread=False)} s",
+    )
+
+
+def _speed_up(rows: Sequence[Standing], task: str, training: Training, baseline: Subject) -> Check:
+    bound = training.speed_up(_FAR_NS)
+    required = Requirement(
+        name=f"speed-up, {training.name}, {baseline[0]}",
+        words=(
+            f"{training.name} over 30 ms: an epoch of DALI over a remote folder ({_called(baseline)}) takes {bound:.1f} times "
+            "as long as ours (the paper's ratio)"
+        ),
+        least=round(bound, 1),
+    )
+    ours, other = (row_of(rows, task, _FAR_NS, subject) for subject in (OURS, baseline))
+    if ours is None or other is None:
+        return required.unknown("it was not measured at 30 ms")
+    times = same_round_ratio(other, ours, Quantity.FIRST_EPOCH)
+    return required.check(
+        times,
+        ours.contest.name,
+        why=_by_arithmetic(rows, task, training, baseline),
+        note=f"{_seconds(other)} beside {_seconds(ours)}",
+    )
+
+
+def _by_arithmetic(rows: Sequence[Standing], task: str, training: Training, baseline: Subject) -> str:
+    """Return how many round trips the baseline waits for each record, here and in the paper."""
+    near, far = (row_of(rows, task, rtt_ns, baseline) for rtt_ns in (NEAREST_NS, _FAR_NS))
+    if near is None or far is None:
+        return ""
+    epochs = [row.of(Quantity.FIRST_EPOCH) for row in (near, far)]
+    if any(epoch is None or epoch.bound for epoch in epochs):
+        return ""
+    near_s, far_s = (epoch.median for epoch in epochs if epoch is not None)
+    trips = (far_s - near_s) / ((_FAR_NS - NEAREST_NS) / 1e9) / far.contest.corpus.records
+    step_ms = training.step_ns / 1e6 / far.contest.batch
+    return (
+        f"it waits for {trips:.2f} round trips of each record here, which is {trips * _FAR_NS / 1e6:.1f} ms where a step takes "
+        f"{step_ms:.2f} ms of each; the paper's table fits one round trip and {training.requests:,.0f} records"
+    )
+
+
+def _no_plateau(rows: Sequence[Standing]) -> Check:
+    required = Requirement(
+        name="2 MB, no plateau",
+        words="records of 2 MB over 30 ms: automatic connections are at least as fast as two (the paper needs two threads)",
+        most=1.0,
+    )
+    ours, two = (
+        row_of(rows, "large-two", _FAR_NS, OURS),
+        row_of(rows, "large-two", _FAR_NS, ("emlio-streams-2", "default")),
+    )
+    if ours is None or two is None:
+        return required.unknown("it was not measured at 30 ms")
+    one = row_of(rows, "large-one", _FAR_NS, ("emlio-streams-1", "default"))
+    note = f"automatic {_seconds(ours)}, two {_seconds(two)}"
+    if one is not None:
+        note += f", one {_seconds(one)}"
+    return required.check(same_round_ratio(ours, two, Quantity.FIRST_EPOCH), ours.contest.name, note=note)
+
+
+def _energy(rows: Sequence[Standing], task: str, training: Training, baseline: Subject) -> Check:
+    bound = 10.9
+    required = Requirement(
+        name=f"energy, {training.name}, {baseline[0]}",
+        words=(
+            f"{training.name} over 30 ms: both hosts use {bound:g} times as much energy in an epoch of DALI over a remote folder "
+            f"({_called(baseline)}) as in ours (the paper: up to {bound:g})"
+        ),
+        least=bound,
+    )
+    ours, other = (row_of(rows, task, _FAR_NS, subject) for subject in (OURS, baseline))
+    if ours is None or other is None:
+        return required.unknown("it was not measured at 30 ms")
+    ours_j, other_j = joules_an_epoch(ours), joules_an_epoch(other)
+    if ours_j is None or other_j is None or ours_j.bound or not ours_j.median:
+        return required.unknown("the energy of the hosts was not recorded")
+    return required.check(
+        _ratio(other_j, ours_j),
+        ours.contest.name,
+        why="energy at rest grows with the epoch, so the ratio follows that of the epochs",
+        note=f"{text(other_j, spread=False)} J beside {text(ours_j, spread=False)} J",
+    )
+
+
+def _ratio(upper: Spread, lower: Spread) -> Spread:
+    return spread([Seen(value=upper.median / lower.median, beyond=upper.sign)])
+
+
+def _called(baseline: Subject) -> str:
+    return "a file for each record" if baseline == _FILES else "TFRecord files"
+
+
+def _seconds(row: Standing) -> str:
+    return f"{text(row.of(Quantity.FIRST_EPOCH), spread=False)} s"

@@ -1,0 +1,219 @@
+"""The paper's figures as contests: records, batch, step, and who takes part.
+
+Covers: what each figure needs to be measured. Pure. Does not cover: sizes (emlio_bench.paper.scale),
+measuring (emlio_bench.paper.run), the paper's numbers (emlio_bench.paper.published).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio.units import format_duration
+from emlio_bench.paper.published import BATCH, RESNET, VGG
+from emlio_bench.race.outcome import Contest
+from emlio_bench.race.records.corpus import CORPORA, PICTURES, corpus_of
+
+__all__ = [
+    "BASELINES",
+    "FIGURES",
+    "NEAREST_NS",
+    "OURS",
+    "PAPERS_WAY",
+    "RTTS_NS",
+    "Figure",
+    "Task",
+    "contest_of",
+    "figures_of",
+]
+
+_MS: Final = 1_000_000
+NEAREST_NS: Final = 100_000
+"""The paper's round trip in one rack."""
+
+RTTS_NS: Final = (NEAREST_NS, 1 * _MS, 10 * _MS, 30 * _MS)
+"""The paper's round trips."""
+
+Subject = tuple[str, str]
+"""A system and its setting."""
+
+OURS: Final[Subject] = ("emlio", "default")
+PAPERS_WAY: Final[tuple[Subject, ...]] = (("paper", "default"), ("paper", "2 workers"), ("paper", "4 workers"))
+BASELINES: Final[tuple[Subject, ...]] = (
+    ("pytorch-files", "default"),
+    ("dali-file", "default"),
+    ("dali-tfrecord", "default"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The work of everybody in a figure, at each round trip.
+
+    Attributes:
+        name: short stable name.
+        words: description for the report.
+        corpus: a key of `CORPORA`.
+        batch: records in a batch.
+        step_ns: length of the step after each batch; 0 for no step.
+        decode: whether pictures are decoded.
+        halves: whether every second shard is on the training host.
+        subjects: who takes part.
+    """
+
+    name: str
+    words: str
+    corpus: str
+    subjects: tuple[Subject, ...]
+    batch: int = BATCH
+    step_ns: int = 0
+    decode: bool = False
+    halves: bool = False
+
+    def __post_init__(self) -> None:
+        if self.corpus not in CORPORA or not self.subjects:
+            raise ConfigError(f"a task must have records and somebody who takes part, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure of the paper.
+
+    Attributes:
+        number: its number.
+        words: what it shows.
+        tasks: what is measured for it; figures may share tasks.
+        fit_records: records of each task on a small machine within the usual time.
+    """
+
+    number: int
+    words: str
+    tasks: tuple[Task, ...]
+    fit_records: int
+
+
+_ALL: Final = (OURS, *PAPERS_WAY, *BASELINES)
+_RESNET: Final = Task(
+    name="resnet",
+    words=f"pictures as large as ImageNet's, decoded, and a step of {format_duration(RESNET.step_ns)} for ResNet-50",
+    corpus=PICTURES,
+    step_ns=RESNET.step_ns,
+    decode=True,
+    subjects=_ALL,
+)
+_VGG: Final = Task(
+    name="vgg",
+    words=f"pictures as large as ImageNet's, decoded, and a step of {format_duration(VGG.step_ns)} for VGG-19",
+    corpus=PICTURES,
+    step_ns=VGG.step_ns,
+    decode=True,
+    subjects=_ALL,
+)
+_READ: Final = Task(name="read", words="pictures that are read and not decoded", corpus="imagenet-like", subjects=_ALL)
+_DECODE: Final = Task(
+    name="decode",
+    words="pictures that are read and decoded, without a step",
+    corpus=PICTURES,
+    decode=True,
+    subjects=_ALL,
+)
+_COCO: Final = Task(
+    name="coco",
+    words=f"pictures as large as COCO's, decoded, and a step of {format_duration(RESNET.step_ns)} for ResNet-50",
+    corpus="coco-pictures",
+    step_ns=RESNET.step_ns,
+    decode=True,
+    subjects=_ALL,
+)
+_TWO_MB: Final = "records of 2 MB, read as fast as can be"
+
+FIGURES: Final = (
+    Figure(
+        number=1,
+        words="share of reading, preprocessing and training in an epoch, in time and in energy",
+        tasks=(_READ, _DECODE, _RESNET),
+        fit_records=960,
+    ),
+    Figure(number=5, words="ResNet-50 on pictures like ImageNet's", tasks=(_RESNET,), fit_records=2560),
+    Figure(number=6, words="ResNet-50 on pictures like COCO's", tasks=(_COCO,), fit_records=960),
+    Figure(
+        number=7,
+        words="records of 2 MB, one connection or thread",
+        tasks=(
+            Task(
+                name="large-one",
+                words=f"{_TWO_MB}, one connection or thread",
+                corpus="large",
+                batch=16,
+                subjects=(OURS, ("emlio-streams-1", "default"), PAPERS_WAY[0], *BASELINES),
+            ),
+        ),
+        fit_records=160,
+    ),
+    Figure(
+        number=8,
+        words="records of 2 MB, two connections or threads",
+        tasks=(
+            Task(
+                name="large-two",
+                words=f"{_TWO_MB}, two connections or threads",
+                corpus="large",
+                batch=16,
+                subjects=(OURS, ("emlio-streams-2", "default"), PAPERS_WAY[1], *BASELINES),
+            ),
+        ),
+        fit_records=160,
+    ),
+    Figure(number=9, words="VGG-19 on pictures like ImageNet's", tasks=(_VGG,), fit_records=2560),
+    Figure(
+        number=10,
+        words="every second shard on the training host",
+        tasks=(
+            Task(
+                name="halves",
+                words=f"{_RESNET.words}, and every second shard on the training host",
+                corpus=PICTURES,
+                step_ns=RESNET.step_ns,
+                decode=True,
+                halves=True,
+                subjects=(OURS, ("dali-tfrecord", "default")),
+            ),
+        ),
+        fit_records=2560,
+    ),
+)
+
+
+def figures_of(numbers: tuple[int, ...]) -> tuple[Figure, ...]:
+    """Return the figures with these numbers; all if there are none.
+
+    Raises:
+        ConfigError: there is no such figure.
+    """
+    known = {figure.number: figure for figure in FIGURES}
+    unknown = sorted(set(numbers) - set(known))
+    if unknown:
+        raise ConfigError(f"a figure must be one of {', '.join(map(str, known))}, got {', '.join(map(str, unknown))}")
+    return tuple(figure for figure in FIGURES if not numbers or figure.number in numbers)
+
+
+def contest_of(task: Task, rtt_ns: int, *, records: int, limit_ns: int) -> Contest:
+    """Return a task at one round trip.
+
+    Args:
+        task: the task.
+        rtt_ns: round trip of the link.
+        records: records of an epoch.
+        limit_ns: time limit of an epoch.
+    """
+    return Contest(
+        name=f"{task.name}-{format_duration(rtt_ns).replace(' ', '')}",
+        words=task.words,
+        corpus=corpus_of(task.corpus, records * CORPORA[task.corpus]),
+        rtt_ns=rtt_ns,
+        batch=task.batch,
+        epochs=1,
+        step_ns=task.step_ns,
+        decode=task.decode,
+        halves=task.halves,
+        limit_ns=limit_ns,
+    )

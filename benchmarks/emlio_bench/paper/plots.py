@@ -1,0 +1,159 @@
+"""The pictures of the paper's figures: bars of epochs and of energy by round trip, as in the paper.
+
+Covers: two drawings of a task. Does not cover: matplotlib (emlio_bench.harness.plot).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from emlio.units import format_duration
+from emlio_bench.harness.page import Picture
+from emlio_bench.harness.palette import INK, colour
+from emlio_bench.harness.plot import NARROW, Drawing, Sheet, blank_figure, dress
+from emlio_bench.harness.spread import Spread, number
+from emlio_bench.race.outcome import Contest, Race
+from emlio_bench.race.report.bars import named
+from emlio_bench.race.report.energy_table import joules_an_epoch
+from emlio_bench.race.report.quantity import Quantity
+from emlio_bench.race.report.standing import Standing, standings
+
+__all__ = ["draw_task", "drawings_of"]
+
+_HEIGHT: Final = 3.6
+_LEGEND_LINE: Final = 0.2
+_GROUP: Final = 0.84
+"""The width of all bars of a round trip; the distance between round trips is 1."""
+_BELOW: Final = 1.6
+"""A bar begins at the least value divided by this."""
+_ABOVE: Final = 1.8
+_LABELLED_BARS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    row: Standing
+    whole: Spread
+    rest: Spread | None = None
+
+
+def draw_task(race: Race, contests: Sequence[Contest]) -> tuple[Picture, ...]:
+    """Draw the pictures of one task.
+
+    Args:
+        race: the race of all figures.
+        contests: contests of the task, from near to far.
+    """
+    return tuple(drawing.picture() for drawing in drawings_of(race, contests))
+
+
+def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
+    """Return the pictures of one task for which there are figures."""
+    rows = [row for row in standings(race) if row.contest in contests]
+    name = contests[0].name.rpartition("-")[0]
+    where = contests[0].corpus.text
+    found: list[Drawing] = []
+    epochs = [_Bar(row=row, whole=of) for row in rows if (of := row.of(Quantity.FIRST_EPOCH)) is not None]
+    if epochs:
+        found.append(
+            Drawing(
+                name=f"{name}-epochs",
+                title=f"{name}: seconds of an epoch",
+                where=where,
+                caption="each group a round trip, logarithmic; an open triangle: it took longer and was cut",
+                draw=partial(_draw, contests, epochs, "seconds, logarithmic"),
+            )
+        )
+    energy = [
+        _Bar(row=row, whole=whole, rest=joules_an_epoch(row, of=lambda one: one.idle_joules))
+        for row in rows
+        if (whole := joules_an_epoch(row)) is not None
+    ]
+    if energy:
+        found.append(
+            Drawing(
+                name=f"{name}-energy",
+                title=f"{name}: joules of an epoch, both hosts",
+                where=where,
+                caption="each group a round trip, logarithmic; the line in a bar: energy at rest; "
+                + "; ".join(dict.fromkeys(_method(bar.row) for bar in energy)),
+                draw=partial(_draw, contests, energy, "joules, logarithmic"),
+            )
+        )
+    return tuple(found)
+
+
+def _method(row: Standing) -> str:
+    methods = [one.method for run in row.runs if run.energy is not None for one in run.energy.hosts]
+    return ", ".join(dict.fromkeys(methods))
+
+
+def _draw(contests: Sequence[Contest], bars: Sequence[_Bar], axis: str, chosen: Sheet, title: str) -> Any:
+    names = list(dict.fromkeys(named(bar.row) for bar in bars))
+    lines = -(-len(names) // (2 if chosen is NARROW else 4))
+    figure, axes = blank_figure(chosen.width, _HEIGHT + _LEGEND_LINE * lines, title=title, font=chosen.font)
+    height = figure.get_figheight()
+    least = min(bar.whole.least for bar in bars) / _BELOW
+    most = max(bar.whole.most for bar in bars) * _ABOVE
+    axes.set_yscale("log")
+    axes.set_ylim(least, most)
+    width = _GROUP / len(names)
+    labelled = len(names) <= _LABELLED_BARS and chosen is not NARROW
+    for place, contest in enumerate(contests):
+        for bar in (bar for bar in bars if bar.row.contest == contest):
+            number_of = names.index(named(bar.row))
+            middle = place - _GROUP / 2 + width * (number_of + 0.5)
+            _one(axes, middle, width, least, bar, font=chosen.font if labelled else 0.0)
+    for name in names:
+        row = next(bar.row for bar in bars if named(bar.row) == name)
+        axes.bar([0], [0], color=_fill(row), alpha=_alpha(row), label=name)
+    axes.set_xlim(-0.5, len(contests) - 0.5)
+    axes.set_xticks(range(len(contests)), [format_duration(contest.rtt_ns) for contest in contests])
+    axes.set_xlabel("round trip")
+    axes.set_ylabel(axis)
+    dress(axes, chosen.font, grid="y")
+    foot = 0.62 + _LEGEND_LINE * lines
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.5 / (height - foot - 0.4)),
+        ncols=2 if chosen is NARROW else 4,
+        fontsize=chosen.font - 1,
+        frameon=False,
+        labelcolor=INK,
+    )
+    left = 0.62 / chosen.width
+    figure.subplots_adjust(left=left, right=0.98, bottom=foot / height, top=1 - 0.4 / height)
+    return figure
+
+
+def _fill(row: Standing) -> str:
+    return colour(row.entrant.subject)
+
+
+def _alpha(row: Standing) -> float:
+    """Return a lighter shade for more threads of the same system."""
+    return {"2 workers": 0.7, "4 workers": 0.45}.get(row.entrant.setting, 1.0)
+
+
+def _one(axes: Any, middle: float, width: float, least: float, bar: _Bar, *, font: float) -> None:
+    of = bar.whole
+    axes.bar(
+        [middle], [of.median - least], 0.92 * width, bottom=least, color=_fill(bar.row), alpha=_alpha(bar.row), zorder=2
+    )
+    if bar.rest is not None and bar.rest.median > least:
+        axes.hlines(bar.rest.median, middle - 0.46 * width, middle + 0.46 * width, color=INK, linewidth=1.0, zorder=3)
+    if of.bound:
+        axes.plot([middle], [of.median], "^", markersize=5, markerfacecolor="none", color=INK, zorder=4)
+    elif of.most > of.least:
+        axes.vlines(middle, of.least, of.most, color=INK, linewidth=1.0, zorder=3)
+    if font:
+        axes.annotate(
+            number(of.median),
+            (middle, of.most),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            fontsize=font - 1.5,
+            color=INK,
+        )

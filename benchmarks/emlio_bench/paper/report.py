@@ -1,0 +1,248 @@
+"""The report of the paper's figures: claims on top, then figure by figure.
+
+Covers: tables by figure, shares of an epoch (figure 1), words. Pure but for drawing. Does not cover:
+claims (emlio_bench.paper.claims), pictures (emlio_bench.paper.plots), files
+(emlio_bench.harness.page).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from emlio.units import format_duration
+from emlio_bench.harness.page import Part, Picture, write_report
+from emlio_bench.harness.report import environment_table
+from emlio_bench.harness.spread import Spread, number, text
+from emlio_bench.harness.table import Table
+from emlio_bench.paper.claims import claims, row_of
+from emlio_bench.paper.figures import FIGURES, Figure, Subject, Task
+from emlio_bench.paper.plots import draw_task
+from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
+from emlio_bench.race.outcome import Contest, Race
+from emlio_bench.race.report.check import Outcome
+from emlio_bench.race.report.doubts import race_doubts
+from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch
+from emlio_bench.race.report.quantity import Quantity
+from emlio_bench.race.report.standing import OURS, Standing, standings
+from emlio_bench.race.report.tables import checks_table, entrants_table, links_table, missing_table
+
+__all__ = ["TITLE", "first_words", "paper_parts", "write_paper_report"]
+
+TITLE: Final = "EMLIO: the paper, figure by figure"
+_Cell = Callable[[Standing], str]
+_Read = Callable[[Standing], Spread | None]
+_SHARES: Final = ("read", "preprocess", "train")
+_OF_SHARES: Final = ("read", "decode", "resnet")
+"""The tasks whose differences are the shares of an epoch."""
+
+
+def write_paper_report(race: Race, folder: Path) -> tuple[Path, ...]:
+    """Write the report with its pictures; return its files, the page first."""
+    pictures = {task.name: draw_task(race, contests) for task in _tasks() if (contests := _contests(race, task))}
+    return write_report(TITLE, paper_parts(race, pictures), race, folder)
+
+
+def first_words(race: Race) -> str:
+    """Return the summary for a terminal."""
+    checks = claims(race)
+    kept, missed, unknown = (
+        [check for check in checks if check.outcome is outcome]
+        for outcome in (Outcome.KEPT, Outcome.MISSED, Outcome.NOT_MEASURED)
+    )
+    words = [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured."]
+    words += [f"Missed: {check.name}: {check.found} where {check.required.bound} must hold." for check in missed]
+    return " ".join(words)
+
+
+def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[Part, ...]:
+    """Return all parts in order.
+
+    Args:
+        race: the race of all figures, as far as it has run.
+        pictures: pictures by the name of their task.
+    """
+    rows = standings(race)
+    shown: set[str] = set()
+    parts = [
+        Part(text=first_words(race)),
+        Part(heading="Claim by claim", tables=(checks_table(claims(race)),)),
+        Part(heading="How it was measured", points=_method(race)),
+    ]
+    for figure in FIGURES:
+        tasks = figure.tasks
+        if all(_contests(race, task) for task in tasks):
+            new = [task for task in tasks if task.name not in shown]
+            shown |= {task.name for task in tasks}
+            parts.append(_figure_part(figure, tasks, new, race, rows, pictures))
+    missing = missing_table(race.entrants)
+    return (
+        *parts,
+        Part(
+            heading="Numbers of the paper that cannot be right",
+            points=tuple(f"{one.said}: {one.why}." for one in IMPOSSIBLE),
+        ),
+        Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
+        Part(heading="Do not believe blindly", points=race_doubts(race)),
+        Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
+        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(race.entrants),)),
+        Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
+    )
+
+
+def _tasks() -> list[Task]:
+    return list({task.name: task for figure in FIGURES for task in figure.tasks}.values())
+
+
+def _contests(race: Race, task: Task) -> list[Contest]:
+    """Return the contests of a task that have runs, from near to far."""
+    ran = {run.contest for run in race.runs}
+    names = {contest.name: contest for contest in race.contests if contest.name in ran}
+    found = [contest for name, contest in names.items() if name.rpartition("-")[0] == task.name]
+    return sorted(found, key=lambda contest: contest.rtt_ns)
+
+
+def _method(race: Race) -> tuple[str, ...]:
+    numbers = {name: _records(race, name) for name in ("resnet", "vgg")}
+    return (
+        f"Steps are pauses of the consumer. They follow from the paper's own epochs: its epoch divided by its batches, where the "
+        f"pictures of an epoch are taken to be as many as the requests that explain its baseline, and a batch has {BATCH}: "
+        f"{format_duration(RESNET.step_ns)} for ResNet-50 ({RESNET.requests:,.0f} pictures), {format_duration(VGG.step_ns)} for "
+        f"VGG-19 ({VGG.requests:,.0f}).",
+        f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
+        "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
+        "Pictures are decoded by DALI with one thread on the processor, in PyTorch's loader by torchvision in its workers.",
+        "The remote folder is sshfs at its defaults unless a mount was named; the paper's is NFSv4.",
+        "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
+    )
+
+
+def _records(race: Race, task: str) -> int:
+    return next((one.corpus.records for one in race.contests if one.name.rpartition("-")[0] == task), 0)
+
+
+def _figure_part(
+    figure: Figure,
+    tasks: Sequence[Task],
+    new: Sequence[Task],
+    race: Race,
+    rows: Sequence[Standing],
+    pictures: dict[str, tuple[Picture, ...]],
+) -> Part:
+    tables: list[Table] = []
+    folded: list[Table] = []
+    if {task.name for task in tasks} >= set(_OF_SHARES):
+        tables += _share_tables(race, rows, tasks)
+    for task in new:
+        contests = _contests(race, task)
+        own = [row for row in rows if row.contest in contests]
+        tables.append(_epochs_table(task, contests, own))
+        energy = _joules_table(task, contests, own)
+        if energy is not None:
+            tables.append(energy)
+            folded += [
+                replace(of, title=f"{task.name} at {format_duration(contest.rtt_ns)}: {of.title}")
+                for contest in contests
+                if (of := energy_table([row for row in own if row.contest == contest])).rows
+            ]
+    words = "; ".join(f"{task.name}: {task.words}, {_records(race, task.name):,} records" for task in tasks)
+    return Part(
+        heading=f"Figure {figure.number}: {figure.words}",
+        text=f"{words}.",
+        pictures=tuple(picture for task in new for picture in pictures.get(task.name, ())),
+        tables=tuple(tables),
+        folded=tuple(folded),
+    )
+
+
+def _epochs_table(task: Task, contests: Sequence[Contest], rows: Sequence[Standing]) -> Table:
+    return _by_round_trip(
+        f"{task.name}: seconds of an epoch, from before the constructor",
+        contests,
+        rows,
+        lambda row: text(row.of(Quantity.FIRST_EPOCH)),
+    )
+
+
+def _joules_table(task: Task, contests: Sequence[Contest], rows: Sequence[Standing]) -> Table | None:
+    if not any(joules_an_epoch(row) for row in rows):
+        return None
+    return _by_round_trip(
+        f"{task.name}: joules of an epoch, both hosts: all (at rest)",
+        contests,
+        rows,
+        lambda row: _two(joules_an_epoch(row), joules_an_epoch(row, of=lambda one: one.idle_joules)),
+    )
+
+
+def _two(whole: Spread | None, rest: Spread | None) -> str:
+    return f"{text(whole, spread=False)} ({text(rest, spread=False)})" if whole is not None else "-"
+
+
+def _by_round_trip(title: str, contests: Sequence[Contest], rows: Sequence[Standing], cell: _Cell) -> Table:
+    subjects = list(dict.fromkeys((row.entrant.subject, row.entrant.setting) for row in rows))
+    found = {(row.contest.name, row.entrant.subject, row.entrant.setting): cell(row) for row in rows}
+    return Table(
+        title=title,
+        header=("system", "setting", *(format_duration(contest.rtt_ns) for contest in contests)),
+        rows=tuple(
+            (*subject, *(found.get((contest.name, *subject), "-") for contest in contests)) for subject in subjects
+        ),
+        names=2,
+        ours=frozenset(place for place, (name, _) in enumerate(subjects) if name == OURS),
+    )
+
+
+# ---- figure 1 -------------------------------------------------------------------------------------------------------
+
+
+def _share_tables(race: Race, rows: Sequence[Standing], tasks: Sequence[Task]) -> list[Table]:
+    """Return what reading, preprocessing and training add to an epoch, in time and in energy."""
+    by_name = {task.name: task for task in tasks}
+    rtts = sorted({contest.rtt_ns for name in _OF_SHARES for contest in _contests(race, by_name[name])})
+    subjects = list(dict.fromkeys((row.entrant.subject, row.entrant.setting) for row in rows))
+    tables: list[Table] = []
+    for what, quantity in (("time", _epoch_s), ("energy", joules_an_epoch)):
+        lines: list[tuple[str, ...]] = []
+        for subject in subjects:
+            cells = [_shares(rows, rtt_ns, subject, quantity) for rtt_ns in rtts]
+            if any(cell != "-" for cell in cells):
+                lines.append((*subject, *cells))
+        if lines:
+            tables.append(
+                Table(
+                    title=f"Share of {what} in an epoch: {' / '.join(_SHARES)}",
+                    header=("system", "setting", *(format_duration(rtt_ns) for rtt_ns in rtts)),
+                    rows=tuple(lines),
+                    names=2,
+                    ours=frozenset(place for place, line in enumerate(lines) if line[0] == OURS),
+                )
+            )
+    return tables
+
+
+def _epoch_s(row: Standing) -> Spread | None:
+    return row.of(Quantity.FIRST_EPOCH)
+
+
+def _shares(rows: Sequence[Standing], rtt_ns: int, subject: Subject, quantity: _Read) -> str:
+    """Return the three shares.
+
+    Training is what the step adds to an epoch that reads and decodes, preprocessing what decoding
+    adds to one that only reads, both for one record. Work that is hidden behind other work adds
+    nothing.
+    """
+    found: list[float] = []
+    for name in _OF_SHARES:
+        row = row_of(rows, name, rtt_ns, subject)
+        of = None if row is None else quantity(row)
+        if row is None or of is None or of.bound:
+            return "-"
+        found.append(of.median / row.contest.corpus.records)
+    read, decode, train = found
+    if not train:
+        return "-"
+    trained = max(train - max(decode, read), 0.0)
+    prepared = min(max(decode - read, 0.0), train - trained)
+    shares = (train - trained - prepared, prepared, trained)
+    return " / ".join(f"{number(100 * share / train)} %" for share in shares)

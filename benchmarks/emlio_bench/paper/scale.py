@@ -1,0 +1,113 @@
+"""The number of records of each figure, so that the slowest baseline ends within the time given.
+
+A loader that waits for each request takes about the same number of round trips for each record,
+whatever their length. That number was measured over sshfs for records of 100 kB and of 2 MB, and
+lies on a line between.
+
+Covers: this estimate, records and time limits that follow from it. Pure. Does not cover: figures
+(emlio_bench.paper.figures).
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio_bench.paper.figures import Figure, Task
+from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG
+from emlio_bench.race.records.corpus import CORPORA
+
+__all__ = ["Scale", "expected_ns", "limit_ns", "records_of"]
+
+
+class Scale(StrEnum):
+    """The number of records."""
+
+    TINY = "tiny"
+    """Two batches: shows that all works, measures nothing."""
+    FIT = "fit"
+    """As many as fit into the time given."""
+    FULL = "full"
+    """As many as the paper's baseline made requests."""
+
+
+_TINY_BATCHES: Final = 2
+_START_NS: Final = 6_000_000_000
+"""Imports, the link, and the server of a run."""
+_LEAST_NS: Final = 2_000_000
+"""A record over a mount without a round trip."""
+_DECODE_NS: Final = 3_000_000
+"""A record decoded by one thread."""
+_ROUND_TRIPS: Final[Mapping[str, tuple[float, float]]] = {
+    "pytorch-files": (1.0, 2.6),
+    "dali-file": (1.7, 1.8),
+    "dali-tfrecord": (0.75, 2.0),
+}
+"""Round trips of a record, and more of them for each megabyte."""
+_PATIENCE: Final = 4
+_LEAST_LIMIT_NS: Final = 60_000_000_000
+_FULL: Final = {"resnet": RESNET, "vgg": VGG, "halves": HALF_LOCAL}
+
+
+def records_of(
+    figures: Sequence[Figure], rtts_ns: Sequence[int], scale: Scale, *, within_ns: int, rounds: int
+) -> dict[Task, int]:
+    """Return the records of each task.
+
+    A task that several figures share has the largest of their numbers.
+
+    Args:
+        figures: the figures.
+        rtts_ns: the round trips.
+        scale: how many.
+        within_ns: time for all of it, for `Scale.FIT`.
+        rounds: rounds of everything.
+    """
+    wanted: dict[Task, int] = {}
+    for figure in figures:
+        for task in figure.tasks:
+            wanted[task] = max(wanted.get(task, 0), figure.fit_records)
+    if scale is Scale.TINY:
+        return {task: _TINY_BATCHES * task.batch for task in wanted}
+    if scale is Scale.FULL:
+        return {
+            task: round(_FULL[task.name].requests) if task.name in _FULL else records
+            for task, records in wanted.items()
+        }
+    runs = sum(len(task.subjects) for task in wanted) * len(rtts_ns) * rounds
+    reading_ns = (
+        sum(expected_ns(task, records, rtt_ns) for task, records in wanted.items() for rtt_ns in rtts_ns) * rounds
+    )
+    left_ns = within_ns - runs * _START_NS
+    if left_ns <= 0:
+        raise ConfigError(
+            f"--within must leave time for {runs} runs, {runs * _START_NS / 60e9:.0f} minutes for their starts alone, got "
+            f"{within_ns / 60e9:g} minutes; choose fewer figures by --figure"
+        )
+    part = left_ns / reading_ns
+    return {
+        task: max(int(records * part) // task.batch, _TINY_BATCHES) * task.batch for task, records in wanted.items()
+    }
+
+
+def expected_ns(task: Task, records: int, rtt_ns: int) -> int:
+    """Return about how long one epoch of everybody takes."""
+    return sum(_epoch_ns(task, subject, records, rtt_ns) for subject, _ in task.subjects)
+
+
+def limit_ns(task: Task, records: int, rtt_ns: int) -> int:
+    """Return the time limit of an epoch, several times what the slowest should take."""
+    slowest = max(_epoch_ns(task, subject, records, rtt_ns) for subject, _ in task.subjects)
+    return max(_PATIENCE * slowest, _LEAST_LIMIT_NS)
+
+
+def _epoch_ns(task: Task, subject: str, records: int, rtt_ns: int) -> int:
+    step_ns = task.step_ns // task.batch if task.step_ns else 0
+    held_ns = max(step_ns, _DECODE_NS if task.decode else 0)
+    if subject in _ROUND_TRIPS:
+        each, megabyte = _ROUND_TRIPS[subject]
+        trips = each + megabyte * CORPORA[task.corpus] / 1e6
+        waits_ns = round(trips * rtt_ns) + _LEAST_NS
+        # Half of the shards are not read over the link where they lie on the training host.
+        held_ns = max(held_ns, waits_ns // 2 if task.halves else waits_ns)
+    return records * held_ns

@@ -1,0 +1,268 @@
+"""The paper's figures: sizes, claims and report, of runs that never were."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from sample_race import MS, make_entrant, make_race, make_run
+
+from emlio.errors import ConfigError
+from emlio_bench.cli import main
+from emlio_bench.paper.claims import claims, row_of
+from emlio_bench.paper.figures import FIGURES, OURS, RTTS_NS, Subject, Task, contest_of, figures_of
+from emlio_bench.paper.plots import draw_task, drawings_of
+from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
+from emlio_bench.paper.report import first_words, paper_parts, write_paper_report
+from emlio_bench.paper.scale import Scale, expected_ns, limit_ns, records_of
+from emlio_bench.paper.settings import PaperSettings
+from emlio_bench.race.outcome import Energy, HostEnergy, Race, Run
+from emlio_bench.race.report.check import Check, Outcome
+from emlio_bench.race.report.standing import standings
+from emlio_bench.race.systems.entries import all_rivals
+
+MINUTE_NS = 60_000_000_000
+FAR_NS = 30 * MS
+RESNET_TASK = next(task for figure in FIGURES for task in figure.tasks if task.name == "resnet")
+RECORDS = 640
+
+
+# ---- the paper's numbers ------------------------------------------------------------------------------------------------
+
+
+def test_requests_and_steps_follow_from_the_papers_epochs() -> None:
+    assert RESNET.requests == pytest.approx(51_300, rel=0.01)
+    assert VGG.requests == pytest.approx(65_400, rel=0.01)
+    assert RESNET.step_ns == pytest.approx(195 * MS, rel=0.01)
+    assert VGG.step_ns == pytest.approx(138 * MS, rel=0.01)
+    # An epoch of steps alone is the paper's epoch.
+    assert RESNET.requests / 64 * RESNET.step_ns / 1e9 == pytest.approx(RESNET.ours_s)
+
+
+def test_speed_ups_are_the_papers() -> None:
+    assert RESNET.speed_up(FAR_NS) == pytest.approx(10.9, abs=0.05)
+    assert VGG.speed_up(FAR_NS) == pytest.approx(14.9, abs=0.05)
+    assert HALF_LOCAL.speed_up(FAR_NS) == pytest.approx(18.7, abs=0.05)
+    with pytest.raises(ConfigError, match="an epoch at 1"):
+        RESNET.speed_up(1)
+
+
+def test_a_training_without_a_baseline_is_refused() -> None:
+    with pytest.raises(ConfigError, match="two round trips"):
+        Training(name="x", ours_s=1.0, local_s=None, baseline_s=((1, 1.0),))
+
+
+# ---- figures and their sizes --------------------------------------------------------------------------------------------
+
+
+def test_every_subject_of_a_figure_is_in_the_race_at_that_setting() -> None:
+    known = {(system.name, one.name) for system in all_rivals(PaperSettings().out) for one in system.settings(FAR_NS)}
+    for figure in FIGURES:
+        for task in figure.tasks:
+            assert set(task.subjects) <= known, figure.number
+
+
+def test_whoever_takes_part_can_do_the_task() -> None:
+    claims_of = {system.name: system.claim for system in all_rivals(PaperSettings().out)}
+    for figure in FIGURES:
+        for task in figure.tasks:
+            for subject, _ in task.subjects:
+                assert claims_of[subject].decodes or not task.decode, (task.name, subject)
+                assert claims_of[subject].halves or not task.halves, (task.name, subject)
+
+
+def test_figures_are_chosen_by_number() -> None:
+    assert [figure.number for figure in figures_of((9, 5))] == [5, 9]
+    assert figures_of(()) == FIGURES
+    with pytest.raises(ConfigError, match="must be one of 1, 5"):
+        figures_of((2,))
+
+
+def test_contests_have_names_of_their_own() -> None:
+    names = [
+        contest_of(task, rtt_ns, records=64, limit_ns=1).name
+        for task in {task.name: task for figure in FIGURES for task in figure.tasks}.values()
+        for rtt_ns in RTTS_NS
+    ]
+    assert len(set(names)) == len(names)
+
+
+def test_a_contest_has_exactly_the_records_asked_for() -> None:
+    for figure in FIGURES:
+        for task in figure.tasks:
+            assert contest_of(task, FAR_NS, records=192, limit_ns=1).corpus.records == 192
+
+
+def sizes(scale: Scale, within_ns: int = 90 * MINUTE_NS, rounds: int = 1) -> dict[Task, int]:
+    return records_of(FIGURES, RTTS_NS, scale, within_ns=within_ns, rounds=rounds)
+
+
+def test_tiny_is_two_batches_and_full_is_the_papers_number() -> None:
+    assert {task.name: count // task.batch for task, count in sizes(Scale.TINY).items()}["large-one"] == 2
+    assert sizes(Scale.FULL)[RESNET_TASK] == round(RESNET.requests)
+
+
+@pytest.mark.parametrize("within_ns", [60 * MINUTE_NS, 90 * MINUTE_NS, 600 * MINUTE_NS])
+def test_what_fits_ends_within_the_time_and_uses_most_of_it(within_ns: int) -> None:
+    found = sizes(Scale.FIT, within_ns)
+    reading_ns = sum(expected_ns(task, records, rtt_ns) for task, records in found.items() for rtt_ns in RTTS_NS)
+    assert 0.3 * within_ns < reading_ns < within_ns
+    for task, records in found.items():
+        assert records % task.batch == 0
+        assert records >= 2 * task.batch
+
+
+def test_more_rounds_have_fewer_records() -> None:
+    assert sizes(Scale.FIT, rounds=2)[RESNET_TASK] < sizes(Scale.FIT)[RESNET_TASK]
+
+
+def test_too_little_time_is_refused_with_the_least() -> None:
+    with pytest.raises(ConfigError, match="--within must leave time"):
+        sizes(Scale.FIT, MINUTE_NS)
+
+
+def test_limits_leave_the_slowest_several_times_its_time() -> None:
+    slowest_ns = limit_ns(RESNET_TASK, 5120, FAR_NS)
+    assert slowest_ns > 3 * 5120 * 1.5 * FAR_NS
+    assert limit_ns(RESNET_TASK, 64, 0) == MINUTE_NS
+
+
+# ---- claims and report --------------------------------------------------------------------------------------------------
+
+
+def hosts(joules: float) -> Energy:
+    return Energy(
+        joules=joules,
+        method="measured",
+        hosts=(
+            HostEnergy(
+                host="compute", domain="cpu", idle_joules=0.9 * joules, active_joules=0.1 * joules, method="measured"
+            ),
+        ),
+    )
+
+
+SECONDS: Mapping[Subject, Mapping[int, float]] = {
+    OURS: {RTTS_NS[0]: 2.0, FAR_NS: 2.01},
+    ("dali-file", "default"): {RTTS_NS[0]: 2.1, FAR_NS: 30.0},
+    ("dali-tfrecord", "default"): {RTTS_NS[0]: 2.1, FAR_NS: 10.0},
+}
+
+
+def sample(seconds: Mapping[Subject, Mapping[int, float]] = SECONDS, task: Task = RESNET_TASK) -> Race:
+    contests = {
+        rtt_ns: contest_of(task, rtt_ns, records=RECORDS, limit_ns=45_000_000_000) for rtt_ns in (RTTS_NS[0], FAR_NS)
+    }
+    runs: list[Run] = []
+    for (subject, setting), by_rtt in seconds.items():
+        for rtt_ns, value in by_rtt.items():
+            run = make_run(contests[rtt_ns], subject, setting, seconds=value)
+            runs.append(replace(run, energy=hosts(7 * value)))
+    entrants = [make_entrant(*who, family="ours" if who[0] == "emlio" else "files") for who in seconds]
+    return make_race(list(contests.values()), entrants, runs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts() -> None:
+    """matplotlib keeps font files open for as long as a process lives: from here on they are no test's."""
+    race = sample()
+    draw_task(race, race.contests)
+
+
+def claim(race: Race, name: str) -> Check:
+    (found,) = (check for check in claims(race) if check.name == name)
+    return found
+
+
+def test_a_claim_is_kept_or_missed_by_its_figure() -> None:
+    race = sample()
+    flat = claim(race, "the same at any distance, ResNet-50")
+    assert flat.outcome is Outcome.KEPT
+    assert flat.figure is not None
+    assert flat.figure.median == pytest.approx(0.5)
+    files = claim(race, "speed-up, ResNet-50, dali-file")
+    assert files.outcome is Outcome.KEPT
+    shards = claim(race, "speed-up, ResNet-50, dali-tfrecord")
+    assert shards.outcome is Outcome.MISSED
+    # 7.9 s more for 640 records and 29.9 ms.
+    assert "0.41 round trips" in shards.why
+    energy = claim(race, "energy, ResNet-50, dali-file")
+    assert energy.outcome is Outcome.KEPT
+    assert energy.figure is not None
+    assert energy.figure.median == pytest.approx(30 / 2.01)
+
+
+def test_what_was_not_measured_is_said() -> None:
+    race = sample()
+    assert claim(race, "speed-up, VGG-19, dali-file").outcome is Outcome.NOT_MEASURED
+    assert claim(race, "2 MB, no plateau").outcome is Outcome.NOT_MEASURED
+    near = sample({who: {RTTS_NS[0]: by[RTTS_NS[0]]} for who, by in SECONDS.items()})
+    assert claim(near, "the same at any distance, ResNet-50").outcome is Outcome.NOT_MEASURED
+
+
+def test_an_epoch_that_was_cut_keeps_a_claim_that_it_can_only_exceed() -> None:
+    """It is known to take more than 45 s."""
+    cut = {**SECONDS, ("dali-file", "default"): {RTTS_NS[0]: 2.1, FAR_NS: 500.0}}
+    assert claim(sample(cut), "speed-up, ResNet-50, dali-file").outcome is Outcome.KEPT
+
+
+def test_a_row_is_found_by_task_round_trip_and_subject() -> None:
+    rows = standings(sample())
+    found = row_of(rows, "resnet", FAR_NS, OURS)
+    assert found is not None
+    assert found.contest.rtt_ns == FAR_NS
+    assert row_of(rows, "vgg", FAR_NS, OURS) is None
+
+
+def test_the_report_has_the_claims_first_and_each_task_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    race = sample()
+    parts = paper_parts(race, {})
+    headings = [part.heading for part in parts if part]
+    assert headings[:3] == ["", "Claim by claim", "How it was measured"]
+    assert [heading.partition(":")[0] for heading in headings if heading.startswith("Figure")] == ["Figure 5"]
+    (figure,) = (part for part in parts if part.heading.startswith("Figure 5"))
+    epochs, joules = figure.tables
+    assert dict(zip(epochs.header, epochs.rows[0], strict=True))["30 ms"] == "2.01"
+    assert dict(zip(joules.header, joules.rows[0], strict=True))["30 ms"].startswith("14.1 (12.7")
+    folder = tmp_path_factory.mktemp("paper")
+    names = {path.name for path in write_paper_report(race, folder)}
+    assert {"report.html", "report.md", "results.json", "resnet-epochs.svg", "resnet-energy.png"} <= names
+    assert "kept" in first_words(race)
+
+
+def test_shares_of_an_epoch_are_what_each_stage_adds() -> None:
+    tasks = {task.name: task for task in FIGURES[0].tasks}
+    lengths = {"read": 0.2, "decode": 0.5, "resnet": 2.0}
+    races = [sample({OURS: dict.fromkeys((RTTS_NS[0], FAR_NS), lengths[name])}, task) for name, task in tasks.items()]
+    race = replace(
+        races[0],
+        contests=tuple(contest for one in races for contest in one.contests),
+        runs=tuple(run for one in races for run in one.runs),
+    )
+    (figure,) = (part for part in paper_parts(race, {}) if part.heading.startswith("Figure 1"))
+    time, energy = (table for table in figure.tables if table.title.startswith("Share of"))
+    assert time.rows[0][-1] == "10.0 % / 15.0 % / 75.0 %"
+    assert energy.rows[0][-1] == "10.0 % / 15.0 % / 75.0 %"
+
+
+def test_a_picture_has_a_bar_for_each_system_and_round_trip() -> None:
+    race = sample()
+    contests = list(race.contests)
+    epochs, energy = drawings_of(race, contests)
+    assert (epochs.name, energy.name) == ("resnet-epochs", "resnet-energy")
+    assert "measured" in energy.caption
+    assert all(picture.wide.startswith("<svg") for picture in draw_task(race, contests))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--figure", "2"], "--figure"),
+        (["--scale", "huge"], "--scale"),
+        (["--within", "soon"], "--within"),
+        (["--rtt", "far"], "--rtt"),
+        (["--mount", "/no/such/folder"], "--mount"),
+    ],
+)
+def test_bad_values_are_named(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", *argv]) == 2
+    assert said in capsys.readouterr().err
