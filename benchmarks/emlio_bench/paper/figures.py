@@ -4,7 +4,7 @@ Covers: what each figure needs to be measured. Pure. Does not cover: sizes (emli
 measuring (emlio_bench.paper.run), the paper's numbers (emlio_bench.paper.published).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from emlio.errors import ConfigError
@@ -15,9 +15,11 @@ from emlio_bench.race.records.corpus import CORPORA, PICTURES, corpus_of
 
 __all__ = [
     "BASELINES",
+    "DALI_LOCAL",
     "FIGURES",
     "NEAREST_NS",
     "OURS",
+    "OUR_LOCAL",
     "PAPERS_WAY",
     "RTTS_NS",
     "Figure",
@@ -37,6 +39,8 @@ Subject = tuple[str, str]
 """A system and its setting."""
 
 OURS: Final[Subject] = ("emlio", "default")
+OUR_LOCAL: Final[Subject] = ("emlio-local", "default")
+DALI_LOCAL: Final[Subject] = ("dali-local", "default")
 PAPERS_WAY: Final[tuple[Subject, ...]] = (("paper", "default"), ("paper", "2 workers"), ("paper", "4 workers"))
 BASELINES: Final[tuple[Subject, ...]] = (
     ("pytorch-files", "default"),
@@ -58,16 +62,22 @@ class Task:
         decode: whether pictures are decoded.
         halves: whether every second shard is on the training host.
         subjects: who takes part.
+        fit_records: records on a small machine within the usual time.
+        rtts_ns: the only round trips of this task; empty for those that were asked for.
+        rounds: least number of rounds.
     """
 
     name: str
     words: str
     corpus: str
     subjects: tuple[Subject, ...]
+    fit_records: int
     batch: int = BATCH
     step_ns: int = 0
     decode: bool = False
     halves: bool = False
+    rtts_ns: tuple[int, ...] = ()
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         if self.corpus not in CORPORA or not self.subjects:
@@ -81,14 +91,12 @@ class Figure:
     Attributes:
         number: its number.
         words: what it shows.
-        tasks: what is measured for it; figures may share tasks.
-        fit_records: records of each task on a small machine within the usual time.
+        tasks: the tasks that are measured for it; figures may share tasks.
     """
 
     number: int
     words: str
     tasks: tuple[Task, ...]
-    fit_records: int
 
 
 _ALL: Final = (OURS, *PAPERS_WAY, *BASELINES)
@@ -99,6 +107,7 @@ _RESNET: Final = Task(
     step_ns=RESNET.step_ns,
     decode=True,
     subjects=_ALL,
+    fit_records=2560,
 )
 _VGG: Final = Task(
     name="vgg",
@@ -107,14 +116,28 @@ _VGG: Final = Task(
     step_ns=VGG.step_ns,
     decode=True,
     subjects=_ALL,
+    fit_records=2560,
 )
-_READ: Final = Task(name="read", words="pictures that are read and not decoded", corpus="imagenet-like", subjects=_ALL)
+_STEADY, _STEADY_VGG = (
+    replace(
+        task,
+        name=f"{task.name}-long",
+        words=f"{task.words}; long epochs of ours alone",
+        subjects=(OURS,),
+        fit_records=count,
+    )
+    for task, count in ((_RESNET, 9600), (_VGG, 12800))
+)
+_READ: Final = Task(
+    name="read", words="pictures that are read and not decoded", corpus="imagenet-like", subjects=_ALL, fit_records=960
+)
 _DECODE: Final = Task(
     name="decode",
     words="pictures that are read and decoded, without a step",
     corpus=PICTURES,
     decode=True,
     subjects=_ALL,
+    fit_records=960,
 )
 _COCO: Final = Task(
     name="coco",
@@ -123,6 +146,18 @@ _COCO: Final = Task(
     step_ns=RESNET.step_ns,
     decode=True,
     subjects=_ALL,
+    fit_records=960,
+)
+_LOCAL: Final = Task(
+    name="local",
+    words=f"{_RESNET.words}; for DALI's own reader and for our local mode the data are on the training host",
+    corpus=PICTURES,
+    step_ns=RESNET.step_ns,
+    decode=True,
+    subjects=(OURS, OUR_LOCAL, DALI_LOCAL),
+    fit_records=640,
+    rtts_ns=(NEAREST_NS,),
+    rounds=10,
 )
 _TWO_MB: Final = "records of 2 MB, read as fast as can be"
 
@@ -131,10 +166,9 @@ FIGURES: Final = (
         number=1,
         words="share of reading, preprocessing and training in an epoch, in time and in energy",
         tasks=(_READ, _DECODE, _RESNET),
-        fit_records=960,
     ),
-    Figure(number=5, words="ResNet-50 on pictures like ImageNet's", tasks=(_RESNET,), fit_records=2560),
-    Figure(number=6, words="ResNet-50 on pictures like COCO's", tasks=(_COCO,), fit_records=960),
+    Figure(number=5, words="ResNet-50 on pictures like ImageNet's", tasks=(_RESNET, _STEADY, _LOCAL)),
+    Figure(number=6, words="ResNet-50 on pictures like COCO's", tasks=(_COCO,)),
     Figure(
         number=7,
         words="records of 2 MB, one connection or thread",
@@ -145,9 +179,9 @@ FIGURES: Final = (
                 corpus="large",
                 batch=16,
                 subjects=(OURS, ("emlio-streams-1", "default"), PAPERS_WAY[0], *BASELINES),
+                fit_records=160,
             ),
         ),
-        fit_records=160,
     ),
     Figure(
         number=8,
@@ -159,11 +193,11 @@ FIGURES: Final = (
                 corpus="large",
                 batch=16,
                 subjects=(OURS, ("emlio-streams-2", "default"), PAPERS_WAY[1], *BASELINES),
+                fit_records=160,
             ),
         ),
-        fit_records=160,
     ),
-    Figure(number=9, words="VGG-19 on pictures like ImageNet's", tasks=(_VGG,), fit_records=2560),
+    Figure(number=9, words="VGG-19 on pictures like ImageNet's", tasks=(_VGG, _STEADY_VGG)),
     Figure(
         number=10,
         words="every second shard on the training host",
@@ -176,9 +210,9 @@ FIGURES: Final = (
                 decode=True,
                 halves=True,
                 subjects=(OURS, ("dali-tfrecord", "default")),
+                fit_records=2560,
             ),
         ),
-        fit_records=2560,
     ),
 )
 

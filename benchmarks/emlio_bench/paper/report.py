@@ -33,6 +33,7 @@ TITLE: Final = "EMLIO: the paper, figure by figure"
 _Cell = Callable[[Standing], str]
 _Read = Callable[[Standing], Spread | None]
 _SHARES: Final = ("read", "preprocess", "train")
+_SHARES_FIGURE: Final = 1
 _OF_SHARES: Final = ("read", "decode", "resnet")
 """The tasks whose differences are the shares of an epoch."""
 
@@ -70,8 +71,8 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
         Part(heading="How it was measured", points=_method(race)),
     ]
     for figure in FIGURES:
-        tasks = figure.tasks
-        if all(_contests(race, task) for task in tasks):
+        tasks = [task for task in figure.tasks if _contests(race, task)]
+        if tasks and (figure.number != _SHARES_FIGURE or len(tasks) == len(figure.tasks)):
             new = [task for task in tasks if task.name not in shown]
             shown |= {task.name for task in tasks}
             parts.append(_figure_part(figure, tasks, new, race, rows, pictures))

@@ -21,7 +21,7 @@ from emlio_bench.link.contract import Link
 from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.paper.figures import Task, contest_of, figures_of
-from emlio_bench.paper.scale import limit_ns, records_of
+from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.race.needs.environments import cache_folder
 from emlio_bench.race.outcome import Contest, Race
@@ -54,11 +54,12 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
     contests = {
         (task, rtt_ns): contest_of(task, rtt_ns, records=count, limit_ns=limit_ns(task, count, rtt_ns))
         for task, count in records.items()
-        for rtt_ns in settings.rtt
+        for rtt_ns in task.rtts_ns or settings.rtt
     }
     names = {subject for task in records for subject, _ in task.subjects}
     systems = [system for system in all_rivals(cache, settings.mount) if system.name in names]
-    able, unable = entered(systems, settings.rtt, cache=cache, every=True, make=not settings.no_install, tell=tell)
+    rtts_ns = sorted({contest.rtt_ns for contest in contests.values()})
+    able, unable = entered(systems, rtts_ns, cache=cache, every=True, make=not settings.no_install, tell=tell)
     wanted = {subject for task in records for subject in task.subjects}
     able = tuple(entry for entry in able if (entry.system.name, entry.setting.name) in wanted)
     unable = tuple(one for one in unable if (one.subject, one.setting) in wanted)
@@ -80,7 +81,8 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
         for task in records:
             entries = [entry for entry in able if (entry.system.name, entry.setting.name) in task.subjects]
             turns = Turns(kept, entries, kind=kind, tuned=False, joules=joules, tell=tell, look_at=look)
-            turns.hold(_of(task, contests), cache / _FORMS, settings.rounds)
+            rounds = 1 if settings.scale is Scale.TINY else rounds_of(task, settings.rounds)
+            turns.hold(_of(task, contests), cache / _FORMS, rounds)
     return kept.race
 
 

@@ -17,7 +17,7 @@ from emlio_bench.paper.figures import Figure, Task
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG
 from emlio_bench.race.records.corpus import CORPORA
 
-__all__ = ["Scale", "expected_ns", "limit_ns", "records_of"]
+__all__ = ["Scale", "expected_ns", "limit_ns", "records_of", "rounds_of"]
 
 
 class Scale(StrEnum):
@@ -46,15 +46,19 @@ _ROUND_TRIPS: Final[Mapping[str, tuple[float, float]]] = {
 """Round trips of a record, and more of them for each megabyte."""
 _PATIENCE: Final = 4
 _LEAST_LIMIT_NS: Final = 60_000_000_000
-_FULL: Final = {"resnet": RESNET, "vgg": VGG, "halves": HALF_LOCAL}
+_FULL: Final = {
+    "resnet": RESNET,
+    "resnet-long": RESNET,
+    "vgg": VGG,
+    "vgg-long": VGG,
+    "halves": HALF_LOCAL,
+}
 
 
 def records_of(
     figures: Sequence[Figure], rtts_ns: Sequence[int], scale: Scale, *, within_ns: int, rounds: int
 ) -> dict[Task, int]:
-    """Return the records of each task.
-
-    A task that several figures share has the largest of their numbers.
+    """Return the records of each task of these figures.
 
     Args:
         figures: the figures.
@@ -63,10 +67,7 @@ def records_of(
         within_ns: time for all of it, for `Scale.FIT`.
         rounds: rounds of everything.
     """
-    wanted: dict[Task, int] = {}
-    for figure in figures:
-        for task in figure.tasks:
-            wanted[task] = max(wanted.get(task, 0), figure.fit_records)
+    wanted = {task: task.fit_records for figure in figures for task in figure.tasks}
     if scale is Scale.TINY:
         return {task: _TINY_BATCHES * task.batch for task in wanted}
     if scale is Scale.FULL:
@@ -74,10 +75,9 @@ def records_of(
             task: round(_FULL[task.name].requests) if task.name in _FULL else records
             for task, records in wanted.items()
         }
-    runs = sum(len(task.subjects) for task in wanted) * len(rtts_ns) * rounds
-    reading_ns = (
-        sum(expected_ns(task, records, rtt_ns) for task, records in wanted.items() for rtt_ns in rtts_ns) * rounds
-    )
+    turns = [(task, rtt_ns, rounds_of(task, rounds)) for task in wanted for rtt_ns in task.rtts_ns or rtts_ns]
+    runs = sum(len(task.subjects) * times for task, _, times in turns)
+    reading_ns = sum(expected_ns(task, wanted[task], rtt_ns) * times for task, rtt_ns, times in turns)
     left_ns = within_ns - runs * _START_NS
     if left_ns <= 0:
         raise ConfigError(
@@ -88,6 +88,11 @@ def records_of(
     return {
         task: max(int(records * part) // task.batch, _TINY_BATCHES) * task.batch for task, records in wanted.items()
     }
+
+
+def rounds_of(task: Task, rounds: int) -> int:
+    """Return the rounds of a task where so many were asked for."""
+    return max(task.rounds, rounds)
 
 
 def expected_ns(task: Task, records: int, rtt_ns: int) -> int:
