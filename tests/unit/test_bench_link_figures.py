@@ -24,6 +24,7 @@ def sample(
     own_ns: int | None = None,
     dropped: int = 0,
     again: int | None = 0,
+    cpu: float | None = None,
 ) -> LinkSample:
     load = Load(
         streams=streams,
@@ -32,6 +33,7 @@ def sample(
         retransmits=again,
         dropped_packets=dropped,
         tool="iperf3",
+        link_cpu_s_per_gb=cpu,
     )
     return LinkSample(rtt_ns=rtt_ns, pings_ns=pings, own_ns=own_ns, load=load)
 
@@ -56,7 +58,7 @@ GOOD = [
     sample(0, 1, 9.0, pings=(80_000, 90_000, 100_000)),
     sample(0, 16, 9.0),
     sample(30 * MS, 1, 0.9, pings=(30 * MS, 31 * MS, 50 * MS), own_ns=430_000),
-    sample(30 * MS, 16, 8.0, again=7),
+    sample(30 * MS, 16, 8.0, again=7, cpu=0.5),
 ]
 
 
@@ -66,8 +68,8 @@ def test_a_true_link_keeps_all_bounds_and_its_tables_say_what_was_found() -> Non
     lines = [" ".join(line.split()) for line in render_link(results).splitlines()]
     assert "0 ms 0.09 0.08..0.1 0.1 ? ms 3 <= 0.3 ok" in lines
     assert "30 ms 31 30..50 50 0.43 ms 3 >= 28.5 and <= 31.5 ok" in lines
-    assert "30 ms, 1 stream 0.9 0.9..0.9 0 0 ok" in lines
-    assert "30 ms, 16 streams 8 8..8 7 0 >= 6 ok" in lines
+    assert "30 ms, 1 stream 0.9 0.9..0.9 0 0 - ok" in lines
+    assert "30 ms, 16 streams 8 8..8 7 0 0.50 >= 6 ok" in lines
     assert lines[-1] == "kind: emulated."
 
 
@@ -94,7 +96,7 @@ def test_a_hundred_milliseconds_need_not_carry_six_gigabits() -> None:
 
 def test_where_nobody_tells_of_retransmits_the_table_does_not_either() -> None:
     text = render_link(a_run([sample(0, 1, 9.0, pings=(1000,), again=None)]))
-    assert "0 ms, 1 stream 9 9..9 ? 0 ok" in " ".join(text.split())
+    assert "0 ms, 1 stream 9 9..9 ? 0 - ok" in " ".join(text.split())
 
 
 def test_rounds_join_and_a_run_comes_back_from_its_file(tmp_path: Path) -> None:

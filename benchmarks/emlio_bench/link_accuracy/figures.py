@@ -21,6 +21,7 @@ __all__ = ["LinkSample", "link_figures", "link_streams", "ping_name", "render_li
 
 _MS: Final = 1e6
 _OWN: Final = "the link's own"
+_LINK_CPU: Final = "the link's processor time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ def link_figures(samples: Sequence[LinkSample], *, note: str, bounded: bool) -> 
 def _stream_figures(rtt_ns: int, streams: int, loads: Sequence[Load], note: str, *, bounded: bool) -> list[Figure]:
     least = least_bits_per_s(LinkSpec(rtt_ns=rtt_ns), streams) if bounded else None
     again = [float(load.retransmits) for load in loads if load.retransmits is not None]
+    cpu = [load.link_cpu_s_per_gb for load in loads if load.link_cpu_s_per_gb is not None]
     return [
         figure(
             stream_name(rtt_ns, streams),
@@ -108,6 +110,7 @@ def _stream_figures(rtt_ns: int, streams: int, loads: Sequence[Load], note: str,
             at_most=0 if bounded else None,
         ),
         *([figure(stream_name(rtt_ns, streams, "retransmits"), "segments", again, note)] if again else []),
+        *([figure(stream_name(rtt_ns, streams, _LINK_CPU), "s/GB", cpu, note)] if cpu else []),
     ]
 
 
@@ -151,11 +154,12 @@ def _ping_table(chosen: Sequence[tuple[int, Figure, Figure | None]]) -> str:
 
 
 def _stream_table(figures: dict[str, Figure], rtts: Sequence[int], streams: Sequence[int]) -> str:
-    table = [("streams", "Gbit/s", "least..most", "retransmits", "dropped", "must be", "")]
+    table = [("streams", "Gbit/s", "least..most", "retransmits", "dropped", "link's CPU, s/GB", "must be", "")]
     for rtt_ns in rtts:
         for count in streams:
             carried, dropped = (figures[stream_name(rtt_ns, count, what)] for what in ("", "dropped"))
             again = figures.get(stream_name(rtt_ns, count, "retransmits"))
+            cpu = figures.get(stream_name(rtt_ns, count, _LINK_CPU))
             of = spread(carried.values)
             table.append(
                 (
@@ -164,6 +168,7 @@ def _stream_table(figures: dict[str, Figure], rtts: Sequence[int], streams: Sequ
                     f"{of.least:.3g}..{of.most:.3g}",
                     f"{spread(again.values).median:,.0f}" if again is not None else "?",
                     f"{spread(dropped.values).median:,.0f}",
+                    f"{spread(cpu.values).median:.2f}" if cpu is not None else "-",
                     f">= {carried.at_least:g}" if carried.at_least is not None else "",
                     _verdict(carried) or _verdict(dropped),
                 )

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+import psutil
 
 from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link, LinkEnd
 from emlio_bench.link.measurement.iperf import read_end, run_iperf
 from emlio_bench.link.measurement.streams import Arrived, ReceiveOrder, Sending, SendOrder, Sent
+from emlio_bench.link.process.channel import LinkCounts
 from emlio_bench.processes.child import Child
 
 __all__ = ["Load", "measure_load", "read_iperf"]
@@ -34,6 +36,8 @@ class Load:
         retransmits: retransmitted segments; None if unknown.
         dropped_packets: packets that the link dropped, apart from the requested loss.
         tool: tool of the measurement.
+        link_cpu_s_per_gb: processor time of the link's own processes for a GB on the wire; None if
+            the kernel moves the packets.
     """
 
     streams: int
@@ -42,6 +46,7 @@ class Load:
     retransmits: int | None
     dropped_packets: int
     tool: str
+    link_cpu_s_per_gb: float | None = None
 
     def __post_init__(self) -> None:
         if self.streams < 1 or self.elapsed_ns < 1:
@@ -78,17 +83,31 @@ def measure_load(link: Link, streams: int, *, warm_up_s: int, span_s: int, iperf
         span_s: whole seconds of the sample.
         iperf: path of iperf3, or None if it is not installed.
     """
-    before = _dropped(link)
+    before, cpu_s = link.counts(), _cpu_s(link)
     if iperf is not None:
         load = _by_iperf(link, streams, warm_up_s, span_s, iperf)
     else:
         load = _by_sockets(link, streams, warm_up_s, span_s)
-    return replace(load, dropped_packets=_dropped(link) - before)
+    after = link.counts()
+    dropped, carried = (sum(of(after)) - sum(of(before)) for of in (_dropped, _wire_bytes))
+    cpu_s = _cpu_s(link) - cpu_s
+    return replace(
+        load, dropped_packets=dropped, link_cpu_s_per_gb=cpu_s * 1e9 / carried if cpu_s > 0 and carried else None
+    )
 
 
-def _dropped(link: Link) -> int:
-    counts = link.counts()
-    return counts.to_training.dropped_packets + counts.to_storage.dropped_packets
+def _dropped(counts: LinkCounts) -> tuple[int, int]:
+    return counts.to_training.dropped_packets, counts.to_storage.dropped_packets
+
+
+def _wire_bytes(counts: LinkCounts) -> tuple[int, int]:
+    return counts.to_training.wire_bytes, counts.to_storage.wire_bytes
+
+
+def _cpu_s(link: Link) -> float:
+    """Return the processor time of the link's processes so far; they live as long as the link."""
+    times = [psutil.Process(pid).cpu_times() for pid in link.pids]
+    return sum(one.user + one.system for one in times)
 
 
 def _by_iperf(link: Link, streams: int, warm_up_s: int, span_s: int, iperf: str) -> Load:
