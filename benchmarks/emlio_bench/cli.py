@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from emlio import __version__
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
+from emlio.units import format_duration
 from emlio_bench.attacks import run as attacks
 from emlio_bench.convergence import run as convergence
 from emlio_bench.decode import run as decode
@@ -62,7 +63,8 @@ class FolderCommand:
 
 def _race(paths: Sequence[Path], settings: RaceSettings) -> str:
     run_race(settings, os.environ, _tell)
-    return run_report([settings.out], ReportSettings())
+    rtts = ",".join(format_duration(rtt_ns).replace(" ", "") for rtt_ns in settings.rtt)
+    return f"{run_report([settings.out], ReportSettings())}\n\nThe paper's figures: emlio-bench paper --rtt {rtts}"
 
 
 def _paper(paths: Sequence[Path], settings: PaperSettings) -> str:
