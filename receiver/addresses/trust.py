@@ -30,7 +30,7 @@ class Trust:
 
     Attributes:
         encryption: as in `Security`.
-        pair: this host's keys; None if no daemon needs a key.
+        pair: this host's keys; None if it has none, or has no daemon to show them to.
         all_have: the key of all daemons that have no key of their own in the address.
         known: the keys of the daemons this host knows.
     """
@@ -72,7 +72,7 @@ class Trust:
         )
 
     def _no_key(self) -> str:
-        return "" if self.pair is not None else "; this host has no keys either, make them with emlio keygen"
+        return "" if self.pair is not None else ". This host has no keys either, make them with: emlio keygen"
 
     def reason(self, event: LinkEvent, peer: Peer) -> EmlioError | None:
         """Return the reason why a connection failed; None if it merely ended.
@@ -122,6 +122,19 @@ def _if_data_port(peer: Peer) -> str:
     return f"if {peer.port} is its data port, put its control port in the address{usual}"
 
 
+def _pair_for_errors(keys: KeyFolder, *, needed: bool) -> KeyPair | None:
+    """Return this host's pair, which an error mentions if a daemon turns out to require keys.
+
+    Where keys are not needed, a pair that cannot be used is no error.
+    """
+    try:
+        return keys.find_pair()
+    except ConfigError:
+        if needed:
+            raise
+        return None
+
+
 def find_trust(address: Address, security: Security, environment: Mapping[str, str]) -> tuple[Trust, Address]:
     """Return the keys to show and to demand, and the address with each daemon's key.
 
@@ -146,8 +159,8 @@ def find_trust(address: Address, security: Security, environment: Mapping[str, s
     keyed = trust.with_keys(address)
     if any(peer.key is not None for peer in keyed.peers):
         trust = replace(trust, pair=keys.pair())
-    elif address.peers and encryption == "aead":
-        trust = replace(trust, pair=keys.find_pair())  # the error below tells which side has no key
+    elif address.peers:
+        trust = replace(trust, pair=_pair_for_errors(keys, needed=encryption == "aead"))
     for peer in keyed.peers:
         trust.protections(peer)  # an impossible setting is an error before any daemon is called
     return trust, keyed
