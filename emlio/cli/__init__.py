@@ -6,8 +6,10 @@ it uses.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from emlio import __version__
@@ -59,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parse_arguments(list(sys.argv[1:] if argv is None else argv))
     try:
-        return int(import_module(f"emlio.cli.{arguments.command}").run(arguments))
+        code = int(import_module(f"emlio.cli.{arguments.command}").run(arguments))
+        sys.stdout.flush()
+        return code
     except EmlioError as error:
         print(f"emlio {arguments.command}: error: {error}", file=sys.stderr)
         return 2
@@ -67,4 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"emlio {arguments.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        _drop_output()
         return 141
+
+
+def _drop_output() -> None:
+    """Send what standard output still holds to nowhere, or the interpreter reports it as an error at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
