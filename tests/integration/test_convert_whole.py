@@ -286,7 +286,7 @@ class TestRefusals:
             (["--shard-size", "10"], "at least 1024 bytes, got 10"),
             (["--shards", "0"], r"must be in [1, 99999], got 0"),
             (["--shards", "201"], "at most 200, the number of records, got 201"),
-            (["--workers", "0"], "workers must be at least 1, got 0"),
+            (["--workers", "0"], "--workers must be at least 1, got 0"),
             (["--labels", "/nowhere/labels.txt"], "labels /nowhere/labels.txt: cannot be read"),
             (["--from", "webdataset"], "must hold .tar files, holds none"),
         ],
@@ -313,7 +313,15 @@ class TestRefusals:
     def test_an_empty_directory_is_no_source(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "in").mkdir()
         assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
-        assert "unknown format" in capsys.readouterr().err
+        assert "the folder is empty" in capsys.readouterr().err
+
+    def test_one_array_is_no_source_and_the_folder_is_asked_for(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        np.save(tmp_path / "x.npy", np.arange(3))
+        assert main(["convert", str(tmp_path / "x.npy"), str(tmp_path / "out")]) == 2
+        assert "one .npy file" in (said := capsys.readouterr().err)
+        assert "a folder of .npy files" in said
 
     def test_source_and_target_must_not_contain_each_other(self, images: Path) -> None:
         for out in (images, images.parent, images / "out"):
