@@ -122,6 +122,17 @@ def _if_data_port(peer: Peer) -> str:
     return f"if {peer.port} is its data port, put its control port in the address{usual}"
 
 
+def _key_of_all(text: str) -> PublicKey:
+    """Return the key of all daemons. An error names where it came from, and not the key.
+
+    A key from `Security` was checked before.
+    """
+    try:
+        return PublicKey.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"EMLIO_DAEMON_KEY: {error}") from None
+
+
 def _pair_for_errors(keys: KeyFolder, *, needed: bool) -> KeyPair | None:
     """Return this host's pair, which an error mentions if a daemon turns out to require keys.
 
@@ -151,11 +162,14 @@ def find_trust(address: Address, security: Security, environment: Mapping[str, s
     text = security.daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
     trust = Trust(
         encryption=encryption,
-        all_have=PublicKey.parse(text) if text is not None else None,
+        all_have=_key_of_all(text) if text is not None else None,
         known=keys.known_daemons() if address.peers else KnownDaemons(),
     )
     if folder is not None and address.peers and not keys.path.exists():
-        trust = replace(trust, pair=keys.pair())  # an error: a user who names a folder means to use keys
+        raise ConfigError(
+            f"security=Security(keys=...) must name a folder with keys, got {str(folder)!r}, which does not exist. "
+            f"Make keys in it: {keys.how_to_make}"
+        )
     keyed = trust.with_keys(address)
     if any(peer.key is not None for peer in keyed.peers):
         trust = replace(trust, pair=keys.pair())

@@ -151,7 +151,9 @@ def test_another_key_for_a_known_daemon_wants_a_word_for_it(train: Host) -> None
     train.done("trust", "store1", train.done("keygen").strip())
     said = train.refused("trust", "store1", str(OTHER))
     assert "is already trusted with another key" in said
-    assert train.done("trust", "--replace", "store1", str(OTHER)) == f"trusted store1 with the key {OTHER.fingerprint}\n"
+    assert (
+        train.done("trust", "--replace", "store1", str(OTHER)) == f"trusted store1 with the key {OTHER.fingerprint}\n"
+    )
 
 
 def test_the_list_says_what_is_wrong_with_any_file(store: Host) -> None:

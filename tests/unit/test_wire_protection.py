@@ -7,8 +7,8 @@ import pytest
 from emlio.errors import ConfigError, RefusedError
 from emlio.keys.folder import KeyFolder
 from emlio.receiver.addresses.address import Address
-from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.wire.protection import SETTINGS, accepted, choose
 
@@ -94,9 +94,7 @@ def test_a_daemon_that_requires_keys_is_reported_without_a_false_word_about_this
     folder = KeyFolder(tmp_path / "keys")
     if own_keys:
         folder.make("gpu")
-    trust, address = find_trust(
-        Address.parse("emlio://store:5555/data"), Security(), {"EMLIO_HOME": str(folder.path)}
-    )
+    trust, address = find_trust(Address.parse("emlio://store:5555/data"), Security(), {"EMLIO_HOME": str(folder.path)})
     (peer,) = address.peers
     said = str(trust.reason(LinkEvent.FOREIGN, peer))
     assert "emlio trust store:5555 KEY" in said
