@@ -130,9 +130,12 @@ def _key(text: str, host: str) -> PublicKey:
 def _local(path: "str | PathLike[str]") -> Path:
     """Return the directory that holds some of the shards. It must exist: it is given to save a transfer."""
     text = _text("local", path)
-    place = _directory(text) if text else None
-    if place is None or not place.is_dir():
-        raise ConfigError(f"local must be a directory of this host, got {path!r}")
+    if not text:
+        raise ConfigError(f"local must be a directory of this host, or None, got {path!r}")
+    place = _directory(text)
+    if not place.is_dir():
+        what = "is no directory" if place.exists() else "does not exist"
+        raise ConfigError(f"local must be a directory of this host, got {path!r}, which {what}")
     return place
 
 
