@@ -21,7 +21,7 @@ from emlio.errors import ConfigError, EmlioError
 from emlio.logs import set_up_logging
 from emlio.settings import add_flags, ignored_variables, read_settings, read_toml
 
-__all__ = ["main"]
+__all__ = ["main", "parse_arguments"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _VARIABLES_OF_LOADERS = ("KEY",)
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the flags. An unknown flag ends the process; for a removed one the error has a hint."""
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
@@ -123,7 +123,7 @@ def _allow_open_files() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; return 0 after an orderly end, 2 if it could not start or continue."""
-    arguments = _parse(argv)
+    arguments = parse_arguments(argv)
     try:
         config = _configure(arguments)
         set_up_logging(config.log)

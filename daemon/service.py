@@ -97,6 +97,7 @@ class Daemon:
             self._control = Control(config, self._datasets, permissions, self._network, self._zap_thread, clock)
             undo.pop_all()
         self.error: EmlioError | None = None
+        self._wrote_ready = False
         self._when_ended: list[Callable[[], None]] = []
         self._thread = Thread(target=self._run, name="emlio-control", daemon=True)
 
@@ -136,6 +137,7 @@ class Daemon:
                     datasets=[source.name for source in self._config.data],
                     pid=os.getpid(),
                 )
+                self._wrote_ready = True
             except BaseException:
                 self.close()
                 raise
@@ -167,7 +169,7 @@ class Daemon:
         self._zap_thread.close()
         self._network.close()
         self._datasets.close()
-        if self._config.ready_file is not None:
+        if self._wrote_ready and self._config.ready_file is not None:
             self._config.ready_file.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -243,6 +245,8 @@ class _Signals:
 def _write_ready(path: Path, **facts: object) -> None:
     text = json.dumps(facts) + "\n"
     temporary = path.with_name(path.name + ".tmp")
+    if path.is_dir():
+        raise ConfigError(f"--ready-file must be the path of a file, got the folder {path}")
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)

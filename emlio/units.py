@@ -8,7 +8,7 @@ from numbers import Real
 
 from emlio.errors import ConfigError
 
-__all__ = ["format_duration", "format_size", "parse_duration_ns", "parse_size"]
+__all__ = ["DURATION_UNITS", "SIZE_UNITS", "format_duration", "format_size", "parse_duration_ns", "parse_size"]
 
 _SIZES = {
     "": 1,
@@ -37,13 +37,19 @@ _DURATIONS = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+SIZE_UNITS = "B, kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+DURATION_UNITS = "ns, us, ms, s, min or h"
+"""The units of sizes and durations, for errors."""
+
 # Few enough digits that any such number can be computed with.
 _QUANTITY = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Zµ]*)\s*")
 
 
-def _parse(text: object, units: dict[str, int], kind: str, example: str) -> int:
+def _parse(text: object, units: dict[str, int], kind: str, named: str, example: str) -> int:
     match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | Real) else None
     factor = units.get(match[2].lower()) if match else None
+    if match is not None and factor is None:
+        raise ConfigError(f"must be a {kind} in {named}, such as {example!r}, got {text!r}")
     if match is None or factor is None:
         raise ConfigError(f"must be a {kind} of 0 or more, such as {example!r}, got {text!r}")
     whole = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
@@ -52,12 +58,12 @@ def _parse(text: object, units: dict[str, int], kind: str, example: str) -> int:
 
 def parse_size(text: str | int) -> int:
     """Return the bytes of "64MiB", "1.5GB", "4096" or 4096."""
-    return _parse(text, _SIZES, "size", "64MiB")
+    return _parse(text, _SIZES, "size", SIZE_UNITS, "64MiB")
 
 
 def parse_duration_ns(text: str | float) -> int:
     """Return the nanoseconds of "30ms", "60s", "2min"; a number without a unit is in seconds."""
-    return _parse(text, _DURATIONS, "duration", "30ms")
+    return _parse(text, _DURATIONS, "duration", DURATION_UNITS, "30ms")
 
 
 def format_size(size_bytes: float) -> str:

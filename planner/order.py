@@ -102,6 +102,13 @@ class Shuffle:
             return f"block:{self.block_records}:{self.window_blocks}"
         return str(self.mode.value)
 
+    @property
+    def argument(self) -> str:
+        """The argument as a user writes it: "shuffle=True" for "global", "shuffle=False" for "none"."""
+        usual = Shuffle(mode=self.mode)
+        written: object = {ShuffleMode.GLOBAL: True, ShuffleMode.NONE: False}.get(self.mode, self.mode.value)
+        return f"shuffle={written!r}" if self == usual else f"shuffle={str(self)!r}"
+
     @classmethod
     def parse(cls, value: "str | bool | Shuffle") -> Self:
         """Parse a user's value.

@@ -14,7 +14,7 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.spec import PlanSpec
 
-__all__ = ["PlanState", "state_value"]
+__all__ = ["PlanState", "check_same_order", "state_value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +79,29 @@ class PlanState:
             PlanError: the state is of another dataset, seed or shuffle; the error names both
                 values.
         """
-        pairs = (
-            ("dataset fingerprint", self.fingerprint, catalog.fingerprint),
-            ("seed", self.seed, spec.seed),
-            ("shuffle", str(self.shuffle), str(spec.shuffle)),
-        )
-        for name, saved, current in pairs:
-            if saved != current:
-                raise PlanError(f"a state must have the same {name} as the plan, {current}, got {saved}")
+        check_same_order(self.fingerprint, self.seed, self.shuffle, catalog, spec)
         if self.consumed > catalog.records:
             raise PlanError(
                 f"a state must have consumed at most the dataset's {catalog.records} records, got {self.consumed}"
             )
+
+
+def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, catalog: Catalog, spec: PlanSpec) -> None:
+    """Check that a state's dataset, seed and shuffle are those of the plan.
+
+    Raises:
+        PlanError: one differs; the error names both values.
+    """
+    if fingerprint != catalog.fingerprint:
+        raise PlanError(
+            f"state of another dataset: its fingerprint is {fingerprint}, this dataset's is {catalog.fingerprint}"
+        )
+    if seed != spec.seed:
+        raise PlanError(f"state of another order: it was saved with seed={seed}, this loader has seed={spec.seed}")
+    if shuffle != spec.shuffle:
+        raise PlanError(
+            f"state of another order: it was saved with {shuffle.argument}, this loader has {spec.shuffle.argument}"
+        )
 
 
 def state_value(document: Mapping[str, object], key: str) -> object:

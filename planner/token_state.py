@@ -18,7 +18,7 @@ from emlio.planner.order import PLAN_VERSION, Shuffle
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
-from emlio.planner.state import state_value
+from emlio.planner.state import check_same_order, state_value
 
 __all__ = ["TOKEN_VERSION", "TokenLayer", "TokenState"]
 
@@ -146,15 +146,9 @@ class TokenState:
             PlanError: the state is of another dataset, seed, shuffle or width of tokens; the error
                 names both values.
         """
-        pairs = (
-            ("dataset fingerprint", self.fingerprint, plan.catalog.fingerprint),
-            ("seed", self.seed, plan.spec.seed),
-            ("shuffle", str(self.shuffle), str(plan.spec.shuffle)),
-            ("number of tokens", self.tokens, tokens),
-        )
-        for name, saved, current in pairs:
-            if saved != current:
-                raise PlanError(f"a state must have the same {name} as the plan, {current}, got {saved}")
+        check_same_order(self.fingerprint, self.seed, self.shuffle, plan.catalog, plan.spec)
+        if self.tokens != tokens:
+            raise PlanError(f"a state must have the same number of tokens as the plan, {tokens}, got {self.tokens}")
         if self.consumed > plan.catalog.records:
             raise PlanError(
                 f"a state must have consumed at most the dataset's {plan.catalog.records} records, got {self.consumed}"

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
@@ -28,6 +28,7 @@ from emlio.receiver.other_ranks import OtherRanks
 from emlio.receiver.placement.auto_window import parse_prefetch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.setup.config import LoaderConfig
+from emlio.receiver.setup.foreign_arguments import explains_foreign_arguments
 from emlio.receiver.setup.recovery import Recovery
 from emlio.receiver.setup.world import find_world
 from emlio.receiver.shell import LoaderShell
@@ -58,6 +59,7 @@ class EmlioLoader:
     """
 
     @raises_interrupts
+    @explains_foreign_arguments
     def __init__(
         self,
         address: "str | os.PathLike[str]",
@@ -261,6 +263,20 @@ class EmlioLoader:
     def _next(self, handed: Handed) -> MadeBatch:
         self._check_usable()
         return self._walk.next(handed)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuse: batches come in the order of the seed. PyTorch's DataLoader asks for items of what it is given."""
+        raise TypeError(
+            "an EmlioLoader has no items to index: iterate over it. It takes the place of PyTorch's DataLoader, so use "
+            "it without one"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: a loader cannot be pickled or copied."""
+        raise TypeError(
+            "an EmlioLoader cannot be pickled or copied: it has threads and connections. Make one in each process; "
+            "state_dict() is what a checkpoint keeps"
+        )
 
     # ---- the rest -------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ class LoaderStats:
     Attributes:
         batches: batches handed to the user.
         records: records handed to the user.
-        received_bytes: bytes received from daemons.
-        local_bytes: bytes read from this host's disks.
+        received_bytes: bytes received from daemons, also those of batches not yet handed out.
+        local_bytes: bytes read from this host's disks, likewise.
         wait_ns: time the user's thread waited for a batch.
         busy_ns: time the user's thread was busy between batches.
         assemble_ns: time the assembling thread worked.
@@ -156,7 +156,7 @@ class LoaderStats:
         rate = f" ({format_size(size * 1e9 / elapsed_ns)}/s)" if elapsed_ns else ""
         first = f", first after {format_duration(self.first_batch_ns)}" if self.first_batch_ns is not None else ""
         handed_out = f"{_counted(self.batches, 'batch', 'batches')}, {_counted(self.records, 'record')}"
-        return f"{handed_out}, {format_size(size)}{rate}{first}: {self.verdict}{mended}"
+        return f"{handed_out}; {format_size(size)} with read-ahead{rate}{first}: {self.verdict}{mended}"
 
 
 def _counted(count: int, one: str, many: str = "") -> str:

@@ -149,11 +149,11 @@ class DeviceMover:
     """
 
     def __init__(self, device: str) -> None:
-        """Use "cuda", "cuda:1" or "gpu"; raise `ConfigError` if there is no such device."""
+        """Use "cuda" or "cuda:1"; raise `ConfigError` if there is no such device."""
         torch: Any = importlib.import_module("torch")
         if not torch.cuda.is_available():
             raise ConfigError(f"device {device!r} requires a CUDA device that PyTorch can use, found none")
-        wanted = torch.device(device.replace("gpu", "cuda"))  # "gpu" is DALI's name, "cuda" torch's
+        wanted = torch.device(device)
         count = torch.cuda.device_count()
         number = torch.cuda.current_device() if wanted.index is None else wanted.index
         if number >= count:

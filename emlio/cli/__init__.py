@@ -6,14 +6,16 @@ it uses.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from emlio import __version__
 from emlio.errors import EmlioError
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "parse_arguments"]
 
 COMMANDS = {
     "allow": "allow a client to read from this host",
@@ -45,17 +47,23 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line without running it. An invalid one ends the process with status 2."""
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    return _parser(chosen).parse_args(words)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command and return its exit code.
 
     0: success; 1: the check that was requested found problems; 2: error; 130: interrupted; 141:
     broken pipe. A sub-command that returns other codes documents them.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    chosen = next((word for word in words if not word.startswith("-")), None)
-    arguments = _parser(chosen).parse_args(words)
+    arguments = parse_arguments(list(sys.argv[1:] if argv is None else argv))
     try:
-        return int(import_module(f"emlio.cli.{arguments.command}").run(arguments))
+        code = int(import_module(f"emlio.cli.{arguments.command}").run(arguments))
+        sys.stdout.flush()
+        return code
     except EmlioError as error:
         print(f"emlio {arguments.command}: error: {error}", file=sys.stderr)
         return 2
@@ -63,4 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"emlio {arguments.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        _drop_output()
         return 141
+
+
+def _drop_output() -> None:
+    """Send what standard output still holds to nowhere, or the interpreter reports it as an error at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

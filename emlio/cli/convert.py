@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stop at an item that cannot be read (default), or skip and list it",
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace a dataset that emlio convert or emlio synth made in OUT"
+        "--force",
+        action="store_true",
+        help="replace a dataset that emlio convert or emlio synth made in OUT; other files there are an error",
     )
     parser.epilog = "After an interruption, run the same command again: finished shards are kept."
 

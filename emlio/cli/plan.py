@@ -119,6 +119,8 @@ def _holdings(arguments: argparse.Namespace) -> Holdings:
     if bool(arguments.directories) == (arguments.records is not None):
         raise ConfigError("give either dataset directories or --records, not both and not neither")
     if arguments.records is not None:
+        if arguments.records < 1:
+            raise ConfigError(f"--records must be at least 1, got {arguments.records}")
         if not 1 <= arguments.shards <= arguments.records:
             raise ConfigError(f"--shards must be in [1, {arguments.records}], got {arguments.shards}")
         share, more = divmod(arguments.records, arguments.shards)

@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of the contents (default: 0)")
     parser.add_argument("--workers", metavar="N", type=int, help="number of threads (default: one per core)")
     parser.add_argument(
-        "--force", action="store_true", help="replace a dataset that emlio convert or emlio synth made in OUT"
+        "--force",
+        action="store_true",
+        help="replace a dataset that emlio convert or emlio synth made in OUT; other files there are an error",
     )
     parser.epilog = (
         "The same arguments make the same bytes. A few hundred images are drawn and repeated with different labels, "

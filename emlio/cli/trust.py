@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
     place = DaemonPlace.parse(arguments.place)
     key = PublicKey.parse(arguments.key.strip())
     new = chosen_folder(arguments).trust(place, key, replace=arguments.replace)
-    print(f"{place} must have the key {key.fingerprint}" + ("" if new else ", unchanged"))
+    print(f"trusted {place} with the key {key.fingerprint}" if new else f"{place} is already trusted with this key")
     return 0

@@ -83,7 +83,7 @@ class ConvertOptions:
         if self.shard_bytes is not None and self.shards is not None:
             raise ConfigError("give either the size of a shard or the number of shards, not both")
         if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers must be at least 1, got {self.workers}")
+            raise ConfigError(f"--workers must be at least 1, got {self.workers}")
         source, out = self.source.resolve(), self.out.resolve()
         if source == out or out in source.parents:
             raise ConfigError(

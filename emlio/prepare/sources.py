@@ -81,12 +81,20 @@ def _kind_of_file(path: Path) -> str:
         return "webdataset"
     if looks_like_tfrecord(path):
         return "tfrecord"
+    if path.suffix.lower() == ".npy":
+        raise DatasetError(
+            f"source {path}: is one .npy file, which would be one record. Give a folder of .npy files, one for each "
+            "record"
+        )
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")
 
 
 def _kind_of_folder(path: Path) -> str:
     with os.scandir(path) as entries:
-        here = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+        everything = list(entries)
+        here = sorted((entry for entry in everything if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    if not everything:
+        raise DatasetError(f"source {path}: the folder is empty, expected {_FORMS}")
     names = [entry.name for entry in here if entry.is_file()]
     folders = [Path(entry.path) for entry in here if entry.is_dir()]
     if any(name.endswith(".tar") for name in names):

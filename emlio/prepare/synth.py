@@ -85,25 +85,28 @@ class SynthOptions:
 
     def __post_init__(self) -> None:
         if self.kind not in SYNTH_KINDS:
-            raise ConfigError(f"kind must be one of {', '.join(SYNTH_KINDS)}, got {self.kind!r}")
+            raise ConfigError(f"--kind must be one of {', '.join(SYNTH_KINDS)}, got {self.kind!r}")
         if (self.records is None) == (self.size_bytes is None):
-            raise ConfigError("give either the number of records or the size of the dataset, not both and not neither")
+            raise ConfigError("give either --records or --size, not both and not neither")
         if self.records is not None and not 1 <= self.records <= _MOST_RECORDS:
-            raise ConfigError(f"records must be in [1, {_MOST_RECORDS}], got {self.records}")
+            raise ConfigError(f"--records must be from 1 to {_MOST_RECORDS:,}, got {self.records:,}")
         if self.kind == "images" and (self.record_bytes is not None or self.spread):
             raise ConfigError(
-                "record_bytes can be set only for opaque and example, the size of images follows from JPEG"
+                "--record-size and --spread are for --kind opaque and example; the size of images follows from JPEG"
             )
         if self.record_bytes is not None and not _ID_BYTES <= self.record_bytes <= _MOST_RECORD_BYTES:
-            raise ConfigError(f"record_bytes must be in [{_ID_BYTES}, {_MOST_RECORD_BYTES}], got {self.record_bytes}")
+            raise ConfigError(f"--record-size must be from {_ID_BYTES} B to 1 GiB, got {self.record_bytes:,} B")
         if not 0.0 <= self.spread <= 1.0:
-            raise ConfigError(f"spread must be in [0, 1], got {self.spread}")
+            raise ConfigError(f"--spread must be in [0, 1], got {self.spread}")
         if not all(8 <= side <= _MOST_PIXELS for side in self.image_size):
-            raise ConfigError(f"both sides of image_size must be in [8, {_MOST_PIXELS}], got {self.image_size}")
+            raise ConfigError(
+                f"--image-size must be from 8x8 to {_MOST_PIXELS}x{_MOST_PIXELS} pixels, got "
+                f"{'x'.join(map(str, self.image_size))}"
+            )
         if not 1 <= self.classes <= 1_000_000:
-            raise ConfigError(f"classes must be in [1, 1000000], got {self.classes}")
+            raise ConfigError(f"--classes must be from 1 to 1,000,000, got {self.classes:,}")
         if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers must be at least 1, got {self.workers}")
+            raise ConfigError(f"--workers must be at least 1, got {self.workers}")
 
 
 def synthesise(options: SynthOptions, out: Path, progress: bool = False) -> None:

@@ -40,9 +40,10 @@ UNPACKED_NAME = ".unpacked"
 """A folder for what a source must unpack; removed when the dataset is made."""
 
 _OURS = re.compile(
-    r"shard-\d{5}-of-\d{5}\.tfrecord(?:\.index\.npy)?|(?:mapping_shard|skipped_shard)_\d{5}\.(?:json|txt)"
+    r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.idx)|(?:mapping_shard|skipped_shard)_\d{5}\.(?:json|txt)"
     r"|prepared\.json|labels\.txt"
 )
+_MAKERS = ("emlio convert", "emlio synth")
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.tmp")
 
 
@@ -99,21 +100,27 @@ def settle(
         digest: of the recipe.
         description: the recipe for people.
         names: of the labels.
-        force: remove an earlier dataset of these commands.
+        force: remove an earlier dataset of these commands. A directory that holds anything else is
+            never written to: the new dataset would hide the shards or files of somebody else.
 
     Raises:
         ConfigError: it holds something else.
         DatasetError: it cannot be written.
     """
     there = sorted(path.name for path in out.iterdir() if path.name != UNPACKED_NAME)
-    known = _digest_in(out) if RECIPE_NAME in there else None
-    if there and not force and known != digest:
-        what = (
-            f"must be empty or hold a dataset started by this command, holds {there[0]!r}"
-            if known is None
-            else f"holds a dataset made from other data or with other options, see its {RECIPE_NAME}"
+    recipe = _recipe_in(out)
+    same, ours = recipe.get("digest") == digest, recipe.get("made_by") in _MAKERS
+    foreign = [name for name in there if not (ours and _OURS.fullmatch(name))]
+    if foreign and (force or not same):
+        raise ConfigError(
+            f"{out}: must be empty, or hold only a dataset made by emlio convert or emlio synth, holds {foreign[0]!r}. "
+            "Choose another directory"
         )
-        raise ConfigError(f"{out}: {what}. Choose another directory, or replace the dataset with --force")
+    if there and not force and not same:
+        raise ConfigError(
+            f"{out}: holds a dataset made from other data or with other options, see its {RECIPE_NAME}. Choose another "
+            "directory, or replace the dataset with --force"
+        )
     try:
         if force:
             # Mappings first: without one, a shard counts as not written if this is interrupted.
@@ -151,10 +158,9 @@ def _clear(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _digest_in(out: Path) -> str | None:
+def _recipe_in(out: Path) -> dict[str, object]:
+    """Return the recipe of the dataset in a directory; an empty one if there is none."""
     try:
-        content = msgspec.json.decode((out / RECIPE_NAME).read_bytes(), type=dict[str, object])
+        return msgspec.json.decode((out / RECIPE_NAME).read_bytes(), type=dict[str, object])
     except (OSError, msgspec.MsgspecError):
-        return None
-    digest = content.get("digest")
-    return digest if isinstance(digest, str) else None
+        return {}

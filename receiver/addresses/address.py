@@ -83,6 +83,7 @@ class Address:
             raise ConfigError(f"an address {form}, got {text!r}{here}")
         shown = "what may hold a secret key" if holds_secret(text) else repr(text)
         hosts, _, dataset = text[len(_SCHEME) :].partition("/")
+        dataset = dataset.removesuffix("/")
         if not dataset or "/" in dataset:
             raise ConfigError(f"an address {form}, got {shown} without a dataset's name")
         if not text.isprintable() or " " in dataset:
@@ -94,11 +95,11 @@ class Address:
                 raise ConfigError(
                     f"an address {form}, got {'a secret key' if holds_secret(part) else repr(part)} as a daemon"
                 )
-            key = PublicKey.parse(match[1]) if match[1] is not None else None
+            key = _key(match[1], match[2]) if match[1] is not None else None
             peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
         if len(set(peers)) != len(peers):
             raise ConfigError(f"each daemon must be listed once, got {shown}")
-        directory = None if local is None else _directory(_text("local", local))
+        directory = None if local is None else _local(local)
         return Address(peers=tuple(peers), dataset=dataset, directory=directory)
 
     def with_daemons_of(self, other: "Address") -> "Address":
@@ -116,6 +117,26 @@ def _text(name: str, path: "str | PathLike[str]") -> str:
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"{name} must be text or a path, without zero bytes, got {path!r}")
     return text
+
+
+def _key(text: str, host: str) -> PublicKey:
+    """Return a daemon's key. An error names the daemon and not the key, which may be a secret one."""
+    try:
+        return PublicKey.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"the address's key of the daemon on {host}: {error}") from None
+
+
+def _local(path: "str | PathLike[str]") -> Path:
+    """Return the directory that holds some of the shards. It must exist: it is given to save a transfer."""
+    text = _text("local", path)
+    if not text:
+        raise ConfigError(f"local must be a directory of this host, or None, got {path!r}")
+    place = _directory(text)
+    if not place.is_dir():
+        what = "is no directory" if place.exists() else "does not exist"
+        raise ConfigError(f"local must be a directory of this host, got {path!r}, which {what}")
+    return place
 
 
 def _directory(text: str) -> Path:

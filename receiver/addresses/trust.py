@@ -30,7 +30,7 @@ class Trust:
 
     Attributes:
         encryption: as in `Security`.
-        pair: this host's keys; None if no daemon needs a key.
+        pair: this host's keys; None if it has none, or has no daemon to show them to.
         all_have: the key of all daemons that have no key of their own in the address.
         known: the keys of the daemons this host knows.
     """
@@ -72,7 +72,7 @@ class Trust:
         )
 
     def _no_key(self) -> str:
-        return "" if self.pair is not None else "; this host has no keys either, make them with emlio keygen"
+        return "" if self.pair is not None else ". This host has no keys either, make them with: emlio keygen"
 
     def reason(self, event: LinkEvent, peer: Peer) -> EmlioError | None:
         """Return the reason why a connection failed; None if it merely ended.
@@ -122,6 +122,30 @@ def _if_data_port(peer: Peer) -> str:
     return f"if {peer.port} is its data port, put its control port in the address{usual}"
 
 
+def _key_of_all(text: str) -> PublicKey:
+    """Return the key of all daemons. An error names where it came from, and not the key.
+
+    A key from `Security` was checked before.
+    """
+    try:
+        return PublicKey.parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"EMLIO_DAEMON_KEY: {error}") from None
+
+
+def _pair_for_errors(keys: KeyFolder, *, needed: bool) -> KeyPair | None:
+    """Return this host's pair, which an error mentions if a daemon turns out to require keys.
+
+    Where keys are not needed, a pair that cannot be used is no error.
+    """
+    try:
+        return keys.find_pair()
+    except ConfigError:
+        if needed:
+            raise
+        return None
+
+
 def find_trust(address: Address, security: Security, environment: Mapping[str, str]) -> tuple[Trust, Address]:
     """Return the keys to show and to demand, and the address with each daemon's key.
 
@@ -138,16 +162,19 @@ def find_trust(address: Address, security: Security, environment: Mapping[str, s
     text = security.daemon_key or environment.get("EMLIO_DAEMON_KEY") or None
     trust = Trust(
         encryption=encryption,
-        all_have=PublicKey.parse(text) if text is not None else None,
+        all_have=_key_of_all(text) if text is not None else None,
         known=keys.known_daemons() if address.peers else KnownDaemons(),
     )
     if folder is not None and address.peers and not keys.path.exists():
-        trust = replace(trust, pair=keys.pair())  # an error: a user who names a folder means to use keys
+        raise ConfigError(
+            f"security=Security(keys=...) must name a folder with keys, got {str(folder)!r}, which does not exist. "
+            f"Make keys in it: {keys.how_to_make}"
+        )
     keyed = trust.with_keys(address)
     if any(peer.key is not None for peer in keyed.peers):
         trust = replace(trust, pair=keys.pair())
-    elif address.peers and encryption == "aead":
-        trust = replace(trust, pair=keys.find_pair())  # the error below tells which side has no key
+    elif address.peers:
+        trust = replace(trust, pair=_pair_for_errors(keys, needed=encryption == "aead"))
     for peer in keyed.peers:
         trust.protections(peer)  # an impossible setting is an error before any daemon is called
     return trust, keyed

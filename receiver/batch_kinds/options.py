@@ -17,7 +17,7 @@ from emlio.tokens import TokenBatches
 
 __all__ = ["BatchOptions"]
 
-_DEVICE = re.compile(r"cpu|(cuda|gpu)(:[0-9]+)?")
+_DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,10 @@ class BatchOptions:
         self._check_dali()
         self._check_tokens()
         if self.on_device and not self.tensors:
+            if not self.raw and self.to is None:
+                raise ConfigError(
+                    f'device {self.device!r} needs PyTorch, which is not installed: pip install "emlio[torch]"'
+                )
             raise ConfigError(
                 f"device {self.device!r} needs torch's tensors, which to={self.to!r} or raw=True rules out"
             )

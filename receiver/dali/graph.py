@@ -42,7 +42,7 @@ class PipeOptions:
 
 
 def dali_device(device: str | None, environment: Mapping[str, str]) -> int | None:
-    """Return the number of the CUDA device named "cuda", "cuda:1" or "gpu", or None for the CPU.
+    """Return the number of the CUDA device named "cuda" or "cuda:1", or None for the CPU.
 
     Raises `ConfigError` if the device is not there.
     """
@@ -51,7 +51,7 @@ def dali_device(device: str | None, environment: Mapping[str, str]) -> int | Non
     if device in (None, "cpu"):
         return None
     kind, _, number = str(device).partition(":")
-    if kind not in ("cuda", "gpu") or (number and not number.isdigit()):
+    if kind != "cuda" or (number and not number.isdigit()):
         raise ConfigError(f'device must be "cpu", "cuda" or "cuda:NUMBER", got {device!r}')
     backend: Any = importlib.import_module("nvidia.dali.backend")
     try:

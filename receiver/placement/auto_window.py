@@ -10,7 +10,7 @@ Covers: the size, from the received bytes and the round trip. Pure. Does not cov
 from typing import Any
 
 from emlio.errors import ConfigError
-from emlio.units import parse_size
+from emlio.units import SIZE_UNITS, parse_size
 
 __all__ = ["LARGEST_BYTES", "AutoWindow", "parse_prefetch"]
 
@@ -35,9 +35,12 @@ def parse_prefetch(text: Any) -> int:
     """Return the most bytes that a user allows; for "auto", the largest automatic window."""
     if isinstance(text, str) and text == "auto":
         return LARGEST_BYTES
-    size_bytes = parse_size(text)
+    try:
+        size_bytes = parse_size(text)
+    except ConfigError:
+        size_bytes = 0
     if size_bytes < _LEAST_BYTES:
-        raise ConfigError(f'must be at least 1 MiB, or "auto", got {text!r}')
+        raise ConfigError(f'must be "auto", or a size of at least 1 MiB in {SIZE_UNITS}, got {text!r}')
     return size_bytes
 
 

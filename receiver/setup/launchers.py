@@ -76,6 +76,7 @@ def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
         task = _pair(environment, _SLURM_RANK, tasks)
         if task is None:
             _check_pmix(environment)
+            _warn_of_half(environment)
         return task if task is None or task[1] == 1 else _one_of_several(environment, task, tasks, step)
     if process[1] == 1 and step is not None and environment.get(tasks, "1") != "1":
         raise ConfigError(
@@ -127,6 +128,19 @@ def _check_pmix(environment: Mapping[str, str]) -> None:
         raise ConfigError(
             f"cannot tell how many processes share the epoch: {_PMIX_RANK}={rank} is set, but no variable has the "
             f"number of processes; {_HOW}"
+        )
+
+
+def _warn_of_half(environment: Mapping[str, str]) -> None:
+    """Warn that one of torchrun's variables is set alone, so that this process reads everything."""
+    there = [name for name in _TORCHRUN if environment.get(name)]
+    if len(there) == 1 and environment.get("WORLD_SIZE") != "1":
+        (missing,) = set(_TORCHRUN) - set(there)
+        _LOG.warning(
+            "%s=%s is ignored, because %s is not set: this process reads everything, as rank 0 of 1",
+            there[0],
+            environment[there[0]],
+            missing,
         )
 
 

@@ -6,9 +6,9 @@ Covers: the value given to a loader, checked. Does not cover: the reaction to lo
 
 from dataclasses import dataclass, field
 
-from emlio.arguments import choice, parsed
+from emlio.arguments import choice
 from emlio.errors import ConfigError
-from emlio.units import parse_duration_ns
+from emlio.units import DURATION_UNITS, parse_duration_ns
 
 __all__ = ["Recovery"]
 
@@ -58,7 +58,10 @@ class Recovery:
 
 
 def _duration_ns(name: str, given: "str | float") -> int:
-    found_ns = parsed(name, parse_duration_ns, given)
+    try:
+        found_ns = parse_duration_ns(given)
+    except ConfigError:
+        found_ns = 0
     if found_ns < _LEAST_NS:
-        raise ConfigError(f"{name} must be at least 1ms, got {given!r}")
+        raise ConfigError(f"{name} must be a duration of at least 1 ms in {DURATION_UNITS}, got {given!r}")
     return found_ns

@@ -46,6 +46,15 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refused("--data", f"x={tmp_path}/gone") == f"dataset directory {tmp_path}/gone: no such directory"
 
 
+def test_a_folder_in_place_of_the_ready_file_is_named_and_stays(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data", records=4, shards=1, payload=10)
+    there = tmp_path / "there"
+    there.mkdir()
+    said = refused("--data", f"x={tmp_path}/data", "--ready-file", str(there))
+    assert said == f"--ready-file must be the path of a file, got the folder {there}"
+    assert list(tmp_path.glob("there*")) == [there]
+
+
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert (

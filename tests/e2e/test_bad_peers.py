@@ -116,7 +116,10 @@ def test_a_name_never_becomes_a_path(daemon: DaemonProcess, name: str) -> None:
         ({"batch_size": 501, "drop_last": True}, "at most the 500 records of the dataset, got"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*63\), got -1"),
         ({"drop_last": True, "pad": True}, "drop_last and pad must not both be True"),
-        ({"prefetch": "1kB"}, "prefetch must be at least 1 MiB, or \"auto\", got '1kB'"),
+        (
+            {"prefetch": "1kB"},
+            "prefetch must be \"auto\", or a size of at least 1 MiB in B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, got '1kB'",
+        ),
     ],
     ids=str,
 )

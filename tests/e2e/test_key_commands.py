@@ -82,8 +82,8 @@ def test_two_hosts_get_to_know_each_other(store: Host, train: Host) -> None:
     assert store.done("allow", "train1", theirs, "--datasets", "imagenet,coco-*") == (
         f"train1 ({short}) may read imagenet, coco-*\n"
     )
-    assert train.done("trust", "Store1:5555", ours).startswith("store1:5555 must have the key ")
-    assert train.done("trust", "store1:5555", ours).endswith(", unchanged\n")
+    assert train.done("trust", "Store1:5555", ours).startswith("trusted store1:5555 with the key ")
+    assert train.done("trust", "store1:5555", ours) == "store1:5555 is already trusted with this key\n"
     assert store.done("keys").splitlines() == [
         f"folder    {store.folder}",
         f"own key   {ours}",
@@ -151,7 +151,9 @@ def test_another_key_for_a_known_daemon_wants_a_word_for_it(train: Host) -> None
     train.done("trust", "store1", train.done("keygen").strip())
     said = train.refused("trust", "store1", str(OTHER))
     assert "is already trusted with another key" in said
-    assert train.done("trust", "--replace", "store1", str(OTHER)) == f"store1 must have the key {OTHER.fingerprint}\n"
+    assert (
+        train.done("trust", "--replace", "store1", str(OTHER)) == f"trusted store1 with the key {OTHER.fingerprint}\n"
+    )
 
 
 def test_the_list_says_what_is_wrong_with_any_file(store: Host) -> None:

@@ -1,4 +1,4 @@
-"""What README.md shows is run as it stands there, with other addresses and less data.
+"""What README.md and the first script of docs/loader.md show is run as it stands there, with other addresses and less data.
 
 Covers: every command and every piece of Python, but the four commands with keys (test_readme_keys). Does not cover: figures.
 """
@@ -18,6 +18,7 @@ from emlio_testing.processes import DaemonProcess, RankProcess, run_python
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+LOADER = (ROOT / "docs" / "loader.md").read_text(encoding="utf-8")
 SYNTH = ("-c", "import sys; from emlio.cli import main; sys.exit(main())", "synth")
 ELSEWHERE = {
     "scripts/test": "this run",
@@ -31,12 +32,21 @@ ELSEWHERE = {
 }
 HERE = {
     "scripts/quickstart": "test_the_quickstart_trains",
+    "scripts/bench": "test_the_help_of_the_race_makes_nothing",
     "scripts/bench --rtt 30ms": "test_the_race_understands_its_options",
     "emlio-daemon --data imagenet=/data/imagenet": "imagenet",
     'pip install ".[torch]"': "test_the_extras_exist",
-    'pip install ".[dali]"': "test_the_extras_exist",
+    'pip install ".[images]"': "test_the_extras_exist",
+    "emlio synth /tmp/try --records 2000": "test_the_first_script_runs_without_torch_and_dali",
+    "emlio-daemon --data try=/tmp/try": "test_the_first_script_runs_without_torch_and_dali",
+    "pip install -e ./benchmarks": "test_the_command_of_the_benchmarks_is_there",
     "emlio convert": "test_the_commands_that_are_only_named_exist",
 }
+NOT_INSTALLED = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in ("torch", "nvidia") else find(name, *rest)
+"""
 
 
 def shown_commands() -> set[str]:
@@ -54,8 +64,8 @@ def shown_commands() -> set[str]:
     return found
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def python_blocks(page: str = README) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def training_script() -> str:
@@ -69,7 +79,7 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess
     """A daemon of pictures, started by the shown command's words."""
     folder = tmp_path_factory.mktemp("imagenet")
     run_python(*SYNTH, folder / "data", "--records", "48", "--image-size", "96x64", "--classes", "4", timeout_s=60.0)
-    (command,) = (one for one in HERE if one.startswith("emlio-daemon"))
+    (command,) = (one for one in HERE if one.startswith("emlio-daemon --data imagenet"))
     name, _, directory = shlex.split(command)[2].partition("=")
     assert directory == "/data/imagenet"
     with DaemonProcess({name: folder / "data"}, folder=folder) as daemon:
@@ -100,7 +110,7 @@ def test_every_shown_command_is_run_somewhere() -> None:
 
 
 def test_every_piece_of_python_can_be_read() -> None:
-    for piece in [training_script(), *python_blocks()]:
+    for piece in [training_script(), *python_blocks(), *python_blocks(LOADER)]:
         ast.parse(piece)
 
 
@@ -119,6 +129,26 @@ print(json.dumps(seen))
     with RankProcess(script) as rank:
         assert rank.line(0, 60.0) == [16] * 6
         assert rank.finish() == 0
+
+
+def test_the_first_script_runs_without_torch_and_dali(tmp_path: Path) -> None:
+    synth, serve = (one for one, where in HERE.items() if where == "test_the_first_script_runs_without_torch_and_dali")
+    folder = tmp_path / "try"
+    assert shlex.split(serve)[1:] == ["--data", "try=/tmp/try"]
+    words = [str(folder) if word == "/tmp/try" else word for word in shlex.split(synth)[2:]]
+    run_python(*SYNTH, *words[: words.index("2000")], "64", "--image-size", "96x64", timeout_s=60.0)
+    first, *_ = python_blocks()
+    (transforming,) = (piece for piece in python_blocks(LOADER) if "transform=transform" in piece)
+    said: list[str] = []
+    with DaemonProcess({"try": folder}, folder=tmp_path) as daemon:
+        for script in (first, transforming):
+            assert "emlio://localhost:5555/try" in script
+            text = NOT_INSTALLED + script.replace("emlio://localhost:5555/try", daemon.address("try"))
+            (tmp_path / "first.py").write_text(text, encoding="utf-8")
+            said.append(run_python(tmp_path / "first.py", timeout_s=60.0))
+    plain, transformed = said
+    assert plain.count("32 [") == 2
+    assert transformed.splitlines() == ["(32, 64, 64, 3) (32,)"] * 2
 
 
 def test_the_shown_state_goes_on_where_it_was_taken(imagenet: DaemonProcess) -> None:
@@ -159,6 +189,31 @@ def test_the_race_understands_its_options() -> None:
     assert "--rtt" in said
 
 
+def test_the_help_of_the_race_makes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("bench", "environment.sh"):
+        (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    shown = subprocess.run(
+        ["bash", "scripts/bench", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("usage: scripts/bench")
+    assert {path.name for path in tmp_path.iterdir()} == {"scripts"}
+
+
+def test_the_command_of_the_benchmarks_is_there() -> None:
+    project = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "emlio-bench" in project["scripts"]
+
+
+def test_the_list_of_extras_is_whole() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    section = LOADER.partition("## What to install")[2].partition("\n## ")[0]
+    listed = [
+        name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(.*?)`", row)
+    ]
+    assert sorted(listed) == sorted(extras)
+
+
 def test_the_extras_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for command in HERE:
@@ -167,6 +222,6 @@ def test_the_extras_exist() -> None:
 
 
 def test_the_commands_that_are_only_named_exist() -> None:
-    for command in (one for one in HERE if one.startswith("emlio ")):
+    for command in (one for one in HERE if re.fullmatch(r"emlio \w+", one)):
         program = [sys.executable, *SYNTH[:2], *command.split()[1:], "--help"]
         assert subprocess.run(program, capture_output=True, check=False).returncode == 0, command

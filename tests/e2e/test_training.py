@@ -251,4 +251,6 @@ def test_a_checkpoint_of_another_dataset_is_refused_with_the_reason(served: Daem
     with Job(tmp_path, served.address("others"), *options, "--resume") as refused:
         assert refused.finish() == 1
     assert refused.seen() == []
-    assert re.fullmatch(r"train.py: rank 0: .*run.pt does not fit this run: .*dataset fingerprint.*\n", refused.log)
+    assert re.fullmatch(
+        r"train.py: rank 0: .*run.pt does not fit this run: .*state of another dataset.*\n", refused.log
+    )

@@ -194,18 +194,40 @@ class TestGoingOn:
             convert(other)
         assert _files(out) == before
 
-    def test_force_replaces_the_dataset_and_nothing_else(self, images: Path, tmp_path: Path) -> None:
+    def test_force_replaces_the_dataset(self, images: Path, tmp_path: Path) -> None:
         out = tmp_path / "out"
         convert(ConvertOptions(source=images, out=out, shards=5))
-        (out / "notes.md").write_text("mine")
+        (out / "shard-00004-of-00005.idx").write_text("0 1\n")  # made by emlio index --dali
         convert(ConvertOptions(source=images, out=out, shards=2, force=True))
         assert len(list(out.glob("*.tfrecord"))) == 2
         assert len(list(out.glob("mapping_shard_*.json"))) == 2
-        assert (out / "notes.md").read_text() == "mine"
+        assert not list(out.glob("*.idx"))
+
+    @pytest.mark.parametrize("name", ["notes.md", "train-00000.tfrecord"])
+    @pytest.mark.parametrize("made", [True, False])
+    def test_force_never_writes_beside_what_others_made(
+        self, images: Path, tmp_path: Path, name: str, made: bool
+    ) -> None:
+        out = tmp_path / "out"
+        if made:
+            convert(ConvertOptions(source=images, out=out, shards=5))
+        out.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
+        before = _files(out)
+        for force in (True, False):
+            with pytest.raises(ConfigError, match=repr(name)) as refused:
+                convert(ConvertOptions(source=images, out=out, shards=2, force=force))
+            assert "--force" not in str(refused.value)
+        assert _files(out) == before
+
+    def test_a_description_that_something_else_wrote_is_no_leave_to_replace(self, images: Path, tmp_path: Path) -> None:
+        (tmp_path / "prepared.json").write_text('{"digest": "0", "made_by": "another program"}')
+        with pytest.raises(ConfigError, match=r"holds 'prepared\.json'"):
+            convert(ConvertOptions(source=images, out=tmp_path, force=True))
 
     def test_a_directory_with_other_files_is_refused(self, images: Path, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("x")
-        with pytest.raises(ConfigError, match=r"must be empty .* holds 'thesis\.tex'"):
+        with pytest.raises(ConfigError, match=r"must be empty.* holds 'thesis\.tex'"):
             convert(ConvertOptions(source=images, out=tmp_path))
 
     def test_a_second_process_in_the_same_directory_is_refused(self, images: Path, tmp_path: Path) -> None:
@@ -264,7 +286,7 @@ class TestRefusals:
             (["--shard-size", "10"], "at least 1024 bytes, got 10"),
             (["--shards", "0"], r"must be in [1, 99999], got 0"),
             (["--shards", "201"], "at most 200, the number of records, got 201"),
-            (["--workers", "0"], "workers must be at least 1, got 0"),
+            (["--workers", "0"], "--workers must be at least 1, got 0"),
             (["--labels", "/nowhere/labels.txt"], "labels /nowhere/labels.txt: cannot be read"),
             (["--from", "webdataset"], "must hold .tar files, holds none"),
         ],
@@ -291,7 +313,15 @@ class TestRefusals:
     def test_an_empty_directory_is_no_source(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "in").mkdir()
         assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
-        assert "unknown format" in capsys.readouterr().err
+        assert "the folder is empty" in capsys.readouterr().err
+
+    def test_one_array_is_no_source_and_the_folder_is_asked_for(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        np.save(tmp_path / "x.npy", np.arange(3))
+        assert main(["convert", str(tmp_path / "x.npy"), str(tmp_path / "out")]) == 2
+        assert "one .npy file" in (said := capsys.readouterr().err)
+        assert "a folder of .npy files" in said
 
     def test_source_and_target_must_not_contain_each_other(self, images: Path) -> None:
         for out in (images, images.parent, images / "out"):

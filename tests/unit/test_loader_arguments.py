@@ -3,7 +3,10 @@
 Does not cover: arguments against each other (tests/unit/test_receiver_batch_kinds), what they do.
 """
 
+import copy
 import inspect
+import operator
+import pickle
 from dataclasses import fields
 from pathlib import Path
 from threading import Thread
@@ -15,6 +18,7 @@ import pytest
 from emlio import DaliPipeline, EmlioLoader, Recovery, Security, TokenBatches
 from emlio.errors import ConfigError
 from emlio.receiver.engine.engine import Engine
+from emlio.receiver.setup.foreign_arguments import HINTS
 
 _FLAG = [None, 0, 1, "yes", np.int64(1)]
 _DURATION = [None, "soon", "999999ns", -1, True, [], float("nan"), Path("60s")]
@@ -27,7 +31,7 @@ _WRONG: dict[str, list[Any]] = {
     "pad": _FLAG,
     "rank": ["x", None, 1.5, True, -1, 2],
     "world_size": ["x", None, 1.5, True, 0],
-    "local": [5, b"x", "a\0b"],
+    "local": [5, b"x", "a\0b", "", "/nonexistent"],
     "fields": [5, "label", [5], [""], b"label"],
     "raw": _FLAG,
     "ids": _FLAG,
@@ -38,7 +42,7 @@ _WRONG: dict[str, list[Any]] = {
     "dali": ["image-train", False, DaliPipeline],
     "tokens": [2048, False, TokenBatches],
     "to": [5, "tensorflow", False],
-    "device": [0, "tpu", "cuda:", "cuda:-1", Path("cpu")],
+    "device": [0, "tpu", "gpu", "gpu:0", "cuda:", "cuda:-1", Path("cpu")],
     "in_order": _FLAG,
     "prefetch": [None, "much", -1, "1KiB", 1000, [], True],
     "epochs": ["x", np.int64(0), 1.5],
@@ -136,10 +140,63 @@ def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
     assert "secret1aaaa" not in str(refused.value)
 
 
-def test_an_argument_of_before_is_pythons_own_error() -> None:
-    before: dict[str, Any] = {"timeout": "5s"}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
-        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, **before)
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("num_workers", "threads="), ("timeout", "Recovery"), ("encryption", "Security"), ("sampler", "seed=")],
+)
+def test_an_argument_of_another_place_is_an_error_that_says_what_to_do(name: str, instead: str) -> None:
+    foreign: dict[str, Any] = {name: 4}
+    with pytest.raises(TypeError, match=name) as refused:
+        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, **foreign)
+    assert instead in str(refused.value)
+
+
+def test_an_unknown_argument_is_pythons_own_error() -> None:
+    unknown: dict[str, Any] = {"batchsize": 5}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+        EmlioLoader("emlio://127.0.0.1:1/x", **unknown)
+
+
+def test_no_argument_of_the_loader_has_a_hint_for_another_place() -> None:
+    assert set(HINTS) & set(inspect.signature(EmlioLoader).parameters) == set()
+
+
+@pytest.mark.parametrize("size", ["64 parsecs", "1"])
+def test_a_window_is_refused_by_one_rule_with_all_units(size: str) -> None:
+    with pytest.raises(ConfigError, match=r'"auto".* at least 1 MiB in B, kB, .*TiB'):
+        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, prefetch=size)
+
+
+@pytest.mark.parametrize("value", ["5 fortnights", "0s", "soon"])
+def test_a_timeout_is_refused_by_one_rule_with_all_units(value: str) -> None:
+    with pytest.raises(ConfigError, match="at least 1 ms in ns, us, ms, s, min or h"):
+        Recovery(timeout=value)
+
+
+def test_a_wrong_key_is_refused_with_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the address's key of the daemon on store1: "):
+        EmlioLoader("emlio://emlio1abc@store1/x", batch_size=2)
+    with pytest.raises(ConfigError, match=r"Security\(keys=.*/none"):
+        EmlioLoader("emlio://store1/x", batch_size=2, security=Security(keys=tmp_path / "none"))
+    monkeypatch.setenv("EMLIO_DAEMON_KEY", "emlio1abc")
+    with pytest.raises(ConfigError, match=r"^EMLIO_DAEMON_KEY: "):
+        EmlioLoader("emlio://store1/x", batch_size=2)
+
+
+def test_cuda_without_torch_is_an_error_that_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emlio.receiver.batch_kinds.options.torch_is_installed", lambda: False)
+    with pytest.raises(ConfigError, match="device 'cuda' needs PyTorch, which is not installed: pip install"):
+        EmlioLoader("emlio://127.0.0.1:1/x", batch_size=2, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("use", "instead"),
+    [(pickle.dumps, "in each process"), (copy.copy, "in each process"), (operator.itemgetter(0), "iterate over it")],
+)
+def test_a_use_as_a_data_set_of_torch_is_an_error_that_says_what_to_do(use: Any, instead: str) -> None:
+    loader = object.__new__(EmlioLoader)
+    with pytest.raises(TypeError, match=instead):
+        use(loader)
 
 
 def test_tensors_without_torch_are_an_error_that_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,7 @@ def test_the_digest_printed_is_the_plan_s(tmp_path: Path, capsys: pytest.Capture
     [
         ((), "either dataset directories or --records"),
         (("somewhere", "--records", "5"), "either dataset directories or --records"),
+        (("--records", "0"), "--records must be at least 1, got 0"),
         (("--records", "5", "--shards", "6"), r"--shards must be in \[1, 5\], got 6"),
         (("--records", "5", "--rank", "1"), r"--rank must be in \[0, 1\), got 1"),
         (("--records", "5", "--step", "1"), r"step must be in \[0, 1\), got 1"),

@@ -93,9 +93,9 @@ def test_an_impossible_value_is_refused(key: str, value: int | str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("fingerprint", "0" * 32, ("dataset fingerprint", "0" * 32, _CATALOG.fingerprint)),
-        ("seed", 8, ("seed", "7", "got 8")),
-        ("shuffle", Shuffle.parse("block:7:3"), ("shuffle", "global", "got block:7:3")),
+        ("fingerprint", "0" * 32, ("state of another dataset", "0" * 32, _CATALOG.fingerprint)),
+        ("seed", 8, ("saved with seed=8", "has seed=7")),
+        ("shuffle", Shuffle.parse("block:7:3"), ("saved with shuffle='block:7:3'", "has shuffle=True")),
         ("consumed", 101, ("at most", "100 records", "got 101")),
     ],
 )

@@ -37,6 +37,8 @@ def test_an_address_names_daemons_and_a_dataset(text: str, endpoints: list[str],
         "emlio:///imagenet",
         "emlio://store1",
         "emlio://store1/",
+        "emlio://store1//",
+        "emlio://store1/a//",
         "emlio://store1/a/b",
         "emlio://store1:port/a",
         "emlio://store1:5555:6666/a",
@@ -124,10 +126,15 @@ def test_a_directory_of_this_host_may_stand_beside_daemons(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     place = local.format(tmp_path) if isinstance(local, str) else local
+    (tmp_path / "shards").mkdir()
     address = Address.parse("emlio://a:1,b:2/imagenet", place)
     assert address.directory == tmp_path / "shards"
     assert [str(peer) for peer in address.peers] == ["a:1", "b:2"]
     assert address.dataset == "imagenet"
+
+
+def test_a_slash_after_the_name_does_not_matter() -> None:
+    assert Address.parse("emlio://a:1/imagenet/") == Address.parse("emlio://a:1/imagenet")
 
 
 def test_without_one_there_is_none() -> None:

@@ -117,7 +117,7 @@ def test_options_that_cannot_be_are_refused_with_what_came(changes: dict[str, An
         {"device": "cpu"},
         {"threads": 64, "transform": _same, "collate_fn": _same, "seeds": True, "ids": True},
         {"to": "torch", "device": "cuda"},
-        {"to": "torch", "device": "gpu:12"},
+        {"to": "torch", "device": "cuda:12"},
         {"dali": DaliPipeline("image-train", args={"size": 3}, outputs=["a"]), "ids": True},
     ],
 )
@@ -229,7 +229,7 @@ def _cuda_devices() -> int:
 
 
 @_NEEDS_TORCH
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", "gpu"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_a_device_that_is_not_there_is_an_error_before_anybody_is_called(device: str) -> None:
     if _cuda_devices():
         pytest.skip("there is a CUDA device here")

@@ -117,7 +117,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Any:
         (None, 2, {}, None),
         ("cpu", 2, {"LOCAL_RANK": "1"}, None),
         ("cuda", 2, {}, 0),
-        ("gpu", 4, {"LOCAL_RANK": "3"}, 3),
+        ("cuda", 4, {"LOCAL_RANK": "3"}, 3),
         ("cuda", 4, {"LOCAL_RANK": "no number"}, 0),
         ("cuda", 1, {"LOCAL_RANK": "3"}, 0),  # a launcher that shows each process its own device only
         ("cuda:2", 4, {"LOCAL_RANK": "1"}, 2),

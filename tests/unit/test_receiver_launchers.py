@@ -125,6 +125,14 @@ def test_a_batch_script_that_asked_for_tasks_and_starts_one_process_is_told(capl
     assert "rank 0 of 1" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE"])
+def test_half_of_torchruns_variables_is_ignored_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "emlio.receiver"):
+        found = find_world(None, None, {name: "2"})
+    assert (found.rank, found.world_size) == (0, 1)
+    assert f"{name}=2 is ignored" in caplog.text
+
+
 @pytest.mark.parametrize("environment", [{**BATCH, "SLURM_NTASKS": "1"}, ALLOCATION, STEP, {**BATCH, **OPEN_MPI}])
 def test_where_nothing_is_odd_nothing_is_said(environment: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "emlio.receiver"):

@@ -54,19 +54,19 @@ def test_the_verdict_follows_from_which_queue_was_empty(changes: dict[str, Any],
 
 def test_the_line_holds_amounts_rate_start_and_verdict() -> None:
     line = str(_stats())
-    assert line.startswith("100 batches, 6,400 records, 640 MB (64 MB/s), first after 30 ms: bound by ")
+    assert line.startswith("100 batches, 6,400 records; 640 MB with read-ahead (64 MB/s), first after 30 ms: bound by ")
     assert "\n" not in line
 
 
 def test_a_run_without_time_divides_by_nothing() -> None:
     assert _stats(wait_ns=0, busy_ns=0).wait_share == 0.0
     line = str(_stats(wait_ns=0, busy_ns=0, first_batch_ns=None))
-    assert line.startswith("100 batches, 6,400 records, 640 MB: bound by ")
+    assert line.startswith("100 batches, 6,400 records; 640 MB with read-ahead: bound by ")
 
 
 def test_a_single_thing_is_not_in_the_plural() -> None:
     line = str(_stats(batches=1, records=1, lost_daemons=1, reopened_streams=1, moved_shards=1))
-    assert line.startswith("1 batch, 1 record, ")
+    assert line.startswith("1 batch, 1 record; ")
     assert line.endswith("; 1 loss of a daemon, 1 stream opened again, 1 shard moved to faster daemons")
     line = str(_stats(lost_daemons=2, reopened_streams=1234, moved_shards=3))
     assert line.endswith("; 2 losses of a daemon, 1,234 streams opened again, 3 shards moved to faster daemons")

@@ -195,15 +195,18 @@ class TestDeterminism:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--records", "0"], r"records must be in [1, 1000000000], got 0"),
+        (["--records", "0"], "--records must be from 1 to 1,000,000,000, got 0"),
         (["--size", "much"], "--size must be a size of 0 or more"),
         (["--records", "1", "--image-size", "500"], "--image-size must be width and height"),
-        (["--records", "1", "--image-size", "500x7"], "both sides of image_size"),
-        (["--records", "1", "--record-size", "1kB"], "record_bytes can be set only for opaque and example"),
-        (["--records", "1", "--kind", "opaque", "--record-size", "7"], "record_bytes must be in [8, "),
-        (["--records", "1", "--kind", "opaque", "--spread", "1.5"], "spread must be in [0, 1], got 1.5"),
-        (["--records", "1", "--classes", "0"], "classes must be in"),
-        (["--records", "1", "--workers", "0"], "workers must be at least 1"),
+        (["--records", "1", "--image-size", "500x7"], "--image-size must be from 8x8 to 65000x65000 pixels, got 500x7"),
+        (["--records", "1", "--record-size", "1kB"], "--record-size and --spread are for --kind opaque and example"),
+        (
+            ["--records", "1", "--kind", "opaque", "--record-size", "7"],
+            "--record-size must be from 8 B to 1 GiB, got 7 B",
+        ),
+        (["--records", "1", "--kind", "opaque", "--spread", "1.5"], "--spread must be in [0, 1], got 1.5"),
+        (["--records", "1", "--classes", "0"], "--classes must be from 1 to 1,000,000, got 0"),
+        (["--records", "1", "--workers", "0"], "--workers must be at least 1"),
         (["--records", "1", "--kind", "opaque", "--shard-size", "1"], "at least 1024 bytes"),
     ],
 )

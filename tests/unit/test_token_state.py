@@ -99,9 +99,9 @@ def test_an_impossible_state_is_refused(change: dict[str, object], message: str)
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("fingerprint", "0" * 32, ("dataset fingerprint", "0" * 32)),
-        ("seed", 8, ("seed", "7", "got 8")),
-        ("shuffle", Shuffle.parse("block:7:3"), ("shuffle", "global", "got block:7:3")),
+        ("fingerprint", "0" * 32, ("state of another dataset", "0" * 32)),
+        ("seed", 8, ("saved with seed=8", "has seed=7")),
+        ("shuffle", Shuffle.parse("block:7:3"), ("saved with shuffle='block:7:3'", "has shuffle=True")),
         ("tokens", 450, ("number of tokens", "900", "got 450")),
         ("consumed", 101, ("at most", "100 records", "got 101")),
     ],

@@ -7,6 +7,7 @@ import pytest
 from emlio.errors import ConfigError, RefusedError
 from emlio.keys.folder import KeyFolder
 from emlio.receiver.addresses.address import Address
+from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.security import Security
 from emlio.receiver.addresses.trust import find_trust
 from emlio.wire.protection import SETTINGS, accepted, choose
@@ -83,7 +84,22 @@ def test_encryption_that_is_demanded_without_keys_names_the_side_that_lacks_them
         "encryption='aead' needs keys on both sides: this host does not trust the daemon at store:5555 yet"
     )
     assert "emlio trust store:5555 KEY" in said
-    assert ("this host has no keys either" in said) == (not own_keys)
+    assert ("no keys either" in said) == (not own_keys)
+
+
+@pytest.mark.parametrize("own_keys", [True, False])
+def test_a_daemon_that_requires_keys_is_reported_without_a_false_word_about_this_hosts(
+    tmp_path: Path, own_keys: bool
+) -> None:
+    folder = KeyFolder(tmp_path / "keys")
+    if own_keys:
+        folder.make("gpu")
+    trust, address = find_trust(Address.parse("emlio://store:5555/data"), Security(), {"EMLIO_HOME": str(folder.path)})
+    (peer,) = address.peers
+    said = str(trust.reason(LinkEvent.FOREIGN, peer))
+    assert "emlio trust store:5555 KEY" in said
+    assert ("no keys either" in said) == (not own_keys)
+    assert trust.credentials(peer) is None
 
 
 @pytest.mark.parametrize("setting", ["yes", "curve"])

@@ -7,6 +7,8 @@ Covers: the command's arguments, the output's destination. Does not cover: the f
 import argparse
 import os
 import sys
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 from emlio.cli.key_folder import add_example
@@ -16,6 +18,7 @@ from emlio.energy.export.parquet import write_parquet
 from emlio.energy.recording.prometheus import metrics_text
 from emlio.energy.recording.store import Recording, Store
 from emlio.energy.recording.tally import Tally
+from emlio.energy.values.reading import Reading
 from emlio.errors import ConfigError
 
 __all__ = ["add_arguments", "run"]
@@ -62,15 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--out cannot be used with --influx, which writes no file")
     with Store(arguments.file) as store:
         recording = store.recording(arguments.number)
-        told = _export(store, recording, arguments)
+        with closing(store.readings(recording.number)) as readings:
+            told = _export(recording, readings, arguments)
     print(f"emlio energy export: {told} of {recording.run.node}", file=sys.stderr)
     return 0
 
 
-def _export(store: Store, recording: Recording, arguments: argparse.Namespace) -> str:
+def _export(recording: Recording, readings: Iterable[Reading], arguments: argparse.Namespace) -> str:
     """Export, and return a description of the result."""
-    readings, named = store.readings(recording.number), arguments.target
-    target: Path | None = named
+    target: Path | None = arguments.target
     if arguments.influx is not None:
         where = InfluxTarget.parse(arguments.influx, token=os.environ.get("INFLUX_TOKEN"))
         return f"{send_lines(where, influx_lines(recording.run, recording.number, readings)):,} lines sent"

@@ -1,0 +1,100 @@
+"""Commands, tables and formulas in the documents.
+
+Covers: README, CHANGELOG, docs and deploy: every shown command is accepted by its parser, blocks
+have one entry per line, tables are whole. Does not cover: running what README shows (test_readme).
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from emlio.cli import parse_arguments as parse_emlio
+from emlio.daemon.cli import parse_arguments as parse_daemon
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "deploy/**/*.md", "benchmarks/**/*.md")
+    for path in ROOT.glob(pattern)
+)
+PARSERS = {"emlio": parse_emlio, "emlio-daemon": parse_daemon}
+_START = re.compile(r"(?:\w+\$ )?((?:emlio|emlio-daemon|emlio-bench|pip|scripts/\w+) .*)")
+
+
+def _blocks(text: str) -> list[list[str]]:
+    """The lines of each indented block and of each fenced one, without the indent."""
+    found: list[list[str]] = []
+    fenced = inside = False
+    for line, before in zip(text.splitlines(), ["", *text.splitlines()], strict=False):
+        if line.startswith("```"):
+            fenced = inside = not fenced
+            if fenced:
+                found.append([])
+        elif fenced:
+            found[-1].append(line)
+        elif line.startswith("    ") and (inside or not before.strip()):
+            if not inside:
+                found.append([])
+            inside = True
+            found[-1].append(line[4:])
+        else:
+            inside = inside and not line.strip()
+    return found
+
+
+def _lines(page: Path) -> list[str]:
+    return [line for block in _blocks(page.read_text(encoding="utf-8")) for line in block]
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """The words of the shown commands of EMLIO that stand on a line of their own."""
+    shown = [match[1] for line in _lines(page) if (match := _START.fullmatch(line)) is not None]
+    words = [shlex.split(command, comments=True) for command in shown]
+    return [one for one in words if one[0] in PARSERS]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _commands(page)], ids=lambda page: page.name)
+def test_every_shown_command_is_accepted_by_its_parser(page: Path) -> None:
+    for program, *words in _commands(page):
+        PARSERS[program](words)
+
+
+def test_the_documents_show_commands_of_every_kind() -> None:
+    shown = {tuple(words[:2]) for page in PAGES for words in _commands(page)}
+    assert {("emlio", name) for name in ("convert", "synth", "index", "inspect", "plan", "keygen", "energy")} <= shown
+    assert "emlio-daemon" in {words[0] for words in shown}
+
+
+def test_a_line_of_a_block_has_one_entry() -> None:
+    """Where text is wrapped again, the lines of a block must not flow together."""
+    merged = [
+        f"{page.name}: {line}"
+        for page in PAGES
+        for line in _lines(page)
+        if line.count("HKDF-Expand-SHA256(") > 1
+        or (line.startswith("emlio ") and re.search(r" #.* emlio [a-z]+ [/~]", line))
+        or re.search(r"\S (?:token|name|nonce|header|stamp) {1,2}(?:of|number|HKDF|msgpack|20 bytes)\b", line)
+    ]
+    assert merged == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
+    head = 0
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        cells = re.sub(r"`[^`]*`", "", line).replace(r"\|", "").count("|") if line.startswith("|") else 0
+        if cells and head:
+            assert cells == head, f"{page.name}:{number}"
+        head = cells
+
+
+def test_the_columns_of_the_shown_report_are_aligned() -> None:
+    """A row's last figure ends where its heading does."""
+    blocks = _blocks((ROOT / "docs" / "energy.md").read_text(encoding="utf-8"))
+    (report,) = [block for block in blocks if "nodes" in block]
+    for heading in ("nodes", "stages of train-1: blocked"):
+        at = report.index(heading)
+        table = report[at + 1 : at + 5]
+        assert len({len(row) for row in table}) == 1, table
