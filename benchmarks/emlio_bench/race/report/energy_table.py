@@ -24,7 +24,7 @@ _NAMES: Final = {"cpu": "CPU", "dram": "DRAM", "gpu": "GPU"}
 def energy_table(rows: Sequence[Standing]) -> Table:
     """Return the table; it has no rows if the energy of no host is known."""
     known = [row for row in rows if any(_hosts(row))]
-    parts = [
+    parts: list[tuple[HostName, str]] = [
         (host, domain)
         for host in _HOSTS
         for domain in _NAMES
