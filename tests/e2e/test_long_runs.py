@@ -99,7 +99,7 @@ def columns(record: int) -> bytes:
     return encode_example({"number": record, "vector": vector, "text": b"x" * (record % 50)})
 
 
-@pytest.fixture(scope="module", params=["plain", "columns"])
+@pytest.fixture(scope="module", params=["plain", pytest.param("columns", marks=pytest.mark.slow)])
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """200 MB of raw records, or of Examples with a vector of numbers; how to load them."""
     way = str(request.param)

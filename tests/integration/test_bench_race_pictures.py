@@ -34,7 +34,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(Local(), id="emlio-local", marks=pytest.mark.slow),
         pytest.param(DaliLocal(), id="dali-local"),
         pytest.param(PaperWay(), id="paper"),
-        pytest.param(PyTorchFiles(environment=None), id="pytorch-files"),
+        pytest.param(PyTorchFiles(environment=None), id="pytorch-files", marks=pytest.mark.slow),
     ],
 )
 def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:

@@ -126,7 +126,7 @@ def test_without_a_key_one_gets_nothing(house: House, tmp_path: Path, monkeypatc
 
 
 def test_a_folder_of_keys_that_is_named_must_have_one(house: House, tmp_path: Path) -> None:
-    with house.daemon(keys=None) as port, pytest.raises(ConfigError, match="this host has no key"):
+    with house.daemon(keys=None) as port, pytest.raises(ConfigError, match=r"keys.*which does not exist.*emlio keygen"):
         house.loader(port, keys=str(tmp_path / "none"), daemon_key=None)
 
 

@@ -202,12 +202,14 @@ def _sends_without_lane_credit(patch: Patch) -> None:
     [
         (_accepts_older_streams, _LOST, "I3", "the rank reads"),
         (_overlooks_gaps, _DEEP, "I5", "message 0 of"),
-        (_opens_one_place_too_far, _LOST, "L1", ""),
+        pytest.param(_opens_one_place_too_far, _LOST, "L1", "", marks=pytest.mark.slow),
         pytest.param(_keeps_duplicates, _COPIES, "I8", "hears the order of stream 2", marks=pytest.mark.slow),
         (_takes_any_answer_for_that_to_its_order, _LOST, "I3", "that stream 1 is open"),
-        (_orders_nothing_when_shares_change, _ONE, "I8", "hears the order of stream 1"),
+        pytest.param(
+            _orders_nothing_when_shares_change, _ONE, "I8", "hears the order of stream 1", marks=pytest.mark.slow
+        ),
         (_gives_shards_to_whoever_is_left, _TWO, "I6", "is silent"),
-        (_overlooks_stalls, _LOST, "L1", "0 of its messages arrive"),
+        pytest.param(_overlooks_stalls, _LOST, "L1", "0 of its messages arrive", marks=pytest.mark.slow),
         (_says_nothing_is_needed, _CALM, "L1", ""),
         pytest.param(_says_nothing_again, _TWO, "L1", "", marks=pytest.mark.slow),
         (_returns_lane_credit_when_the_user_takes, _CALM, "L1", ""),

@@ -36,7 +36,7 @@ def _steps(epoch: EpochPlan, end: int) -> list[int]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_SIZES, _SHUFFLES, _SEEDS, st.integers(0, 100), st.integers(1, 50), st.integers(1, 12), st.booleans(), st.data())
 def test_every_epoch_hands_out_every_record_once_over_all_ranks(
     sizes: list[int], shuffle: Shuffle, seed: int, number: int, batch: int, world: int, pad: bool, data: st.DataObject
@@ -65,7 +65,7 @@ def test_every_epoch_hands_out_every_record_once_over_all_ranks(
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_SIZES, _SHUFFLES, _SEEDS, st.integers(1, 20), st.integers(1, 9))
 def test_drop_last_hands_out_full_batches_of_different_records(
     sizes: list[int], shuffle: Shuffle, seed: int, batch: int, world: int
@@ -81,7 +81,7 @@ def test_drop_last_hands_out_full_batches_of_different_records(
     assert catalog.records - len(taken) < batch * world
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     _SIZES,
     _SHUFFLES,
@@ -122,7 +122,7 @@ def test_eight_ranks_may_become_six_in_the_middle_of_an_epoch() -> None:
         assert taken == make_order(catalog, shuffle, 3, 2).ids(np.arange(2013)).tolist()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_SIZES, _SHUFFLES, _SEEDS, st.integers(1, 20), st.integers(1, 6), st.integers(1, 50), st.data())
 def test_walks_over_disjoint_shards_make_up_the_rank_s_part(
     sizes: list[int], shuffle: Shuffle, seed: int, batch: int, world: int, chunk: int, data: st.DataObject
@@ -145,7 +145,7 @@ def test_walks_over_disjoint_shards_make_up_the_rank_s_part(
     assert len(found) == len(whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(_SIZES, _SHUFFLES, _SEEDS, st.integers(0, 50), st.data())
 def test_any_range_of_slots_is_that_part_of_the_walk(
     sizes: list[int], shuffle: Shuffle, seed: int, number: int, data: st.DataObject
@@ -160,7 +160,7 @@ def test_any_range_of_slots_is_that_part_of_the_walk(
         assert np.array_equal(epoch.ids_at(epoch.places(1, first, end)), whole[first:end])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(st.integers(1, 2**40), st.binary(max_size=40), st.data())
 def test_a_permutation_of_any_size_is_undone_by_its_inverse(n: int, key: bytes, data: st.DataObject) -> None:
     places = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=50, unique=True)), dtype=np.int64)
@@ -183,7 +183,7 @@ def test_the_next_epoch_is_not_the_next_seed_s_first(seed: int, epoch: int) -> N
     assert not np.array_equal(one, other)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_SIZES)
 def test_records_are_found_where_counting_finds_them(sizes: list[int]) -> None:
     catalog = _catalog(sizes)

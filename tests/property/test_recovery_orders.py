@@ -90,7 +90,7 @@ def _planned(plan: Plan, rank: int, epoch: int, origin: int, epochs: int) -> lis
 
 
 @given(_plans(), _FAULTS, st.sampled_from([0, 0, 60_000]), st.integers(0, 2**32), st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_goes_wrong_every_record_of_two_epochs_comes_once_and_in_order(
     planned: tuple[Plan, list[list[int]]], faults: list[Fault], size: int, seed: int, data: st.DataObject
 ) -> None:

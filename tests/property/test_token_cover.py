@@ -86,7 +86,7 @@ def _wanted(lengths: list[int], cuts: list[Padded | Packed]) -> set[_Token]:
     }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_LENGTHS, _CUTS, _WORLDS, _POOLS, _SHUFFLES, st.integers(0, 2**63 - 1), st.integers(0, 100))
 def test_every_token_is_handed_out_once_in_equal_steps_under_the_bound(
     lengths: list[int], cut: Padded | Packed, world: int, pool: int, shuffle: Shuffle, seed: int, number: int
@@ -108,7 +108,7 @@ def test_as_many_records_are_repeated_as_said(lengths: list[int], world: int, po
     assert sum(count for (_, token), count in taken.items() if token == 0) == len(lengths) + epoch.repeated
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(_LENGTHS, _CUTS, _WORLDS, _POOLS, st.data())
 def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_stopped(
     lengths: list[int], cut: Padded | Packed, world: int, pool: int, data: st.DataObject
@@ -124,7 +124,7 @@ def test_an_epoch_goes_on_at_any_step_as_if_it_had_not_stopped(
     assert rest.state(further) == epoch.state(stop + further)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     _LENGTHS,
     st.lists(st.tuples(st.one_of(_TRUNCATED, _PACKED), _WORLDS, _POOLS, st.integers(0, 12)), min_size=2, max_size=5),
@@ -159,7 +159,7 @@ _WHOLE = st.builds(Padded, max_tokens=st.integers(120, 200))
 _IN_PIECES = st.builds(Packed, row_tokens=st.integers(12, 60), rows=st.integers(1, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     st.randoms(use_true_random=False),
     st.lists(

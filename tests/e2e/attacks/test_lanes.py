@@ -192,8 +192,9 @@ def test_a_flood_of_lanes_of_sessions_that_do_not_exist_keeps_nobody_out(siege: 
 
 @pytest.mark.parametrize(
     "says",
-    [pytest.param(True, id="that say something", marks=pytest.mark.slow), pytest.param(False, id="that say nothing")],
+    [pytest.param(True, id="that say something"), pytest.param(False, id="that say nothing")],
 )
+@pytest.mark.slow
 def test_one_who_connects_lane_after_lane_has_a_bounded_number(siege: Siege, says: bool) -> None:
     before = siege.daemon.lanes
     with many_descriptors(4 * MOST_TRIES), zmq.Context() as context, ExitStack() as stack:
