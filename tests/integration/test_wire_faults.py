@@ -161,7 +161,7 @@ def _connect(wire: _Wire) -> EmlioLoader:
     """A loader, by the first or the second attempt."""
     begun = time.monotonic()
     try:
-        return wire.loader(timeout="1s")
+        return wire.loader(timeout="3s")
     except (PeerLostError, RemoteProtocolError, RefusedError):
         if time.monotonic() - begun > _LIMIT_S / 2:
             raise
