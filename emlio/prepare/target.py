@@ -101,7 +101,7 @@ def settle(
         description: the recipe for people.
         names: of the labels.
         force: remove an earlier dataset of these commands. A directory that holds anything else is
-            never written to: the new dataset would hide the shards or files of somebody else.
+            never written to: the new dataset would hide files that these commands did not make.
 
     Raises:
         ConfigError: it holds something else.

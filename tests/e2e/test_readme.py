@@ -1,4 +1,4 @@
-"""What README.md and the first script of docs/loader.md show is run as it stands there, with other addresses and less data.
+"""Runs the commands and scripts of README.md and the first script of docs/loader.md, with other addresses and less data.
 
 Covers: every command and every piece of Python, but the four commands with keys (test_readme_keys). Does not cover: figures.
 """

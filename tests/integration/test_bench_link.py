@@ -44,11 +44,11 @@ with socket.create_server((sys.argv[1], 0)) as listener:
 
 @pytest.fixture(params=["C", "Python"])
 def moved_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What moves the packets of links made in the test."""
+    """The language of the loop that moves packets in this test."""
     if request.param == "Python":
         monkeypatch.setenv(COMPILER_VARIABLE, "")
     elif shutil.which("cc") is None:
-        pytest.skip("there is no compiler")
+        pytest.skip("the loop in C needs a compiler, and there is no cc on PATH")
     return str(request.param)
 
 

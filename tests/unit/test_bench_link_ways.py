@@ -27,7 +27,9 @@ MS = 1_000_000
 NO_OFFLOAD = bytes(10)
 PATIENCE_S = 10.0
 
-compiled = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
+compiled = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="the loop in C needs a compiler, and there is no cc on PATH"
+)
 
 
 def packet(size: int, *, full: int = 0, mark: int = 0) -> bytes:
@@ -96,7 +98,7 @@ class Moving:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._end)  # readable for whoever polls it
+        os.close(self._end)  # the other end of the pipe becomes readable
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         os.close(self._ended)

@@ -68,7 +68,7 @@ def test_the_documents_show_commands_of_every_kind() -> None:
 
 
 def test_a_line_of_a_block_has_one_entry() -> None:
-    """Where text is wrapped again, the lines of a block must not flow together."""
+    """Wrapping a document again must not join the lines of a block."""
     merged = [
         f"{page.name}: {line}"
         for page in PAGES

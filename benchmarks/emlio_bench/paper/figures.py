@@ -81,7 +81,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.corpus not in CORPORA or not self.subjects:
-            raise ConfigError(f"a task must have records and somebody who takes part, got {self}")
+            raise ConfigError(f"a task must have known records and at least one subject, got {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +109,11 @@ _RESNET: Final = Task(
     subjects=_ALL,
     fit_records=2560,
 )
-_VGG: Final = Task(
+_VGG: Final = replace(
+    _RESNET,
     name="vgg",
     words=f"pictures as large as ImageNet's, decoded, and a step of {format_duration(VGG.step_ns)} for VGG-19",
-    corpus=PICTURES,
     step_ns=VGG.step_ns,
-    decode=True,
-    subjects=_ALL,
-    fit_records=2560,
 )
 _STEADY, _STEADY_VGG = (
     replace(
@@ -139,13 +136,11 @@ _DECODE: Final = Task(
     subjects=_ALL,
     fit_records=960,
 )
-_COCO: Final = Task(
+_COCO: Final = replace(
+    _RESNET,
     name="coco",
     words=f"pictures as large as COCO's, decoded, and a step of {format_duration(RESNET.step_ns)} for ResNet-50",
     corpus="coco-pictures",
-    step_ns=RESNET.step_ns,
-    decode=True,
-    subjects=_ALL,
     fit_records=960,
 )
 _LOCAL: Final = Task(

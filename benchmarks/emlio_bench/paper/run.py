@@ -66,7 +66,7 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
     for entrant in {one.subject: one for one in unable}.values():
         tell(f"{entrant.subject} does not take part: it {entrant.missing}")
     if not able:
-        raise ConfigError("somebody must be able to take part, see above")
+        raise ConfigError("at least one system must be able to run; the reasons are above")
     race = Race(
         environment=read_environment(find_iperf()),
         settings=(*settings.told(), ("link", str(kind))),

@@ -10,10 +10,10 @@ from typing import Any
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.units import parse_duration_ns
-from emlio_bench.harness.parsers import durations_ns, link_kind, path, switch, whole_number, words_of
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.harness.parsers import durations_ns, path, whole_number, words_of
 from emlio_bench.paper.figures import FIGURES, RTTS_NS, figures_of
 from emlio_bench.paper.scale import Scale
+from emlio_bench.race.run.shared_settings import SharedSettings
 
 __all__ = ["PaperSettings"]
 
@@ -34,7 +34,7 @@ def _scale(value: Any) -> Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperSettings:
+class PaperSettings(SharedSettings):
     """`emlio-bench paper`."""
 
     figure: tuple[int, ...] = option(
@@ -65,38 +65,6 @@ class PaperSettings:
         parse=path,
         metavar="FOLDER",
     )
-    cache: Path | None = option(
-        None,
-        "where environments and data lie (default ~/.cache/emlio-bench)",
-        parse=path,
-        metavar="FOLDER",
-    )
-    no_install: bool = option(
-        False, "make no environments for other systems: who has none does not take part", parse=switch, switch=True
-    )
-    mount: Path | None = option(
-        None,
-        "a folder of the storage's that is mounted here, such as NFS, for the baselines (default: sshfs)",
-        parse=path,
-        metavar="FOLDER",
-    )
-    kind: LinkKind | None = option(
-        None,
-        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
-        parse=link_kind,
-        metavar="KIND",
-    )
-    cpu_watts: str = option(
-        "",
-        "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
-        parse=str,
-        metavar="IDLE:MAX",
-    )
-    no_energy: bool = option(False, "do not record what the machine uses", parse=switch, switch=True)
-
-    def __post_init__(self) -> None:
-        if self.mount is not None and not self.mount.is_dir():
-            raise ConfigError(f"--mount must be a folder, got {self.mount}")
 
     def told(self) -> tuple[tuple[str, str], ...]:
         """Return the settings that must agree when a run is continued, as text."""

@@ -32,7 +32,7 @@ CREDITS = 100_000
 FLOOD_S = 3.0
 HEARD_MS = 5000
 JUDGED_S = 1.0
-"""Who shows a token is judged in milliseconds; who only begins to speak is hung up on after HANDSHAKE_S."""
+"""A token is judged within milliseconds; a connection that only sends a greeting is closed after HANDSHAKE_S."""
 
 SILENT_S = 60.0
 """A lane that says nothing is hung up on between ten and thirty seconds later."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.units import parse_duration_ns, parse_size
-from emlio_bench.harness.parsers import durations_ns, link_kind, path, switch, whole_number, words_of
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, words_of
 from emlio_bench.race.run.scenarios import SCENARIOS
+from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.systems.entries import SUBJECTS, USUAL_SUBJECTS
 
 __all__ = ["RaceSettings"]
@@ -29,7 +28,7 @@ def _scenarios(value: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaceSettings:
+class RaceSettings(SharedSettings):
     """`emlio-bench race`, and `emlio-bench` without a command."""
 
     rtt: tuple[int, ...] = option(
@@ -86,45 +85,10 @@ class RaceSettings:
         parse=path,
         metavar="FOLDER",
     )
-    cache: Path | None = option(
-        None,
-        "where other systems' environments and everybody's data lie (default ~/.cache/emlio-bench)",
-        parse=path,
-        metavar="FOLDER",
-    )
-    no_install: bool = option(
-        False,
-        "make no environments for other systems: who has none does not take part",
-        parse=switch,
-        switch=True,
-    )
-    mount: Path | None = option(
-        None,
-        "a folder of the storage's that is mounted here, such as NFS, for systems that read files (default: sshfs)",
-        parse=path,
-        metavar="FOLDER",
-    )
     tuned: bool = option(
         False, "let TCP have 64 MB a connection at both ends; stock otherwise", parse=switch, switch=True
     )
-    kind: LinkKind | None = option(
-        None,
-        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
-        parse=link_kind,
-        metavar="KIND",
-    )
-    cpu_watts: str = option(
-        "",
-        "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
-        parse=str,
-        metavar="IDLE:MAX",
-    )
-    no_energy: bool = option(False, "do not record what the machine uses", parse=switch, switch=True)
     quick: bool = option(False, "60 MB and one round: shows that all works, measures little", parse=switch, switch=True)
-
-    def __post_init__(self) -> None:
-        if self.mount is not None and not self.mount.is_dir():
-            raise ConfigError(f"--mount must be a folder, got {self.mount}")
 
     @property
     def payload_bytes(self) -> int:

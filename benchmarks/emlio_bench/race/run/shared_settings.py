@@ -1,0 +1,56 @@
+"""The options that `emlio-bench race` and `emlio-bench paper` share.
+
+Covers: caches, other systems' environments, mounts, the kind of the link, energy. Does not cover:
+the size of a run.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from emlio.errors import ConfigError
+from emlio.settings import option
+from emlio_bench.harness.parsers import link_kind, path, switch
+from emlio_bench.link.contract import LinkKind
+
+__all__ = ["SharedSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSettings:
+    """Options for running other systems beside EMLIO over a link."""
+
+    cache: Path | None = option(
+        None,
+        "where other systems' environments and everybody's data lie (default ~/.cache/emlio-bench)",
+        parse=path,
+        metavar="FOLDER",
+    )
+    no_install: bool = option(
+        False,
+        "make no environments for other systems: who has none does not take part",
+        parse=switch,
+        switch=True,
+    )
+    mount: Path | None = option(
+        None,
+        "a folder of the storage's that is mounted here, such as NFS, for systems that read files (default: sshfs)",
+        parse=path,
+        metavar="FOLDER",
+    )
+    kind: LinkKind | None = option(
+        None,
+        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
+        parse=link_kind,
+        metavar="KIND",
+    )
+    cpu_watts: str = option(
+        "",
+        "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
+        parse=str,
+        metavar="IDLE:MAX",
+    )
+    no_energy: bool = option(False, "do not record what the machine uses", parse=switch, switch=True)
+
+    def __post_init__(self) -> None:
+        if self.mount is not None and not self.mount.is_dir():
+            raise ConfigError(f"--mount must be a folder, got {self.mount}")
