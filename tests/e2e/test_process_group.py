@@ -4,10 +4,8 @@ A loader made before the group would give every rank everything, and says so. Ra
 group's store, and ranks that say which they are need not be those of the group.
 """
 
-import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -22,79 +20,101 @@ _LONG_S = 120.0  # importing torch takes seconds, with other tests beside it man
 
 pytestmark = pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
 
+# A rank of each scenario after the other: importing torch takes longer than all of them.
 _RANK = """
 import json, sys
 from emlio import EmlioLoader
 from emlio.errors import ConfigError
 
-folder, store, rank, world, when, options = sys.argv[1:]
-options = json.loads(options)[int(rank)]
+folder, stores, rank, world = sys.argv[1:]
 
 def say(what):
     print(json.dumps(what), flush=True)
 
-def make(**others):
-    return EmlioLoader(folder, **{"batch_size": 4, "raw": True, "ids": True, "to": "numpy", **options, **others})
+for number, line in enumerate(sys.stdin):
+    when, options = json.loads(line)
+    options = options[int(rank)]
 
-def join():
-    import torch.distributed
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(world))
-    return torch.distributed
+    def make():
+        return EmlioLoader(folder, **{"batch_size": 4, "raw": True, "ids": True, "to": "numpy", **options})
 
-if when == "early":
-    loader, group = make(), join()
-else:
-    group, loader = join(), make()
-with loader:
-    say([loader.rank, loader.world_size, len(loader)])
-    if when == "in turn" and rank == "1":
-        group.barrier()
-    try:
-        say([number for batch in loader for number in batch["__id__"].tolist()])
-    except ConfigError as error:
-        say(str(error))
-    if when == "in turn" and rank == "0":
-        group.barrier()
-group.barrier()
-group.destroy_process_group()
+    def join():
+        import torch.distributed as group
+        group.init_process_group(
+            "gloo", init_method=f"file://{stores}/{number}", rank=int(rank), world_size=int(world))
+        return group
+
+    if when == "early":
+        loader, group = make(), join()
+    else:
+        group, loader = join(), make()
+    with loader:
+        say([loader.rank, loader.world_size, len(loader)])
+        if when == "in turn" and rank == "1":
+            group.barrier()
+        try:
+            say([number for batch in loader for number in batch["__id__"].tolist()])
+        except ConfigError as error:
+            say(str(error))
+        if when == "in turn" and rank == "0":
+            group.barrier()
+    group.barrier()
+    group.destroy_process_group()
 """
 
 
-@contextmanager
-def _ranks(tmp_path: Path, when: str, *options: dict[str, Any]) -> Iterator[list[RankProcess]]:
-    """Ranks with these options each."""
-    make_dataset(tmp_path / "numbers", records=_RECORDS, shards=2)
-    arguments = [str(tmp_path / "numbers"), str(tmp_path / "store")]
-    said = json.dumps(options or [{}] * _WORLD)
+class _Ranks:
+    """Two processes that act a scenario when asked, one after the other."""
+
+    def __init__(self, processes: list[RankProcess]) -> None:
+        self.processes = processes
+        self._lines = 0
+
+    def said(self, when: str, *options: dict[str, Any]) -> list[list[Any]]:
+        """Act a scenario with these options of each rank, and return the two lines that each says."""
+        for process in self.processes:
+            process.tell([when, options or [{}] * _WORLD])
+        first, self._lines = self._lines, self._lines + 2
+        return [[process.line(first + number, _LONG_S) for number in range(2)] for process in self.processes]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Ranks]:
+    folder = tmp_path_factory.mktemp("group")
+    make_dataset(folder / "numbers", records=_RECORDS, shards=2)
     environment = {"GLOO_SOCKET_IFNAME": "lo"}
     with ExitStack() as stack:
-        yield [
+        processes = [
             stack.enter_context(
-                RankProcess(_RANK, *arguments, str(rank), str(_WORLD), when, said, environment=environment)
+                RankProcess(
+                    _RANK,
+                    str(folder / "numbers"),
+                    str(folder),
+                    str(rank),
+                    str(_WORLD),
+                    environment=environment,
+                    told=True,
+                )
             )
             for rank in range(_WORLD)
         ]
+        yield _Ranks(processes)
+        for process in processes:
+            process.tell_no_more()
+        assert [process.finish(_LONG_S) for process in processes] == [0] * _WORLD, [one.log for one in processes]
 
 
-def _said(ranks: list[RankProcess]) -> list[list[Any]]:
-    said = [[rank.line(number, _LONG_S) for number in range(2)] for rank in ranks]
-    assert [rank.finish(_LONG_S) for rank in ranks] == [0] * _WORLD, [rank.log for rank in ranks]
-    return said
+def test_a_loader_made_before_the_group_refuses_to_give_every_rank_everything(ranks: _Ranks) -> None:
+    for rank, (world, error) in enumerate(ranks.said("early")):
+        assert world == [0, 1, 6]
+        assert f"this loader was made as rank 0 of 1, before torch.distributed had rank {rank} of 2" in error
 
 
-def test_a_loader_made_before_the_group_refuses_to_give_every_rank_everything(tmp_path: Path) -> None:
-    with _ranks(tmp_path, "early") as ranks:
-        for rank, (world, error) in enumerate(_said(ranks)):
-            assert world == [0, 1, 6]
-            assert f"this loader was made as rank 0 of 1, before torch.distributed had rank {rank} of 2" in error
-
-
-def test_a_loader_made_after_the_group_takes_its_rank_from_it(tmp_path: Path) -> None:
+def test_a_loader_made_after_the_group_takes_its_rank_from_it(ranks: _Ranks) -> None:
     handed: list[int] = []
-    with _ranks(tmp_path, "late") as ranks:
-        for rank, (world, ids) in enumerate(_said(ranks)):
-            assert world == [rank, 2, 3]
-            handed += ids
+    for rank, (world, ids) in enumerate(ranks.said("late")):
+        assert world == [rank, 2, 3]
+        handed += ids
     assert sorted(handed) == list(range(_RECORDS))
 
 
@@ -102,35 +122,32 @@ def test_a_loader_made_after_the_group_takes_its_rank_from_it(tmp_path: Path) ->
     ("options", "here", "there"),
     [
         ({"seed": 2}, "seed=2", "seed=0"),
-        pytest.param({"batch_size": 8}, "batch_size=8", "batch_size=4", marks=pytest.mark.slow),
-        pytest.param({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'", marks=pytest.mark.slow),
+        ({"batch_size": 8}, "batch_size=8", "batch_size=4"),
+        ({"shuffle": "shard"}, "shuffle='shard'", "shuffle='global'"),
     ],
 )
 def test_the_rank_that_comes_later_with_other_options_is_told_what_differs(
-    tmp_path: Path, options: dict[str, Any], here: str, there: str
+    ranks: _Ranks, options: dict[str, Any], here: str, there: str
 ) -> None:
-    with _ranks(tmp_path, "in turn", {}, options) as ranks:
-        (_, ids), (_, error) = _said(ranks)
-        assert len(ids) == _RECORDS // 2
-        assert f":{ranks[1].pid}) has {here}, rank 0 (" in error
-        assert f":{ranks[0].pid}) has {there}" in error
+    (_, ids), (_, error) = ranks.said("in turn", {}, options)
+    assert len(ids) == _RECORDS // 2
+    assert f":{ranks.processes[1].pid}) has {here}, rank 0 (" in error
+    assert f":{ranks.processes[0].pid}) has {there}" in error
 
 
-def test_neither_waits_for_the_other(tmp_path: Path) -> None:
-    with _ranks(tmp_path, "in turn", {}, {}) as ranks:
-        (_, first), (_, second) = _said(ranks)
-        assert sorted(first + second) == list(range(_RECORDS))
+def test_neither_waits_for_the_other(ranks: _Ranks) -> None:
+    (_, first), (_, second) = ranks.said("in turn", {}, {})
+    assert sorted(first + second) == list(range(_RECORDS))
 
 
-def test_ranks_that_say_which_they_are_of_how_many_are_not_those_of_the_group(tmp_path: Path) -> None:
-    with _ranks(tmp_path, "late", {"rank": 0, "world_size": 3}, {"rank": 2, "world_size": 3, "seed": 5}) as ranks:
-        for rank, (world, ids) in zip((0, 2), _said(ranks), strict=True):
-            assert world == [rank, 3, 2]
-            assert len(ids) == _RECORDS // 3
+def test_ranks_that_say_which_they_are_of_how_many_are_not_those_of_the_group(ranks: _Ranks) -> None:
+    said = ranks.said("late", {"rank": 0, "world_size": 3}, {"rank": 2, "world_size": 3, "seed": 5})
+    for rank, (world, ids) in zip((0, 2), said, strict=True):
+        assert world == [rank, 3, 2]
+        assert len(ids) == _RECORDS // 3
 
 
-def test_a_rank_may_have_a_loader_for_itself(tmp_path: Path) -> None:
-    with _ranks(tmp_path, "in turn", {"rank": 0, "world_size": 1, "seed": 5}, {}) as ranks:
-        (_, everything), (_, part) = _said(ranks)
-        assert sorted(everything) == list(range(_RECORDS))
-        assert len(part) == _RECORDS // 2
+def test_a_rank_may_have_a_loader_for_itself(ranks: _Ranks) -> None:
+    (_, everything), (_, part) = ranks.said("in turn", {"rank": 0, "world_size": 1, "seed": 5}, {})
+    assert sorted(everything) == list(range(_RECORDS))
+    assert len(part) == _RECORDS // 2

@@ -33,6 +33,7 @@ TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 RECORDS = 203
 OTHERS = 33
 STEP_TIME = "80ms"
+DETERMINISTIC = ("--epochs", "2", "--batch-size", "8", "--deterministic", "--learning-rate", "2.0")
 START_S = 120.0  # five processes that import torch, on two busy cores
 END_S = 120.0
 
@@ -201,19 +202,26 @@ def test_after_kill_9_fewer_ranks_go_on_from_the_checkpoint_and_no_picture_is_lo
     assert min(line["step"] for line in resumed) == saved["steps"], told
 
 
+@pytest.fixture(scope="module")
+def whole(served: DaemonProcess, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path]:
+    """A run of two epochs without an interruption, and its checkpoint."""
+    folder = tmp_path_factory.mktemp("whole")
+    kept = folder / "whole.pt"
+    return run(folder, served.address("pictures"), *DETERMINISTIC, "--checkpoint", str(kept)), kept
+
+
 def test_a_run_that_was_interrupted_learns_bit_for_bit_what_an_uninterrupted_one_does(
-    served: DaemonProcess, tmp_path: Path
+    served: DaemonProcess, whole: tuple[Job, Path], tmp_path: Path
 ) -> None:
-    usual = ["--epochs", "2", "--batch-size", "8", "--deterministic", "--learning-rate", "2.0"]
-    whole = run(tmp_path, served.address("pictures"), *usual, "--checkpoint", str(tmp_path / "whole.pt"))
-    options = [*usual, "--checkpoint", str(tmp_path / "parts.pt")]
+    uninterrupted, kept = whole
+    options = [*DETERMINISTIC, "--checkpoint", str(tmp_path / "parts.pt")]
     parts = [
         run(tmp_path, served.address("pictures"), *options, "--max-steps", "31").seen(),
         run(tmp_path, served.address("pictures"), *options, "--resume").seen(),
     ]
     assert [len(part) for part in parts] == [31, 21]
-    assert parts[0] + parts[1] == whole.seen()
-    ends = [checkpoint(tmp_path / name) for name in ("whole.pt", "parts.pt")]
+    assert parts[0] + parts[1] == uninterrupted.seen()
+    ends = [checkpoint(path) for path in (kept, tmp_path / "parts.pt")]
     networks = [end["learner"]["network"] for end in ends]
     momenta = [end["learner"]["optimiser"]["state"] for end in ends]
     assert all(torch.equal(networks[0][name], networks[1][name]) for name in networks[0])
@@ -244,13 +252,13 @@ def test_sigterm_saves_where_all_ranks_stopped_and_the_next_run_goes_on_there(
     assert seen + ids_of(rest.seen(), 0) == once_each()
 
 
-def test_a_checkpoint_of_another_dataset_is_refused_with_the_reason(served: DaemonProcess, tmp_path: Path) -> None:
-    kept = tmp_path / "run.pt"
-    options = ["--epochs", "1", "--batch-size", "8", "--checkpoint", str(kept)]
-    run(tmp_path, served.address("pictures"), *options, "--max-steps", "1")
+def test_a_checkpoint_of_another_dataset_is_refused_with_the_reason(
+    served: DaemonProcess, whole: tuple[Job, Path], tmp_path: Path
+) -> None:
+    options = ["--epochs", "1", "--batch-size", "8", "--checkpoint", str(whole[1])]
     with Job(tmp_path, served.address("others"), *options, "--resume") as refused:
         assert refused.finish() == 1
     assert refused.seen() == []
     assert re.fullmatch(
-        r"train.py: rank 0: .*run.pt does not fit this run: .*state of another dataset.*\n", refused.log
+        r"train.py: rank 0: .*whole.pt does not fit this run: .*state of another dataset.*\n", refused.log
     )

@@ -73,11 +73,13 @@ class _Lines:
 class _Process:
     """A child process with its standard error collected."""
 
-    def __init__(self, arguments: Sequence[str], name: str, environment: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], name: str, environment: Mapping[str, str] | None, *, told: bool = False
+    ) -> None:
         self._name = name
         self._process = subprocess.Popen(
             arguments,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -168,6 +170,8 @@ class _Process:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
         self._process.wait(_KILL_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._out.join(_KILL_S)
         self._err.join(_KILL_S)
 
@@ -265,6 +269,7 @@ class RankProcess(_Process):
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         python: Path | None = None,
+        told: bool = False,
     ) -> None:
         """Start the script.
 
@@ -273,9 +278,25 @@ class RankProcess(_Process):
             arguments: its sys.argv[1:].
             environment: variables in addition to this process's.
             python: the interpreter; by default this process's.
+            told: whether it reads lines of JSON from standard input.
         """
         interpreter = sys.executable if python is None else str(python)
-        super().__init__([interpreter, "-c", script, *arguments], "rank", environment)
+        super().__init__([interpreter, "-c", script, *arguments], "rank", environment, told=told)
+
+    def tell(self, what: Any) -> None:
+        """Write a line of JSON to its standard input."""
+        pipe = self._input()
+        pipe.write(json.dumps(what) + "\n")
+        pipe.flush()
+
+    def tell_no_more(self) -> None:
+        """Close its standard input."""
+        self._input().close()
+
+    def _input(self) -> IO[str]:
+        if self._process.stdin is None:
+            raise AssertionError("the script must be made with told=True")
+        return self._process.stdin
 
     def lines(self) -> list[Any]:
         """Return the lines printed so far, decoded."""
