@@ -117,4 +117,5 @@ class PaperSettings(SharedSettings):
             ("mount", str(self.mount or "sshfs")),
             *([("storage", self.storage)] if self.storage else []),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
+            *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
         )

@@ -135,7 +135,7 @@ def _by_ssh(stack: ExitStack, settings: PaperSettings) -> tuple[Dialogue, Greeti
 
 
 def _by_hand(stack: ExitStack, settings: PaperSettings, tell: _Tell) -> tuple[Dialogue, Greeting]:
-    address, token = settings.storage_address or settings.storage, new_token()
+    address, token = settings.storage_address or settings.storage.rpartition("@")[2], new_token()
     tell(f"type on {settings.storage}, and keep it running: {command_to_type(address, settings.storage_python, token)}")
     dialogue = call(address, token, name=settings.storage)
     stack.callback(dialogue.close)
