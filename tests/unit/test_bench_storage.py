@@ -4,21 +4,28 @@ import shlex
 import socket
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
+import msgspec
 import pytest
 from sample_race import MS, make_entrant, make_race, make_run
 
+from emlio import __version__
 from emlio.errors import ClosedError, ConfigError, TransportError
 from emlio_bench.cli import main
+from emlio_bench.harness.page import RESULTS
+from emlio_bench.harness.results import write_results
 from emlio_bench.link.choice import choose_kind
 from emlio_bench.link.contract import MADE_KINDS, LinkKind
 from emlio_bench.paper.figures import FIGURES, contest_of
 from emlio_bench.paper.report import paper_parts
+from emlio_bench.paper.settings import PaperSettings
+from emlio_bench.paper.sides import kept_rtt_ns
 from emlio_bench.race.outcome import Energy, HostEnergy
 from emlio_bench.race.report.energy_table import method_words
 from emlio_bench.race.storage.by_hand import TOKEN, command_to_type, new_token
 from emlio_bench.race.storage.dialogue import Dialogue
-from emlio_bench.race.storage.messages import AskClock
+from emlio_bench.race.storage.messages import AskClock, Greeting, Said
 from emlio_bench.race.storage.other_host import sensible_ns
 from emlio_bench.race.storage.over_ssh import SshAgent, ssh_command, why_failed
 from emlio_bench.race.storage.two_hosts import added
@@ -117,12 +124,23 @@ def agent(script: str, tmp_ssh: str = "sh") -> None:
     [
         ("echo 'py: No module named emlio_bench' >&2; exit 1", "must have emlio and emlio-bench"),
         ("exec /no/such/python", "--storage-python must be a Python"),
-        ("echo Welcome; cat", "must answer as an agent of this version does, got b'Welcome'|agent on store must start"),
+        ("echo Welcome; cat", "must start with py: .* as an agent of this version does, got b'Welcome'"),
     ],
 )
 def test_a_host_without_an_agent_is_told_what_to_do(script: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         agent(script)
+
+
+def test_another_version_is_refused_with_what_to_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    greeting = Greeting(version="9.9", commit=None, boot="", node="n", reached_at="", world="w", iperf3=False)
+    said = msgspec.json.encode(Said(answer=msgspec.Raw(msgspec.json.encode(greeting)))).decode()
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\necho '{said}'\nexec cat >/dev/null\n", encoding="utf-8")
+    program.chmod(0o755)
+    assert main(["paper", "--storage", "store", "--ssh", str(program), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"store must have emlio {__version__}, it has 9.9; on store, in a checkout" in error
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
@@ -166,6 +184,15 @@ def test_the_command_to_type_has_the_token_in_its_environment() -> None:
 )
 def test_a_measured_round_trip_has_two_digits(rtt_ns: int, rounded: int) -> None:
     assert sensible_ns(rtt_ns) == rounded
+
+
+def test_a_run_that_goes_on_keeps_its_round_trip(tmp_path: Path) -> None:
+    contest = contest_of(FIGURES[1].tasks[0], 2 * MS, records=64, limit_ns=1)
+    race = replace(make_race([contest], [], []), settings=(("storage", "store"),))
+    write_results(race, tmp_path / RESULTS)
+    assert kept_rtt_ns(PaperSettings(storage="store", out=tmp_path)) == 2 * MS
+    assert kept_rtt_ns(PaperSettings(storage="other", out=tmp_path)) is None
+    assert kept_rtt_ns(PaperSettings(storage="store", out=tmp_path / "new")) is None
 
 
 def machine(host: str, joules: float, method: str = "measured") -> Energy:

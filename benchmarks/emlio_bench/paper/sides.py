@@ -34,7 +34,7 @@ from emlio_bench.race.storage.over_ssh import SshAgent, ssh_command, what_to_typ
 from emlio_bench.race.storage.two_hosts import TwoHosts
 from emlio_bench.race.systems.system import System
 
-__all__ = ["Side", "mount_type", "open_side"]
+__all__ = ["Side", "kept_rtt_ns", "mount_type", "open_side"]
 
 _Tell = Callable[[str], None]
 
@@ -107,7 +107,7 @@ def open_side(
     _check_version(settings.storage, greeting, tell)
     address = settings.storage_address or ("" if greeting.reached_at else settings.storage)
     side = OtherHost(dialogue, greeting, name=settings.storage, address=address, forms=forms)
-    rtt_ns = _kept_rtt_ns(settings) or side.rtt_ns
+    rtt_ns = kept_rtt_ns(settings) or side.rtt_ns
     tell(f"{settings.storage}: {greeting.node} at {side.address}, a round trip of {format_duration(side.rtt_ns)}")
     shares = greeting.boot == boot_id() != ""
     if shares:
@@ -150,7 +150,7 @@ def _check_version(host: str, greeting: Greeting, tell: _Tell) -> None:
         tell(f"{host} has commit {greeting.commit or 'unknown'}, this host {ours or 'unknown'}")
 
 
-def _kept_rtt_ns(settings: PaperSettings) -> int | None:
+def kept_rtt_ns(settings: PaperSettings) -> int | None:
     """Return the round trip of the run that is continued, or None: a new measurement would differ a little."""
     file = settings.out / RESULTS
     older = read_run(file) if file.exists() else None

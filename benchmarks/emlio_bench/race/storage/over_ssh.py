@@ -69,7 +69,7 @@ def what_to_type(host: str) -> str:
     )
 
 
-def why_failed(host: str, python: str, status: int | None, complaint: str) -> str:
+def why_failed(host: str, python: str, status: int | None, complaint: str, heard: str = "it said nothing") -> str:
     """Return the reason why there is no agent, with what to do about it.
 
     Args:
@@ -77,9 +77,11 @@ def why_failed(host: str, python: str, status: int | None, complaint: str) -> st
         python: Python on that host.
         status: exit status of ssh; None if it was still running.
         complaint: standard error of ssh and the agent.
+        heard: the reason where nobody complained, such as a greeting of the remote shell in place
+            of an answer.
     """
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
+    last = lines[-1] if lines else heard
     if status == _OF_SSH:
         return f"ssh must reach {host} without a password: {last}. Try `ssh -o BatchMode=yes {host} true`, or use --by-hand"
     if status in _NO_PROGRAM:
@@ -124,7 +126,7 @@ class SshAgent:
             except ClosedError as error:
                 self.close(patience_s=1.0)
                 status = self._process.returncode
-                raise ConfigError(why_failed(host, python, status, _last_of(complaints))) from error
+                raise ConfigError(why_failed(host, python, status, _last_of(complaints), str(error))) from error
             except BaseException:
                 self.close()
                 raise
