@@ -279,7 +279,7 @@ def test_a_picture_has_a_bar_for_each_system_and_round_trip() -> None:
     contests = list(race.contests)
     epochs, energy = drawings_of(race, contests)
     assert (epochs.name, energy.name) == ("resnet-epochs", "resnet-energy")
-    assert "measured" in energy.caption
+    assert "counted" in energy.caption
     assert all(picture.wide.startswith("<svg") for picture in draw_task(race, contests))
 
 

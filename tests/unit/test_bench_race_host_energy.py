@@ -121,7 +121,7 @@ def test_the_table_has_both_terms_of_both_hosts_for_an_epoch() -> None:
     assert (ours["both hosts"], ours["at rest"], ours["above"]) == ("23.0", "20.0", "3.00")
     assert (ours["compute, CPU"], ours["storage, CPU"]) == ("10.0 + 2.00", "10.0 + 1.00")
     assert ours["mJ a record"] == "3.83"
-    assert ours["method"] == "CPU measured"
+    assert ours["method"] == "CPU counted"
     whole = joules_an_epoch(rows[0])
     assert whole is not None
     assert whole.median == 23.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from emlio.errors import ConfigError
 from emlio.units import parse_duration_ns
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.contract import MADE_KINDS, LinkKind
 
 __all__ = [
     "bits_per_s",
@@ -65,7 +65,7 @@ def lanes(value: Any) -> int:
 
 def link_kind(value: Any) -> LinkKind | None:
     """Parse the kind of a link; return None for an empty value."""
-    return LinkKind(words_of(value, tuple(LinkKind))[0]) if value else None
+    return LinkKind(words_of(value, MADE_KINDS)[0]) if value else None
 
 
 def switch(value: Any) -> bool:

@@ -37,6 +37,8 @@ def choose_kind(
     Raises:
         ConfigError: the requested kind is impossible.
     """
+    if wanted is LinkKind.REAL:
+        raise ConfigError(f"a link of the kind {wanted} must be there already, it cannot be made")
     missing: list[str] = []
     for kind, reason in ((LinkKind.NETEM, why_no_netem), (LinkKind.EMULATED, why_no_emulation)):
         if wanted not in (None, kind):

@@ -20,7 +20,7 @@ from emlio_bench.link.process.channel import LinkCounts
 from emlio_bench.link.shaping.held import Held
 from emlio_bench.link.spec import LinkSpec
 
-__all__ = ["ENTER", "Link", "LinkEnd", "LinkKind"]
+__all__ = ["ENTER", "MADE_KINDS", "Link", "LinkEnd", "LinkKind"]
 
 ENTER: Final = "nsenter"
 """The program that runs another program in a namespace."""
@@ -37,6 +37,13 @@ class LinkKind(StrEnum):
 
     RELAY = "relay"
     """No namespaces: a process delays bytes on loopback. TCP itself does not see the round trip."""
+
+    REAL = "real"
+    """Two hosts and the network between them, which is there already. Nothing is delayed."""
+
+
+MADE_KINDS: Final = tuple(kind for kind in LinkKind if kind is not LinkKind.REAL)
+"""The kinds that this machine can make alone, the best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from emlio.settings import option
 from emlio_bench.experiment.options import count, counts, durations, flag
 from emlio_bench.harness.parsers import link_kind
 from emlio_bench.harness.settings import PlottedSettings
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.contract import MADE_KINDS, LinkKind
 
 __all__ = ["LinkSettings"]
 
@@ -27,7 +27,7 @@ class LinkSettings(PlottedSettings):
     tuned: bool = flag("let TCP have 64 MB a connection at both ends; stock otherwise")
     kind: LinkKind | None = option(
         None,
-        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
+        f"make the link in this way, one of {', '.join(MADE_KINDS)} (default: the first of them that works here)",
         parse=link_kind,
         metavar="KIND",
     )

@@ -15,7 +15,7 @@ from emlio_bench.harness.plot import NARROW, Drawing, Sheet, blank_figure, dress
 from emlio_bench.harness.spread import Spread, number
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.bars import named
-from emlio_bench.race.report.energy_table import joules_an_epoch
+from emlio_bench.race.report.energy_table import joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import Standing, standings
 
@@ -85,7 +85,7 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
 
 
 def _method(row: Standing) -> str:
-    methods = [one.method for run in row.runs if run.energy is not None for one in run.energy.hosts]
+    methods = [method_words(one.method) for run in row.runs if run.energy is not None for one in run.energy.hosts]
     return ", ".join(dict.fromkeys(methods))
 
 

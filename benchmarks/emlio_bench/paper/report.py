@@ -5,7 +5,7 @@ claims (emlio_bench.paper.claims), pictures (emlio_bench.paper.plots), files
 (emlio_bench.harness.page).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Outcome
 from emlio_bench.race.report.doubts import race_doubts
-from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch
+from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import OURS, Standing, standings
 from emlio_bench.race.report.tables import checks_table, entrants_table, links_table, missing_table
@@ -113,9 +113,40 @@ def _method(race: Race) -> tuple[str, ...]:
         f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
         "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
         "Pictures are decoded by DALI with one thread on the processor, in PyTorch's loader by torchvision in its workers.",
-        "The remote folder is sshfs at its defaults unless a mount was named; the paper's is NFSv4.",
+        _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
+        *_hosts(race),
     )
+
+
+def _remote_folder(told: Mapping[str, str]) -> str:
+    if "mount_type" in told:
+        return f"The remote folder is {told['mount']}, which was mounted already ({told['mount_type']}); the paper's is NFSv4."
+    return "The remote folder is sshfs at its defaults unless a mount was named; the paper's is NFSv4."
+
+
+def _hosts(race: Race) -> tuple[str, ...]:
+    """Return the sentences about the storage host, the network and the source of energy figures."""
+    told = dict(race.settings)
+    found: list[str] = []
+    if "storage" in told:
+        rtts = " and ".join(dict.fromkeys(format_duration(contest.rtt_ns) for contest in race.contests))
+        found.append(
+            f"The storage side ran on {told['storage']} ({told.get('storage_host', 'unknown')}), over a real network: its "
+            f"round trip of {rtts} was measured, and nothing was added. Bytes on the wire are those of this host's interface, "
+            "with all other traffic of it."
+        )
+        if told.get("shares_machine") == str(True):
+            found.append("Both hosts are containers or namespaces of one machine, and share its processors.")
+    energy = dict.fromkeys(
+        f"{one.host} {one.domain.upper()} {method_words(one.method)}"
+        for run in race.runs
+        if run.energy is not None
+        for one in run.energy.hosts
+    )
+    if energy:
+        found.append(f"Energy: {', '.join(energy)}.")
+    return tuple(found)
 
 
 def _records(race: Race, task: str) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.units import parse_duration_ns
-from emlio_bench.harness.parsers import durations_ns, path, whole_number, words_of
+from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, words_of
 from emlio_bench.paper.figures import FIGURES, RTTS_NS, figures_of
 from emlio_bench.paper.scale import Scale
 from emlio_bench.race.run.shared_settings import SharedSettings
+from emlio_bench.race.storage.over_ssh import ssh_command
 
 __all__ = ["PaperSettings"]
 
@@ -41,7 +42,7 @@ class PaperSettings(SharedSettings):
         (), f"figures of the paper, some of {','.join(_NUMBERS)} (default: all)", parse=_figures, metavar="N,..."
     )
     rtt: tuple[int, ...] = option(
-        RTTS_NS,
+        (),
         "round trips of the link (default 0.1ms,1ms,10ms,30ms, the paper's)",
         parse=durations_ns,
         metavar="TIME,...",
@@ -66,10 +67,55 @@ class PaperSettings(SharedSettings):
         metavar="FOLDER",
     )
 
+    storage: str = option(
+        "",
+        "run the storage side on this host over ssh, with the network that is there (default: on this machine, over a made link)",
+        parse=str,
+        metavar="HOST",
+    )
+    storage_python: str = option(
+        "python3", "Python on the storage host that has emlio-bench (default python3)", parse=str, metavar="PATH"
+    )
+    storage_address: str = option(
+        "",
+        "address of the storage host for data (default: the one that ssh reaches)",
+        parse=str,
+        metavar="ADDRESS",
+    )
+    ssh: str = option("ssh", 'ssh with options, such as "ssh -F FILE" (default ssh)', parse=str, metavar="COMMAND")
+    by_hand: bool = option(
+        False, "without ssh: print the command to type on the storage host, and wait for it", parse=switch, switch=True
+    )
+
+    def __post_init__(self) -> None:
+        SharedSettings.__post_init__(self)
+        if self.storage and self.rtt:
+            raise ConfigError("--rtt must be left out with --storage, whose round trip is measured")
+        if self.storage and self.kind is not None:
+            raise ConfigError(f"--kind must be left out with --storage, whose network is there, got {self.kind}")
+        alone = {
+            "--storage-address": bool(self.storage_address),
+            "--storage-python": self.storage_python != "python3",
+            "--ssh": self.ssh != "ssh",
+            "--by-hand": self.by_hand,
+        }
+        needless = [name for name, given in alone.items() if given]
+        if needless and not self.storage:
+            raise ConfigError(f"{needless[0]} must come with --storage HOST")
+        if self.storage:
+            ssh_command(self.ssh, self.storage, self.storage_python)
+
+    @property
+    def round_trips(self) -> tuple[int, ...]:
+        """The round trips of a made link."""
+        return self.rtt or RTTS_NS
+
     def told(self) -> tuple[tuple[str, str], ...]:
         """Return the settings that must agree when a run is continued, as text."""
         return (
             ("scale", str(self.scale)),
             ("mount", str(self.mount or "sshfs")),
+            *([("storage", self.storage)] if self.storage else []),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
+            *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
         )

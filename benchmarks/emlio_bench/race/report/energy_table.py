@@ -1,7 +1,8 @@
 """The table of energy: host by host and domain by domain, at rest and above it.
 
 A loader that waits keeps two hosts running that do nothing: its energy at rest grows with its
-epoch. That is the first of the two terms shown; the second is the energy of the work itself.
+epoch. That is the first of the two terms shown; the second is the energy of the work itself. Where both
+hosts are one machine, each has its power at rest.
 
 Covers: the table of one contest. Does not cover: dividing the energy between the hosts
 (emlio_bench.race.run.host_energy).
@@ -10,12 +11,13 @@ Covers: the table of one contest. Does not cover: dividing the energy between th
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from emlio.energy.values.domain import Method
 from emlio_bench.harness.spread import Seen, Spread, spread, text
 from emlio_bench.harness.table import Table
 from emlio_bench.race.outcome import HostEnergy, HostName
 from emlio_bench.race.report.standing import Standing
 
-__all__ = ["energy_table", "joules_an_epoch"]
+__all__ = ["energy_table", "joules_an_epoch", "method_words"]
 
 _HOSTS: Final[tuple[HostName, ...]] = ("compute", "storage")
 _NAMES: Final = {"cpu": "CPU", "dram": "DRAM", "gpu": "GPU"}
@@ -31,7 +33,7 @@ def energy_table(rows: Sequence[Standing]) -> Table:
         if any((one.host, one.domain) == (host, domain) for row in known for of in _hosts(row) for one in of)
     ]
     return Table(
-        title="Energy of an epoch in joules, of two hosts with the power of this machine: at rest + above",
+        title="Energy of an epoch in joules: at rest + above",
         header=(
             "system",
             "setting",
@@ -88,6 +90,11 @@ def joules_an_epoch(
     return spread(seen) if seen else None
 
 
+def method_words(method: str) -> str:
+    """Return the method of a figure in a word: read from a counter is "counted"."""
+    return "counted" + method.removeprefix(Method.MEASURED) if method.startswith(Method.MEASURED) else method
+
+
 def _whole(one: HostEnergy) -> float:
     return one.idle_joules + one.active_joules
 
@@ -113,7 +120,7 @@ def _two_terms(row: Standing, host: HostName, domain: str) -> str:
 
 
 def _methods(row: Standing) -> list[str]:
-    return list(dict.fromkeys(f"{_NAMES[one.domain]} {one.method}" for of in _hosts(row) for one in of))
+    return list(dict.fromkeys(f"{_NAMES[one.domain]} {method_words(one.method)}" for of in _hosts(row) for one in of))
 
 
 def _scaled(of: Spread | None, factor: float) -> Spread | None:

@@ -1,14 +1,14 @@
-"""The energy of each host, where both hosts are one machine.
+"""The energy of each host, by domain, at rest and above it.
 
-Each of two real hosts would use its idle power for as long as a run takes. What the machine used
+On one machine, each of two real hosts would use its idle power for as long as a run takes. What the machine used
 above its idle power is divided by processor time: a part to the consumer's processes, a part to the
 server's, and the rest, the link's process and other programs, to neither. A GPU belongs to the
 training host.
 
-Covers: this division, by domain. Pure. Does not cover: recording (emlio_bench.race.run.joules).
+Covers: this division, and a host that is a machine of its own. Pure. Does not cover: recording (emlio_bench.race.run.joules).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Final
 
@@ -18,7 +18,10 @@ from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.window import Window
 from emlio_bench.race.outcome import HostEnergy, HostName
 
-__all__ = ["by_host"]
+__all__ = ["by_host", "of_host"]
+
+Shares = tuple[tuple[HostName, float], ...]
+"""The part of each host in the energy above rest."""
 
 _WEAKEST: Final = (Method.ESTIMATED, Method.DERIVED, Method.MEASURED)
 
@@ -33,18 +36,28 @@ def by_host(window: Window, idle: Baseline, *, compute_cpu_ns: int, storage_cpu_
         storage_cpu_ns: processor time of the server's processes.
     """
     busy_ns = max(window.cpu_busy_ns or 0, compute_cpu_ns + storage_cpu_ns, 1)
+    shares: Shares = (("compute", compute_cpu_ns / busy_ns), ("storage", storage_cpu_ns / busy_ns))
+    return _divided(window, idle, lambda domain: (("compute", 1.0),) if domain is Domain.GPU else shares)
+
+
+def of_host(window: Window, idle: Baseline, host: HostName) -> tuple[HostEnergy, ...]:
+    """Return the energy of a machine that is one host; what is unknown is left out.
+
+    Args:
+        window: the recording of the machine during a run.
+        idle: power of the machine at rest.
+        host: the host.
+    """
+    return _divided(window, idle, lambda _: ((host, 1.0),))
+
+
+def _divided(window: Window, idle: Baseline, shares_of: Callable[[Domain], Shares]) -> tuple[HostEnergy, ...]:
     found: list[HostEnergy] = []
     for domain, devices in groupby(sorted(_adding(window), key=_domain), key=_domain):
         parts = list(devices)
         resting_j, more_j = (sum(of) for of in zip(*(_parts(window, idle, device) for device in parts), strict=True))
         method = min((device.method for device in parts), key=_WEAKEST.index)
         error = max((device.error or 0.0 for device in parts), default=0.0)
-        shares: list[tuple[HostName, float]] = [
-            ("compute", compute_cpu_ns / busy_ns),
-            ("storage", storage_cpu_ns / busy_ns),
-        ]
-        if domain is Domain.GPU:
-            shares = [("compute", 1.0)]
         found += [
             HostEnergy(
                 host=host,
@@ -53,7 +66,7 @@ def by_host(window: Window, idle: Baseline, *, compute_cpu_ns: int, storage_cpu_
                 active_joules=more_j * share,
                 method=f"{method} ±{error:.0%}" if error else str(method),
             )
-            for host, share in shares
+            for host, share in shares_of(domain)
             if _is_known(window, idle, parts)
         ]
     return tuple(sorted(found, key=lambda one: (one.host, one.domain)))

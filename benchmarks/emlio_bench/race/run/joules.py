@@ -1,6 +1,6 @@
 """The energy of the machine while a consumer read.
 
-Both hosts share this machine, so one figure is of both and of the link's process; another is
+Where both hosts share this machine, one figure is of both and of the link's process; another is
 divided between the hosts (emlio_bench.race.run.host_energy). EMLIO's own recorder runs beside the
 race, in a process that takes less than a hundredth of a core.
 
@@ -27,8 +27,8 @@ from emlio.energy.values.series import Series
 from emlio.energy.values.spans import Span, Stage
 from emlio.energy.values.total import DeviceEnergy, Total, total_of
 from emlio.energy.values.window import Window
-from emlio_bench.race.outcome import Energy
-from emlio_bench.race.run.host_energy import by_host
+from emlio_bench.race.outcome import Energy, HostName
+from emlio_bench.race.run.host_energy import by_host, of_host
 
 __all__ = ["QUIET", "REST_S", "Joules", "energy_of"]
 
@@ -45,17 +45,21 @@ _NAMES: Final = "{}.sqlite"
 class Joules:
     """A recorder, for the duration of a `with` block. Used by one thread."""
 
-    def __init__(self, folder: Path, *, cpu_watts: str = "") -> None:
+    def __init__(self, folder: Path, *, cpu_watts: str = "", powercap_root: Path | None = None) -> None:
         """Start the recorder.
 
         Args:
             folder: folder of its file, new for each race.
             cpu_watts: idle and maximum power, such as "60:180", for processors without counters;
                 empty for constants.
+            powercap_root: counters that the host of this virtual machine exports; None for none.
         """
         self._file = folder / _NAMES.format(socket.gethostname())
         self._idle = Baseline()
-        self._recorder = JobRecorder(folder, options=("--cpu-watts", cpu_watts) if cpu_watts else ())
+        options = ("--cpu-watts", cpu_watts) if cpu_watts else ()
+        if powercap_root is not None:
+            options = (*options, "--powercap-root", str(powercap_root.absolute()))
+        self._recorder = JobRecorder(folder, options=options)
 
     def rest(self, seconds: float = REST_S, tries: int = _REST_TRIES) -> float:
         """Measure the power of the machine at rest; return the share of its processors that was busy.
@@ -90,6 +94,7 @@ class Joules:
         steps: Iterable[tuple[int, int]] = (),
         compute_cpu_ns: int | None = None,
         storage_cpu_ns: int | None = None,
+        whole: HostName | None = None,
     ) -> Energy | None:
         """Return the energy between two past times of CLOCK_MONOTONIC; None if it is unknown.
 
@@ -99,14 +104,20 @@ class Joules:
             steps: start and end of each step of the consumer.
             compute_cpu_ns: processor time of the consumer's processes; None if unknown.
             storage_cpu_ns: processor time of the server's processes; None if unknown.
+            whole: the host that this machine is; None if it is both, which share its energy by
+                their processor time.
         """
         self._recorder.read()  # this ensures a reading after `to_ns`
         with Store(self._file) as store:
             series = store.load(from_ns=from_ns, to_ns=to_ns)
         found = energy_of(series, from_ns, to_ns, steps)
-        if found is None or compute_cpu_ns is None or storage_cpu_ns is None:
-            return found
+        if found is None:
+            return None
         window = Window(series=series, from_ns=from_ns, to_ns=to_ns)
+        if whole is not None:
+            return replace(found, hosts=of_host(window, self._idle, whole))
+        if compute_cpu_ns is None or storage_cpu_ns is None:
+            return found
         hosts = by_host(window, self._idle, compute_cpu_ns=compute_cpu_ns, storage_cpu_ns=storage_cpu_ns)
         return replace(found, hosts=hosts)
 

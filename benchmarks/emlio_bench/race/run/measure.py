@@ -1,8 +1,8 @@
-"""One run: a server and a consumer at the two ends of a new link, with all meters.
+"""One run: a server and a consumer at the two ends of a link, with all meters.
 
-Covers: starting and ending both processes, their messages, the time limit; a failed run is a result
-too. Does not cover: the list of runs (emlio_bench.race.run.race), the meaning of the figures
-(emlio_bench.race.report.standing).
+Covers: starting and ending the consumer, its messages, the time limit; a failed run is a result
+too. Does not cover: the server and the link (emlio_bench.race.run.sides), the list of runs
+(emlio_bench.race.run.race), the meaning of the figures (emlio_bench.race.report.standing).
 """
 
 import logging
@@ -16,23 +16,19 @@ from typing import Final
 import msgspec
 
 from emlio.errors import TransportError
-from emlio_bench.harness.data import read_through
-from emlio_bench.link.choice import open_link
-from emlio_bench.link.contract import Link, LinkKind
-from emlio_bench.link.shaping.held import Held
+from emlio_bench.link.contract import LinkKind
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.processes.child import Child
 from emlio_bench.race.outcome import Contest, Run
-from emlio_bench.race.records.halves import Halves, in_halves
 from emlio_bench.race.records.order import Epoch, Finished, RaceOrder
 from emlio_bench.race.run.failure import in_short
-from emlio_bench.race.run.host_time import children, trees_cpu_ns
 from emlio_bench.race.run.in_flight import in_flight
-from emlio_bench.race.run.joules import Joules
+from emlio_bench.race.run.one_machine import OneMachine
+from emlio_bench.race.run.sides import EnergyMeter, Serving, StorageSide, Traffic
 from emlio_bench.race.servers.mounts import unmount_below
 from emlio_bench.race.systems.system import Setting, System
 
-__all__ = ["Job", "run_once", "warm"]
+__all__ = ["Job", "run_once"]
 
 _LOG: Final = logging.getLogger("emlio_bench.race")
 _START_S: Final = 120.0
@@ -48,7 +44,7 @@ class Job:
         contest: contest of the run.
         system: system to measure.
         setting: setting of the system.
-        prepared: records in the system's own format.
+        prepared: records in the system's own format, where the system reads them.
         spec: specification of the link.
         kind: implementation of the link.
         round: round of the run, for the result.
@@ -80,11 +76,8 @@ class _Heard:
         self.steps: list[tuple[int, int]] = []
         self.finished: Finished | None = None
         self.storage_cpu_ns = 0
-        self.to_training_bytes = 0
-        self.to_storage_bytes = 0
-        self.dropped_packets = 0
+        self.traffic = Traffic()
         self.elapsed_ns = 0
-        self.held = Held()
         self.failure: str | None = None
 
     def take(self, line: bytes) -> None:
@@ -97,19 +90,27 @@ class _Heard:
             self.finished = msgspec.convert(said, Finished)
 
 
-def run_once(job: Job, joules: Joules | None) -> Run:
+def run_once(job: Job, joules: EnergyMeter | None, side: StorageSide | None = None) -> Run:
     """Carry out a run. A failure of the system is a part of the result.
 
     Args:
         job: description of the run.
-        joules: recorder of the machine's energy, or None.
+        joules: meter of energy, or None.
+        side: the storage host and the link to it; None for this machine and a link of its own.
     """
-    warm(job.prepared)
     heard = _Heard()
+    side = side or OneMachine(job.kind)
     with tempfile.TemporaryDirectory(prefix="emlio-race-client-", ignore_cleanup_errors=True) as folder:
         try:
-            with open_link(job.spec, job.kind) as link:
-                _carry_out(job, link, Path(folder), heard)
+            with side.serving(
+                job.system,
+                job.prepared,
+                spec=job.spec,
+                halves=job.contest.halves,
+                corpus=job.contest.corpus,
+                folder=Path(folder),
+            ) as serving:
+                _carry_out(job, serving, Path(folder), heard)
         except TransportError as error:
             _LOG.warning("%s: %s", job.name, error)
             heard.failure = in_short(str(error))
@@ -136,55 +137,37 @@ def run_once(job: Job, joules: Joules | None) -> Run:
         epochs=tuple(epochs),
         finished=heard.finished,
         storage_cpu_ns=heard.storage_cpu_ns,
-        to_training_bytes=heard.to_training_bytes,
-        to_storage_bytes=heard.to_storage_bytes,
-        dropped_packets=heard.dropped_packets,
+        to_training_bytes=heard.traffic.to_training_bytes,
+        to_storage_bytes=heard.traffic.to_storage_bytes,
+        dropped_packets=heard.traffic.dropped_packets,
         elapsed_ns=heard.elapsed_ns,
         energy=energy,
-        in_flight=in_flight(heard.held.to_training, epochs),
+        in_flight=in_flight(heard.traffic.held, epochs),
         failure=heard.failure,
     )
 
 
-def warm(prepared: Path) -> None:
-    """Read all files below into the page cache: the link is measured, not the storage's disks."""
-    read_through([prepared] if prepared.is_file() else [path for path in prepared.rglob("*") if path.is_file()])
-
-
-def _carry_out(job: Job, link: Link, folder: Path, heard: _Heard) -> None:
-    others = children()
+def _carry_out(job: Job, serving: Serving, folder: Path, heard: _Heard) -> None:
     client = folder / "client"
     client.mkdir()
-    halves = in_halves(job.prepared) if job.contest.halves else None
-    with job.system.serve(job.prepared if halves is None else halves.storage, link) as url:
-        servers = children() - others - set(link.pids)
-        command = link.training.command(job.system.command(_order(job, url, client, halves)))
-        link.held()  # the first call starts the recording
-        counts, cpu_ns, begun_ns = link.counts(), trees_cpu_ns(servers), time.monotonic_ns()
-        try:
-            with Child(job.name, command) as consumer:
-                _listen(job, consumer, heard)
-                heard.storage_cpu_ns = trees_cpu_ns(servers) - cpu_ns
-                with suppress(TransportError):  # all messages have arrived; some systems hang when they end
-                    consumer.rest(_END_S)
-        finally:
-            heard.elapsed_ns = time.monotonic_ns() - begun_ns
-            after, heard.held = link.counts(), link.held()
-            heard.to_training_bytes = after.to_training.wire_bytes - counts.to_training.wire_bytes
-            heard.to_storage_bytes = after.to_storage.wire_bytes - counts.to_storage.wire_bytes
-            heard.dropped_packets = sum(
-                now.dropped_packets - before.dropped_packets
-                for now, before in (
-                    (after.to_training, counts.to_training),
-                    (after.to_storage, counts.to_storage),
-                )
-            )
+    command = serving.training.command(job.system.command(_order(job, serving, client)))
+    serving.begin()
+    begun_ns = time.monotonic_ns()
+    try:
+        with Child(job.name, command) as consumer:
+            _listen(job, consumer, heard)
+            heard.storage_cpu_ns = serving.cpu_ns()
+            with suppress(TransportError):  # all messages have arrived; some systems hang when they end
+                consumer.rest(_END_S)
+    finally:
+        heard.elapsed_ns = time.monotonic_ns() - begun_ns
+        heard.traffic = serving.traffic()
 
 
-def _order(job: Job, url: str, client: Path, halves: Halves | None) -> RaceOrder:
+def _order(job: Job, serving: Serving, client: Path) -> RaceOrder:
     contest = job.contest
     return RaceOrder(
-        url=url,
+        url=serving.url,
         corpus=contest.corpus,
         batch=contest.batch,
         epochs=contest.epochs,
@@ -192,7 +175,7 @@ def _order(job: Job, url: str, client: Path, halves: Halves | None) -> RaceOrder
         step_ns=contest.step_ns,
         limit_ns=contest.limit_ns,
         decode=contest.decode,
-        here=str(halves.training) if halves is not None else "",
+        here=serving.here,
         folder=str(client),
         options=dict(job.setting.options),
     )

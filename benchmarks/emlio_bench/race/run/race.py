@@ -20,6 +20,7 @@ from emlio_bench.race.run.joules import QUIET, REST_S, Joules
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.scenarios import contests_of
 from emlio_bench.race.run.settings import RaceSettings
+from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.run.turns import Turns
 from emlio_bench.race.systems.entries import all_rivals, entered
 from emlio_bench.subjects.iperf import find_iperf
@@ -68,17 +69,19 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
     )
     kept = KeptRace(race, settings.out)
     with ExitStack() as stack:
-        joules = None if settings.no_energy else start_recorder(stack, settings.out, settings.cpu_watts, tell)
+        joules = None if settings.no_energy else start_recorder(stack, settings.out, settings, tell)
         turns = Turns(kept, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
         left_ns = max(settings.within - (time.monotonic_ns() - begun_ns), 0)
         turns.hold(contests, cache / _FORMS, settings.round_count, left_ns if settings.within else None)
     return kept.race
 
 
-def start_recorder(stack: ExitStack, out: Path, cpu_watts: str, tell: Callable[[str], None]) -> Joules | None:
+def start_recorder(stack: ExitStack, out: Path, settings: SharedSettings, tell: Callable[[str], None]) -> Joules | None:
     """Start the recorder and measure the machine at rest; None, with the reason told, if it cannot start."""
     try:
-        joules = stack.enter_context(Joules(out / _RECORDED, cpu_watts=cpu_watts))
+        joules = stack.enter_context(
+            Joules(out / _RECORDED, cpu_watts=settings.cpu_watts, powercap_root=settings.powercap_root)
+        )
         tell(f"measuring the power of this machine at rest, {REST_S:g} s")
         busy = joules.rest()
         if busy > QUIET:

@@ -111,4 +111,5 @@ class RaceSettings(SharedSettings):
             ("tuned", str(self.tuned)),
             ("limit", f"{self.limit / 1e9:g} s"),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
+            *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
         )

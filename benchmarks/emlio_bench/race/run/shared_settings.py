@@ -10,7 +10,7 @@ from pathlib import Path
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio_bench.harness.parsers import link_kind, path, switch
-from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.contract import MADE_KINDS, LinkKind
 
 __all__ = ["SharedSettings"]
 
@@ -39,7 +39,7 @@ class SharedSettings:
     )
     kind: LinkKind | None = option(
         None,
-        f"make the link in this way, one of {', '.join(LinkKind)} (default: the first of them that works here)",
+        f"make the link in this way, one of {', '.join(MADE_KINDS)} (default: the first of them that works here)",
         parse=link_kind,
         metavar="KIND",
     )
@@ -49,8 +49,16 @@ class SharedSettings:
         parse=str,
         metavar="IDLE:MAX",
     )
+    powercap_root: Path | None = option(
+        None,
+        "counters of energy that the host of this virtual machine exports, such as /var/scaphandre (default: this machine's own)",
+        parse=path,
+        metavar="FOLDER",
+    )
     no_energy: bool = option(False, "do not record what the machine uses", parse=switch, switch=True)
 
     def __post_init__(self) -> None:
         if self.mount is not None and not self.mount.is_dir():
             raise ConfigError(f"--mount must be a folder, got {self.mount}")
+        if self.powercap_root is not None and not self.powercap_root.is_dir():
+            raise ConfigError(f"--powercap-root must be a folder, got {self.powercap_root}")

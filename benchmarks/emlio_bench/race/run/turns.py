@@ -11,29 +11,25 @@ continuing after an interruption, runs that are not repeated. Does not cover: on
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-from emlio.errors import EmlioError
+from emlio.errors import ClosedError, EmlioError
 from emlio_bench.harness.runner import rotated
-from emlio_bench.link.choice import open_link
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.measurement.accuracy import LinkReport
-from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.link.spec import LinkSpec
 from emlio_bench.race.outcome import Contest, Run
-from emlio_bench.race.run.joules import Joules
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.measure import Job, run_once
+from emlio_bench.race.run.one_machine import OneMachine
+from emlio_bench.race.run.sides import EnergyMeter, StorageSide
 from emlio_bench.race.run.timetable import Timetable
 from emlio_bench.race.systems.entries import Entry
 from emlio_bench.race.systems.system import Claim
-from emlio_bench.subjects.iperf import find_iperf
 
 __all__ = ["Turns"]
 
-_STREAMS: Final = (1, 8, 16)
 _BETWEEN_NS: Final = 2_000_000_000
 """The estimated time to set up a link and start a server."""
 
@@ -48,9 +44,10 @@ class Turns:
         *,
         kind: LinkKind,
         tuned: bool,
-        joules: Joules | None,
+        joules: EnergyMeter | None,
         tell: Callable[[str], None],
         look_at: Callable[[Link], LinkReport] | None = None,
+        side: StorageSide | None = None,
     ) -> None:
         """Create the turns; nothing runs yet.
 
@@ -59,9 +56,10 @@ class Turns:
             entries: entries that can run.
             kind: implementation of the links.
             tuned: whether TCP's buffers are raised.
-            joules: recorder of the machine's energy, or None.
+            joules: meter of energy, or None.
             tell: called with each line of progress.
             look_at: measures a link before anything else runs over it; None for `measure_link`.
+            side: the storage host and the link to it; None for this machine and links of its own.
         """
         self._kept = kept
         self._entries = entries
@@ -69,7 +67,7 @@ class Turns:
         self._tuned = tuned
         self._joules = joules
         self._tell = tell
-        self._look_at = look_at or partial(measure_link, streams=_STREAMS, iperf=find_iperf())
+        self._side = side or OneMachine(kind, look_at)
 
     def hold(self, contests: Sequence[Contest], forms: Path, rounds: int, within_ns: int | None = None) -> None:
         """Run all rounds of these contests, except for runs that were made before.
@@ -123,7 +121,7 @@ class Turns:
                 place=place,
                 seed=number + 1,
             )
-            run = run_once(job, self._joules)
+            run = run_once(job, self._joules, self._side)
             self._kept.add_run(run)
             timetable.add(_key(entry), run.elapsed_ns)
             self._tell(timetable.line(contest, run))
@@ -148,8 +146,7 @@ class Turns:
     def _measure(self, ground: "_Ground") -> None:
         name = ground.contest.name
         self._tell(f"{name}: measuring the link")
-        with open_link(ground.spec, self._kind) as link:
-            report = self._look_at(link)
+        report = self._side.measure(ground.spec)
         self._kept.add_link(name, report)
         for reason in report.missed:
             self._tell(f"{name}: the link is not what was asked for: {reason}")
@@ -159,7 +156,9 @@ class Turns:
         contest = ground.contest
         for system in {entry.system.name: entry.system for entry in ground.able}.values():
             try:
-                ground.prepared[system.name] = system.prepare(contest.corpus, forms)
+                ground.prepared[system.name] = self._side.prepare(system, contest.corpus, forms)
+            except ClosedError:
+                raise  # the storage host has gone, which says nothing about the system
             except EmlioError as error:
                 self._tell(f"{contest.name}: {system.name} cannot run: {error}")
                 for entry in ground.able:

@@ -3,7 +3,8 @@
 If the kernel has no NFS client, sshfs is the closest substitute: it also sends a request for each
 name, each open and each block. A private SSH server serves it, with keys that live as long as the
 server. In addition, SFTP is served without SSH, like NFS without Kerberos: without a cipher, and
-without the window of SSH's channels, which limits one connection to about 2 MB per round trip.
+without the window of SSH's channels, which limits one connection to about 2 MB per round trip. Not
+over a real network, where it would show this host's files to everybody.
 
 Covers: both servers. Does not cover: mounting, which the consumer does
 (emlio_bench.race.consumers.mounted).
@@ -22,11 +23,11 @@ from typing import Final
 from urllib.parse import urlencode
 
 from emlio.errors import ConfigError
-from emlio_bench.link.contract import Link
+from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.race.needs.environments import find_program
 from emlio_bench.race.servers.served import free_port, served
 
-__all__ = ["SFTP_SERVERS", "serving_files", "serving_mount", "why_no_mount"]
+__all__ = ["SFTP_SERVERS", "serving_files", "serving_mount", "why_no_mount", "why_no_served_folder"]
 
 SFTP_SERVERS: Final = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 """The paths of sftp-server in different distributions."""
@@ -63,14 +64,22 @@ session would stay for hours.
 
 
 def why_no_mount(cache: Path) -> str | None:
-    """Return what is missing, or None."""
-    missing = [name for name in ("sshfs", "fusermount3", "sshd", "ssh-keygen") if find_program(name, cache) is None]
+    """Return what is missing to mount a remote folder here, or None."""
+    missing = [name for name in ("sshfs", "fusermount3") if find_program(name, cache) is None]
     if missing:
-        return f"needs {', '.join(missing)}: apt-get install sshfs fuse3 openssh-server openssh-client"
-    if _sftp_server() is None:
-        return "needs sftp-server: apt-get install openssh-sftp-server"
+        return f"needs {', '.join(missing)}: apt-get install sshfs fuse3"
     if not os.access(_FUSE, os.R_OK | os.W_OK):
         return f"needs to read and write {_FUSE}"
+    return None
+
+
+def why_no_served_folder(cache: Path) -> str | None:
+    """Return what is missing to serve a folder from here, or None."""
+    missing = [name for name in ("sshd", "ssh-keygen") if find_program(name, cache) is None]
+    if missing:
+        return f"needs {', '.join(missing)}: apt-get install openssh-server openssh-client"
+    if _sftp_server() is None:
+        return "needs sftp-server: apt-get install openssh-sftp-server"
     return None
 
 
@@ -85,7 +94,7 @@ def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None,
     """
     sshd, server = find_program("sshd", cache), _sftp_server()
     if sshd is None or server is None:
-        raise ConfigError(f"a remote folder {why_no_mount(cache)}")
+        raise ConfigError(f"a remote folder {why_no_served_folder(cache)}")
     with tempfile.TemporaryDirectory(prefix="emlio-race-ssh-") as state:
         for name in ("host", "client"):
             subprocess.run(
@@ -100,11 +109,15 @@ def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None,
         if os.geteuid() == 0 and shutil.which("unshare") is not None:
             secure = ["unshare", "--mount", "sh", "-c", _PRIVATE_RUN, "sh", *secure]
         with served("sshd", secure, link, port):
+            url = f"sshfs://{getpass.getuser()}@{link.storage.address}:{port}{folder.resolve()}?"
+            if link.kind is LinkKind.REAL:
+                # Without SSH anybody in a real network could read this host's files.
+                yield url + urlencode({"key": f"{state}/client"})
+                return
             plain = free_port(link.storage)
             listener = [sys.executable, "-m", "emlio_bench.race.servers.sftp_listener", address, str(plain), server]
             with served("the SFTP server", listener, link, plain):
-                words = urlencode({"key": f"{state}/client", "plain": plain})
-                yield f"sshfs://{getpass.getuser()}@{link.storage.address}:{port}{folder.resolve()}?{words}"
+                yield url + urlencode({"key": f"{state}/client", "plain": plain})
 
 
 @contextmanager

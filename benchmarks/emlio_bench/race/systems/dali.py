@@ -90,6 +90,11 @@ class DaliLocal(System):
     claim: Claim = _CLAIM
     reader: str = "read_dali"
 
+    @property
+    def reads_here(self) -> bool:
+        """See `System`."""
+        return True
+
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
         words = "no mmap, read ahead, 8 batches queued, data on this host"

@@ -85,6 +85,7 @@ def entered(
     every: bool,
     make: bool,
     tell: Callable[[str], None],
+    lacks: Callable[[Sequence[System]], Mapping[str, str]] | None = None,
 ) -> tuple[tuple[Entry, ...], tuple[Entrant, ...]]:
     """Return the entries that can run, each at its settings, and the entrants that cannot.
 
@@ -95,6 +96,8 @@ def entered(
         every: whether to use all settings instead of the usual ones.
         make: whether to make missing environments and programs, which takes minutes.
         tell: called with progress messages.
+        lacks: returns what the storage side lacks for these systems, by their names; None if it is
+            this machine.
     """
     able: list[Entry] = []
     unable: list[Entrant] = []
@@ -102,9 +105,14 @@ def entered(
     environments = {system.environment for system in systems if system.environment is not None}
     programs = {program for system in systems for program in system.programs}
     failed: Mapping[str, str] = make_missing(environments, programs, cache, tell) if make else {}
+    unserved = (lacks or _lacks_here)(systems)
     for system in systems:
         needed = [*system.programs, *([system.environment] if system.environment is not None else [])]
-        reason = next((failed[name] for name in needed if name in failed), None) or system.why_not()
+        reason = (
+            next((failed[name] for name in needed if name in failed), None)
+            or system.why_not()
+            or unserved.get(system.name)
+        )
         settings = {one.name: one for rtt_ns in rtts_ns for one in system.settings(rtt_ns) if every or one.usual}
         versions = installed_versions(system.environment, cache, system.claim.packages)
         for one in settings.values():
@@ -124,3 +132,7 @@ def entered(
             else:
                 unable.append(entrant)
     return tuple(able), tuple(unable)
+
+
+def _lacks_here(systems: Sequence[System]) -> Mapping[str, str]:
+    return {system.name: reason for system in systems if (reason := system.why_no_server()) is not None}

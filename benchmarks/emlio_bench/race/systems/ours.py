@@ -81,6 +81,11 @@ class Local(System):
     claim: Claim = _LOCAL_CLAIM
     reader: str = _READER
 
+    @property
+    def reads_here(self) -> bool:
+        """See `System`."""
+        return True
+
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
         return (setting("default", "everything automatic, global shuffle, data on this host"),)

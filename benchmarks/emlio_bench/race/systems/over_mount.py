@@ -5,12 +5,12 @@ Covers: the mount that is served, its requirements. Does not cover: the files on
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emlio_bench.link.contract import Link
 from emlio_bench.race.outcome import Family
-from emlio_bench.race.servers.remote_folder import serving_files, why_no_mount
+from emlio_bench.race.servers.remote_folder import serving_files, why_no_mount, why_no_served_folder
 from emlio_bench.race.systems.system import System
 
 __all__ = ["OverMount"]
@@ -27,9 +27,22 @@ class OverMount(System):
     family: Family = "files"
     mount: Path | None = None
 
+    @property
+    def reads_here(self) -> bool:
+        """See `System`."""
+        return self.mount is not None
+
     def why_not(self) -> str | None:
         """See `System`."""
         return System.why_not(self) or (None if self.mount is not None else why_no_mount(self.cache))
+
+    def why_no_server(self) -> str | None:
+        """See `System`."""
+        return None if self.mount is not None else why_no_served_folder(self.cache)
+
+    def on_own_disk(self) -> System:
+        """See `System`."""
+        return replace(self, mount=None)
 
     def place(self, folder: Path) -> Path:
         """Return the folder for the system's data: the user's mount, or else `folder`."""

@@ -104,15 +104,28 @@ class System(ABC):
         """The interpreter of its environment; None for this process's own, or if it is not made."""
         return None if self.environment is None else environment_python(self.environment, self.cache)
 
+    @property
+    def reads_here(self) -> bool:
+        """True if its data are a folder of the training host: a disk, or a mount that is there."""
+        return False
+
     @abstractmethod
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """Return its settings for a link with this round trip; its defaults come first."""
 
     def why_not(self) -> str | None:
-        """Return what is missing here and how to get it, or None."""
+        """Return what is missing to read it here and how to get it, or None."""
         if self.environment is not None and self.python is None:
             return f"needs its environment, {self.environment}, which is not made"
         return None
+
+    def why_no_server(self) -> str | None:
+        """Return what is missing to serve it from here, or None."""
+        return None
+
+    def on_own_disk(self) -> "System":
+        """Return the same system with data on this host's own disk."""
+        return self
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """Convert the records to its own format below `folder`, once.
