@@ -225,6 +225,8 @@ def test_two_machines_are_recorded_each_by_itself(agent: SshAgent, tmp_path: Pat
     finally:
         host.close()
     assert run.energy is not None
+    assert run.energy.method.startswith("compute measured and estimated")
+    assert "storage estimated" in run.energy.method
     methods = {(one.host, one.domain): one.method for one in run.energy.hosts}
     assert methods["compute", "cpu"] == "measured"
     assert methods["storage", "cpu"].startswith("estimated")

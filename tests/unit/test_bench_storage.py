@@ -221,11 +221,14 @@ def test_two_machines_add_up_and_one_alone_is_no_sum() -> None:
 
 
 def test_a_figure_from_a_counter_is_called_counted() -> None:
-    assert [method_words(word) for word in ("measured", "measured ±3%", "estimated ±50%", "derived")] == [
+    assert [
+        method_words(word)
+        for word in ("measured", "measured ±3%", "estimated ±50%", "compute measured, storage derived")
+    ] == [
         "counted",
         "counted ±3%",
         "estimated ±50%",
-        "derived",
+        "compute counted, storage derived",
     ]
 
 
@@ -252,3 +255,6 @@ def test_the_report_names_the_storage_host_its_network_and_the_mount() -> None:
     assert "/mnt/data, which was mounted already (nfs4)" in words
     assert "Energy: storage CPU counted." in words
     assert "share its processors" not in words
+    alone = replace(race, runs=(replace(run, energy=replace(machine("compute", 4.0), hosts=())),))
+    (method,) = (part for part in paper_parts(alone, {}) if part.heading == "How it was measured")
+    assert "Energy of all together: counted." in " ".join(method.points)

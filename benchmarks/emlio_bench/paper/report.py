@@ -144,8 +144,14 @@ def _hosts(race: Race) -> tuple[str, ...]:
         if run.energy is not None
         for one in run.energy.hosts
     )
+    whole = dict.fromkeys(method_words(run.energy.method) for run in race.runs if run.energy is not None)
     if energy:
         found.append(f"Energy: {', '.join(energy)}.")
+    elif whole:
+        found.append(
+            f"Energy of all together: {'; '.join(whole)}. It is in the results and not in the tables: the power at rest is "
+            "unknown, and without it the hosts cannot be told apart."
+        )
     return tuple(found)
 
 

@@ -91,8 +91,8 @@ def joules_an_epoch(
 
 
 def method_words(method: str) -> str:
-    """Return the method of a figure in a word: read from a counter is "counted"."""
-    return "counted" + method.removeprefix(Method.MEASURED) if method.startswith(Method.MEASURED) else method
+    """Return the method of a figure for a reader: what was read from a counter is "counted"."""
+    return method.replace(Method.MEASURED, "counted")
 
 
 def _whole(one: HostEnergy) -> float:

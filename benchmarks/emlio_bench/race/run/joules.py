@@ -20,6 +20,7 @@ from typing import Final, Self
 from emlio.energy.job.baseline import Baseline, measure_idle
 from emlio.energy.job.shared_recorder import JobRecorder
 from emlio.energy.job.stages import blocked
+from emlio.energy.recording.instant_reading import Edge
 from emlio.energy.recording.store import Store
 from emlio.energy.values.device import Device
 from emlio.energy.values.domain import Method
@@ -75,9 +76,9 @@ class Joules:
         for _ in range(tries):
             begun_ns = self._recorder.read().reading.mono_ns
             time.sleep(seconds)
-            ended_ns = self._recorder.read().reading.mono_ns
-            with Store(self._file) as store:
-                series = store.load(from_ns=begun_ns, to_ns=ended_ns)
+            edge = self._recorder.read()
+            ended_ns = edge.reading.mono_ns
+            series = self._load(begun_ns, ended_ns, edge)
             window = Window(series=series, from_ns=begun_ns, to_ns=ended_ns)
             busy = (window.cpu_busy_ns or 0) / (window.duration_ns * (os.cpu_count() or 1))
             if busy <= least:
@@ -107,9 +108,7 @@ class Joules:
             whole: the host that this machine is; None if it is both, which share its energy by
                 their processor time.
         """
-        self._recorder.read()  # this ensures a reading after `to_ns`
-        with Store(self._file) as store:
-            series = store.load(from_ns=from_ns, to_ns=to_ns)
+        series = self._load(from_ns, to_ns, self._recorder.read())
         found = energy_of(series, from_ns, to_ns, steps)
         if found is None:
             return None
@@ -120,6 +119,21 @@ class Joules:
             return found
         hosts = by_host(window, self._idle, compute_cpu_ns=compute_cpu_ns, storage_cpu_ns=storage_cpu_ns)
         return replace(found, hosts=hosts)
+
+    def _load(self, from_ns: int, to_ns: int, edge: Edge) -> Series:
+        """Return the recording of a stretch of time.
+
+        Args:
+            from_ns: its start.
+            to_ns: its end.
+            edge: a reading after its end. The recorder writes by another thread, so the file may
+                not have it yet.
+        """
+        with Store(self._file) as store:
+            series = store.load(from_ns=from_ns, to_ns=to_ns)
+        if series.readings and series.readings[-1].mono_ns < min(to_ns, edge.reading.mono_ns):
+            return Series(devices=series.devices, readings=(*series.readings, edge.reading))
+        return series
 
     def close(self) -> None:
         """Stop the recorder. A second call does nothing."""
