@@ -192,6 +192,7 @@ def _order(job: Job, url: str, client: Path, halves: Halves | None) -> RaceOrder
         step_ns=contest.step_ns,
         limit_ns=contest.limit_ns,
         decode=contest.decode,
+        train=contest.train,
         here=str(halves.training) if halves is not None else "",
         folder=str(client),
         options=dict(job.setting.options),
