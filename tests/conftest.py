@@ -17,6 +17,9 @@ import hypothesis
 import pytest
 import zmq
 
+from emlio_testing.fork_server.client import ForkServer
+from emlio_testing.processes import fork_server, fork_server_pids, fresh_interpreters
+
 _ENDING_S = 5.0
 """A thread that was told to end may take this long, on a machine whose cores are busy with other things."""
 
@@ -56,7 +59,8 @@ def _descriptors() -> frozenset[tuple[str, str]]:
 
 def _children() -> frozenset[str]:
     found: set[str] = set()
-    for task in Path("/proc/self/task").iterdir():
+    parents = [Path("/proc/self/task"), *(Path(f"/proc/{pid}/task") for pid in fork_server_pids())]
+    for task in (task for parent in parents for task in parent.iterdir()):
         try:
             found.update((task / "children").read_text(encoding="ascii").split())
         except OSError:
@@ -80,6 +84,20 @@ def _left(before: _Holdings) -> list[str]:
 def pyzmq_has_what_it_keeps() -> None:
     """A thread and sockets that pyzmq makes for a process's first message without a copy: no test can give them back."""
     zmq.Frame(b"\0", copy=False)
+
+
+@pytest.fixture(scope="session")
+def forked_starts() -> Iterator[ForkServer]:
+    """Daemons and ranks of tests are forked from a process that has imported what they need."""
+    with fork_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fresh_starts() -> Iterator[None]:
+    """Each daemon and rank of the module is a new interpreter, as on a user's machine: its start is tested."""
+    with fresh_interpreters():
+        yield
 
 
 @pytest.fixture(autouse=True)

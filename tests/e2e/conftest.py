@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emlio_testing.datasets import make_dataset
+from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import DaemonProcess
 
 SMALL_RECORDS = 500
@@ -19,6 +20,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _starts(forked_starts: ForkServer) -> ForkServer:
+    return forked_starts
 
 
 @pytest.fixture(scope="session")

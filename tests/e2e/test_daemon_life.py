@@ -28,6 +28,8 @@ from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
 from tests.e2e.attacks.insiders import Insider, lane_in
 
+pytestmark = pytest.mark.usefixtures("fresh_starts")
+
 SLOW_TO_TAKE = ("--message-size", "64KiB", "--memory", "4MiB")
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]

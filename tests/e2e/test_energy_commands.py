@@ -5,41 +5,21 @@ cover: each source (unit tests).
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from emlio_testing.commands import Ended, run_emlio
 from emlio_testing.energy_machines import write_zone
 
 DEADLINE_S = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    status: int
-    out: str
-    err: str
-
-
 def energy(*words: str, home: Path) -> Ended:
-    environment = {name: value for name, value in os.environ.items() if name not in ("EMLIO_HOME", "XDG_CONFIG_HOME")}
-    ended = subprocess.run(
-        [sys.executable, "-c", "import sys; from emlio.cli import main; sys.exit(main())", "energy", *words],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**environment, "HOME": str(home)},
-        check=False,
-    )
-    assert "Traceback" not in ended.stderr
-    return Ended(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+    return run_emlio("energy", *words, home=home, timeout_s=DEADLINE_S)
 
 
 def document(*words: str, home: Path) -> tuple[int, dict[str, Any]]:

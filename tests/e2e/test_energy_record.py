@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -26,9 +25,10 @@ import pytest
 from emlio.energy.recording.instant_reading import EdgeClient
 from emlio.energy.recording.store import Store
 from emlio.errors import ConfigError
+from emlio_testing.commands import run_emlio
 from emlio_testing.energy_machines import write_zone
 from emlio_testing.energy_series import SECOND_NS
-from emlio_testing.processes import RankProcess, run_python, settles
+from emlio_testing.processes import RankProcess, settles
 
 COMMAND = "import sys; from emlio.cli import main; sys.exit(main())"
 SOON_S = 60.0
@@ -85,7 +85,9 @@ def recorder(host: Host, file: Path, *words: str) -> RankProcess:
 
 
 def energy(*words: object) -> str:
-    return run_python("-c", COMMAND, "energy", *words, timeout_s=SOON_S)
+    done = run_emlio("energy", *words, home=Path.home(), timeout_s=SOON_S)
+    assert done.status == 0, done.err
+    return done.out
 
 
 def shown(file: Path, *words: str) -> dict[str, Any]:
@@ -285,11 +287,7 @@ def test_what_is_estimated_says_so(file: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", COMMAND, "energy", *words],
-        capture_output=True, text=True, timeout=SOON_S, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert message in ended.stderr
-    assert "Traceback" not in ended.stderr
+    ended = run_emlio("energy", *words, home=tmp_path, folder=tmp_path, timeout_s=SOON_S)
+    assert (ended.status, ended.out) == (2, "")
+    assert message in ended.err
     assert list(tmp_path.iterdir()) == []

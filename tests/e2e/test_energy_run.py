@@ -11,13 +11,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from emlio_testing.commands import Ended, run_emlio
 from emlio_testing.datasets import make_dataset
 from emlio_testing.energy_machines import write_zone
 from emlio_testing.processes import RankProcess, settles
@@ -55,25 +55,8 @@ sys.exit(max(rank.wait() for rank in ranks))
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    status: int
-    out: str
-    err: str
-
-
 def energy(*words: object, home: Path) -> Ended:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "energy", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=SOON_S,
-        env={**os.environ, "HOME": str(home)},
-        cwd=home,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    return Ended(status=done.returncode, out=done.stdout, err=done.stderr)
+    return run_emlio("energy", *words, home=home, folder=home, timeout_s=SOON_S)
 
 
 def document(folder: Path) -> dict[str, Any]:

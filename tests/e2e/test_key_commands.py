@@ -12,16 +12,10 @@ from pathlib import Path
 import pytest
 
 from emlio.keys.key import PublicKey
+from emlio_testing.commands import Ended, run_emlio
 
 DEADLINE_S = 60
 OTHER = PublicKey(raw=b"2" * 32)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    status: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +25,7 @@ class Host:
     home: Path
 
     def emlio(self, *words: str, **variables: str) -> Ended:
-        environment = {
-            name: value for name, value in os.environ.items() if name not in ("EMLIO_HOME", "XDG_CONFIG_HOME")
-        }
-        ended = subprocess.run(
-            [sys.executable, "-c", "import sys; from emlio.cli import main; sys.exit(main())", *words],
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            env={**environment, "HOME": str(self.home), **variables},
-            check=False,
-        )
-        assert "Traceback" not in ended.stderr
-        return Ended(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+        return run_emlio(*words, home=self.home, timeout_s=DEADLINE_S, environment=variables)
 
     def done(self, *words: str) -> str:
         ended = self.emlio(*words)

@@ -12,6 +12,8 @@ import pytest
 
 from emlio_testing.processes import DaemonProcess, RankProcess
 
+pytestmark = pytest.mark.usefixtures("fresh_starts")
+
 AT_ONCE_S = 2.0
 
 BEGIN = """

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Thread
 from types import TracebackType
@@ -18,7 +19,18 @@ from typing import IO, Any, Self
 
 import psutil
 
-__all__ = ["DaemonProcess", "RankProcess", "run_python", "settles"]
+from emlio_testing.fork_server.client import ForkedProcess, ForkServer
+
+__all__ = [
+    "DaemonProcess",
+    "RankProcess",
+    "fork_server",
+    "fork_server_pids",
+    "fresh_interpreters",
+    "run_python",
+    "settles",
+    "start_python",
+]
 
 _READY_S = 20.0
 """A daemon needs half a second; on a machine with ten tests at once it gets forty times that."""
@@ -70,21 +82,84 @@ class _Lines:
         self._thread.join(timeout_s)
 
 
+class _Starts:
+    """The way of starting Python: a fork server if there is one, else a new interpreter."""
+
+    server: ForkServer | None = None
+
+
+@contextmanager
+def fork_server() -> Generator[ForkServer]:
+    """Start daemons and ranks by a fork server meanwhile: their imports cost more than most tests."""
+    with ForkServer() as server:
+        _Starts.server = server
+        try:
+            yield server
+        finally:
+            _Starts.server = None
+
+
+def fork_server_pids() -> tuple[int, ...]:
+    """Return the process that forks daemons and ranks now, if there is one."""
+    return () if _Starts.server is None else (_Starts.server.pid,)
+
+
+@contextmanager
+def fresh_interpreters() -> Generator[None]:
+    """Start daemons and ranks as a user does meanwhile, for tests in which their start matters."""
+    server, _Starts.server = _Starts.server, None
+    try:
+        yield
+    finally:
+        _Starts.server = server
+
+
+def start_python(
+    program: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    python: Path | None = None,
+    told: bool = False,
+) -> "ForkedProcess | subprocess.Popen[str]":
+    """Start Python, with pipes for its output and errors.
+
+    Args:
+        program: arguments of Python: -m or -c, the module or the script, and its own arguments.
+        environment: its whole environment.
+        folder: its working directory; by default this process's.
+        python: the interpreter; by default this process's.
+        told: whether its standard input is a pipe; else it is empty.
+    """
+    server = _Starts.server
+    if server is not None and python is None and server.serves(environment):
+        return server.start(program, environment, folder=folder, told=told)
+    return subprocess.Popen(
+        [sys.executable if python is None else str(python), *program],
+        stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=folder,
+    )
+
+
 class _Process:
     """A child process with its standard error collected."""
 
     def __init__(
-        self, arguments: Sequence[str], name: str, environment: Mapping[str, str] | None, *, told: bool = False
+        self,
+        program: Sequence[str],
+        name: str,
+        environment: Mapping[str, str] | None,
+        *,
+        told: bool = False,
+        python: Path | None = None,
     ) -> None:
         self._name = name
-        self._process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
-        )
+        whole = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
+        self._process = start_python(program, whole, python=python, told=told)
         if self._process.stdout is None or self._process.stderr is None:
             raise AssertionError("pipes were asked for")
         self._out = _Lines(self._process.stdout, f"{name}-stdout")
@@ -146,8 +221,16 @@ class _Process:
             TimeoutError: it has not stopped in time.
         """
         self._process.send_signal(signal.SIGSTOP)
-        if not settles(lambda: os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None, timeout_s):
+        if not settles(self._is_stopped, timeout_s):
             raise TimeoutError(self._told(f"must stop within {timeout_s} s"))
+
+    def _is_stopped(self) -> bool:
+        """True if each of its threads is stopped."""
+        states = [
+            task.read_text(encoding="ascii").rpartition(")")[2].split()[0]
+            for task in Path(f"/proc/{self.pid}/task").glob("*/stat")
+        ]
+        return all(state == "T" for state in states)
 
     def finish(self, timeout_s: float = _END_S) -> int:
         """Wait for the end of the process and return its exit status; negative for a signal.
@@ -220,7 +303,7 @@ class DaemonProcess(_Process):
         """
         number = sum(1 for _ in folder.glob("ready-*"))
         ready = folder / f"ready-{os.getpid()}-{number}-{time.monotonic_ns()}.json"
-        arguments = [sys.executable, "-m", "emlio.daemon.cli", "--bind", bind, "--ready-file", str(ready), *options]
+        arguments = ["-m", "emlio.daemon.cli", "--bind", bind, "--ready-file", str(ready), *options]
         for name, directory in data.items():
             arguments += ["--data", f"{name}={directory}"]
         super().__init__(arguments, "emlio-daemon", environment)
@@ -280,8 +363,7 @@ class RankProcess(_Process):
             python: the interpreter; by default this process's.
             told: whether it reads lines of JSON from standard input.
         """
-        interpreter = sys.executable if python is None else str(python)
-        super().__init__([interpreter, "-c", script, *arguments], "rank", environment, told=told)
+        super().__init__(["-c", script, *arguments], "rank", environment, told=told, python=python)
 
     def tell(self, what: Any) -> None:
         """Write a line of JSON to its standard input."""

@@ -239,12 +239,15 @@ def _damage(folder: Path, shard: int, record: int) -> None:
 
 
 def test_a_damaged_record_is_an_error_that_names_shard_and_record(folder: Path) -> None:
-    with _daemon(folder) as daemon, _loader(daemon.endpoint) as loader:
-        _damage(folder, 1, 7)
-        with pytest.raises(CorruptRecordError, match=r"record 7 of shard train-00001-of-00002\.tfrecord") as corrupt:
-            _ids(loader)
-        assert (corrupt.value.record, corrupt.value.shard) == (7, "train-00001-of-00002.tfrecord")
-        assert loader.stats().bad_records >= 1  # the next epoch's may have come already
+    with _daemon(folder) as daemon:
+        _damage(folder, 1, 7)  # before there is a loader: the daemon sends it records at once
+        with _loader(daemon.endpoint) as loader:
+            with pytest.raises(
+                CorruptRecordError, match=r"record 7 of shard train-00001-of-00002\.tfrecord"
+            ) as corrupt:
+                _ids(loader)
+            assert (corrupt.value.record, corrupt.value.shard) == (7, "train-00001-of-00002.tfrecord")
+            assert loader.stats().bad_records >= 1  # the next epoch's may have come already
 
 
 def test_a_damaged_record_is_left_out_or_replaced_where_that_is_wanted_and_counted(folder: Path) -> None:

@@ -1,0 +1,200 @@
+"""Starting processes by the fork server, with the same calls as `subprocess.Popen`."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import IO, Final, Self
+
+__all__ = ["ForkServer", "ForkedProcess"]
+
+_MODULES: Final = (
+    "emlio.daemon.cli",
+    "emlio.receiver.loader",
+    "emlio.receiver.engine",
+    "emlio.cli.energy",
+    "emlio.cli.keys",
+    "runpy",
+)
+_SET_AFTER_START: Final = (
+    "EMLIO_",
+    "PYTEST_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_",
+)
+"""Names that no interpreter and no library reads while it starts."""
+
+_UNBUFFERED: Final = "PYTHONUNBUFFERED"
+_MOST_BYTES: Final = 100
+_END_S: Final = 10.0
+
+
+class ForkedProcess:
+    """A child of the fork server.
+
+    Attributes:
+        pid: number of the process.
+        stdin: its standard input; None unless it was asked for.
+        stdout: its standard output.
+        stderr: its standard error.
+        returncode: exit status, negative for a signal; None until it is known.
+    """
+
+    def __init__(self, pid: int, handle: int, status: int, stdin: IO[str] | None, out: IO[str], err: IO[str]) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = out
+        self.stderr = err
+        self.returncode: int | None = None
+        self._handle = handle
+        self._status = status
+        self._lock = Lock()
+
+    def poll(self) -> int | None:
+        """Return the exit status; None if the process has not ended."""
+        return self._look(0)
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the end and return the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in time.
+        """
+        status = self._look(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal; nothing happens when the process has ended."""
+        with self._lock:
+            if self.returncode is None:
+                try:
+                    signal.pidfd_send_signal(self._handle, number)
+                except ProcessLookupError:
+                    return  # it has ended just now
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close its pipes and wait for its end."""
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
+        self.wait(_END_S)
+
+    def _look(self, timeout_s: float) -> int | None:
+        if self.returncode is None and self._ended(timeout_s):
+            with self._lock:
+                if self.returncode is None:
+                    told = os.read(self._status, 4)
+                    os.close(self._status)
+                    os.close(self._handle)
+                    if not told:
+                        raise AssertionError("the fork server must outlive its children")
+                    self.returncode = int.from_bytes(told, "little", signed=True)
+        return self.returncode
+
+    def _ended(self, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+
+class ForkServer:
+    """The client of a fork server, and its owner."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._environment = dict(os.environ)
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = [sys.executable, "-m", "emlio_testing.fork_server.server", str(theirs.fileno()), *_MODULES]
+        # One thread of OpenBLAS: a process with several cannot be forked safely.
+        environment = {**self._environment, "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            words, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        theirs.close()
+
+    def serves(self, environment: Mapping[str, str]) -> bool:
+        """True if a process with this environment may be forked.
+
+        A variable that an interpreter or a library reads while it starts needs a new interpreter.
+        """
+        changed = {
+            name
+            for name in self._environment.keys() | environment.keys()
+            if self._environment.get(name) != environment.get(name)
+        }
+        return environment.get(_UNBUFFERED) == "1" and all(
+            name == _UNBUFFERED or name.startswith(_SET_AFTER_START) for name in changed
+        )
+
+    def start(
+        self, program: Sequence[str], environment: Mapping[str, str], *, folder: Path | None = None, told: bool = False
+    ) -> ForkedProcess:
+        """Fork a process.
+
+        Args:
+            program: arguments of Python: -m or -c, the module or the script, and its own arguments.
+            environment: its whole environment, for which `serves` is true.
+            folder: its working directory; by default this process's.
+            told: whether its standard input is a pipe; else it is empty.
+        """
+        flag, what, *words = program
+        request = {
+            "argv": [what if flag == "-m" else flag, *words],
+            "environment": dict(environment),
+            "folder": os.path.abspath(folder or os.curdir),
+            "module": what if flag == "-m" else "",
+            "script": what if flag == "-c" else "",
+        }
+        inner, stdin = os.pipe() if told else (os.open(os.devnull, os.O_RDONLY), None)
+        out, inner_out = os.pipe()
+        err, inner_err = os.pipe()
+        status, inner_status = os.pipe()
+        inners = [inner, inner_out, inner_err, inner_status]
+        with self._lock:
+            socket.send_fds(self._channel, [json.dumps(request).encode()], inners)
+            answer, (handle,), _, _ = socket.recv_fds(self._channel, _MOST_BYTES, 1)
+        for descriptor in inners:
+            os.close(descriptor)
+        return ForkedProcess(
+            int(answer),
+            handle,
+            status,
+            None if stdin is None else open(stdin, "w", encoding="utf-8"),
+            open(out, encoding="utf-8"),
+            open(err, encoding="utf-8"),
+        )
+
+    @property
+    def pid(self) -> int:
+        """Number of the server's process."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End the server. Processes that it forked go on."""
+        self._channel.close()
+        self._process.wait(_END_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,113 @@
+"""The fork server of the tests: its processes are like new interpreters, from the start to the exit status."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emlio_testing.datasets import make_dataset
+from emlio_testing.fork_server.client import ForkedProcess, ForkServer
+from emlio_testing.processes import DaemonProcess, RankProcess, fork_server, fresh_interpreters
+
+_SAY = "import json, os, sys; print(json.dumps([sys.argv, os.environ.get('EMLIO_X'), os.getcwd()]))"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with fork_server() as made:
+        yield made
+
+
+def _environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **more}
+
+
+def _ended(server: ForkServer, script: str, *words: str, **more: str) -> tuple[int, str, str]:
+    with server.start(["-c", script, *words], _environment(**more)) as process:
+        return process.wait(20), process.stdout.read(), process.stderr.read()
+
+
+def test_a_script_has_its_arguments_environment_and_folder(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = _ended(server, _SAY, "a", "b", EMLIO_X="y")
+    assert (status, json.loads(out), err) == (0, [["-c", "a", "b"], "y", str(tmp_path)], "")
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise SystemExit('no')", 1),
+        ("1 / 0", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(9)", -signal.SIGINT),
+        ("import atexit, os; atexit.register(os._exit, 7)", 7),
+    ],
+)
+def test_the_exit_status_is_that_of_a_new_interpreter(server: ForkServer, script: str, status: int) -> None:
+    forked, out, err = _ended(server, script)
+    fresh = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=_environment()
+    )
+    assert (forked, out) == (fresh.returncode, fresh.stdout) == (status, "")
+    assert err.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
+
+
+def test_each_process_has_random_numbers_of_its_own(server: ForkServer) -> None:
+    script = "import os, random; print(random.random())"
+    assert len({_ended(server, script)[1] for _ in range(3)}) == 3
+
+
+def test_a_process_holds_no_descriptor_of_others(server: ForkServer) -> None:
+    script = "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"
+    with RankProcess("import time; time.sleep(100)"):
+        status, out, _ = _ended(server, script)
+    assert (status, json.loads(out)) == (0, [0, 1, 2])
+
+
+def test_a_variable_that_is_read_at_the_start_needs_a_new_interpreter(server: ForkServer) -> None:
+    assert server.serves(_environment(EMLIO_JOB="x", RANK="1"))
+    for name in ("PYTHONPATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "OMP_NUM_THREADS", "TZ"):
+        assert not server.serves(_environment(**{name: "1"})), name
+    assert not server.serves({name: word for name, word in _environment().items() if name != "PATH"})
+
+
+@pytest.mark.usefixtures("server")
+def test_a_rank_reads_what_it_is_told_stops_and_is_killed() -> None:
+    script = "import sys\nfor line in sys.stdin:\n    print(line.strip())\n"
+    with RankProcess(script, told=True) as rank:
+        assert isinstance(rank._process, ForkedProcess)
+        rank.tell([1])
+        assert rank.line(0) == [1]
+        rank.pause()
+        rank.tell([2])
+        assert rank.running
+        rank.send_signal(signal.SIGCONT)
+        assert rank.line(1) == [2]
+        rank.kill()
+        assert rank.finish() == -signal.SIGKILL
+        rank.send_signal(signal.SIGTERM)  # harmless
+
+
+@pytest.mark.usefixtures("server")
+def test_where_a_fresh_interpreter_is_wanted_none_is_forked() -> None:
+    with fresh_interpreters(), RankProcess("print(1)") as rank:
+        assert isinstance(rank._process, subprocess.Popen)
+        assert rank.line(0) == 1
+
+
+@pytest.mark.usefixtures("server")
+def test_a_daemon_is_forked_and_serves(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "small", records=10, shards=1)
+    with DaemonProcess({"small": tmp_path / "small"}, folder=tmp_path) as daemon:
+        assert isinstance(daemon._process, ForkedProcess)
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.finish() == 0
