@@ -103,7 +103,7 @@ PARTS: Final = (
     Part(
         name="tests",
         words="The tests that need a GPU",
-        needs=("pytest", "hypothesis", "PIL", *_DALI),
+        needs=("pytest", "pytest_timeout", "hypothesis", "PIL", "torch"),  # those that need DALI are skipped without it
         share_ns=60 * _S,
         command=_tests,
         results="tests.xml",
