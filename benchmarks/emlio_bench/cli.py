@@ -1,7 +1,7 @@
 """The command `emlio-bench`.
 
-Covers: turning argv into a command's settings, tables and plots from its results, exit codes. This
-is the only file of the benchmarks that prints. Does not cover: measuring.
+Covers: turning argv into a command's settings, tables and plots from its results, exit codes. With
+emlio_bench.gpu.cli it is the only file of the benchmarks that prints. Does not cover: measuring.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from emlio import __version__
 from emlio.errors import EmlioError
 from emlio.settings import add_flags, read_settings
 from emlio.units import format_duration
+from emlio_bench.allreduce import run as allreduce
 from emlio_bench.attacks import run as attacks
 from emlio_bench.convergence import run as convergence
 from emlio_bench.decode import run as decode
@@ -30,6 +31,7 @@ from emlio_bench.harness.results import merge, read_results, write_results
 from emlio_bench.harness.settings import CommonSettings, PlottedSettings
 from emlio_bench.link_accuracy import run as link_accuracy
 from emlio_bench.memory import run as memory
+from emlio_bench.nvml import run as nvml
 from emlio_bench.pace import run as pace
 from emlio_bench.paper.report import first_words, write_paper_report
 from emlio_bench.paper.run import run_paper
@@ -108,6 +110,7 @@ FOLDER_COMMANDS: Final = {
 COMMANDS: Final = {
     subject.COMMAND.name: subject.COMMAND
     for subject in (
+        allreduce,
         attacks,
         convergence,
         decode,
@@ -116,6 +119,7 @@ COMMANDS: Final = {
         examples,
         link_accuracy,
         memory,
+        nvml,
         pace,
         padding,
         plan_cost,

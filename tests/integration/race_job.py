@@ -1,5 +1,6 @@
 """One run of a race over a link that needs no root."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from emlio_bench.link.contract import LinkKind
@@ -11,12 +12,13 @@ from emlio_bench.race.systems.system import System
 __all__ = ["run_over_relay"]
 
 
-def run_over_relay(system: System, contest: Contest, forms: Path) -> Run:
-    """What a system does at its defaults."""
+def run_over_relay(system: System, contest: Contest, forms: Path, *options: tuple[str, str]) -> Run:
+    """What a system does at its defaults, and these options of its consumer."""
+    usual = system.settings(contest.rtt_ns)[0]
     job = Job(
         contest=contest,
         system=system,
-        setting=system.settings(contest.rtt_ns)[0],
+        setting=replace(usual, options=(*usual.options, *options)),
         prepared=system.prepare(contest.corpus, forms),
         spec=LinkSpec(rtt_ns=contest.rtt_ns),
         kind=LinkKind.RELAY,

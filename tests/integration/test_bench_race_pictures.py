@@ -48,6 +48,28 @@ def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
     assert [epoch.batches for epoch in run.epochs] == [3, 3]
 
 
+@pytest.mark.skipif(
+    find_spec("nvidia.dali") is None or find_spec("torchvision") is None, reason="needs nvidia-dali and torchvision"
+)
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param(Local(), id="emlio-local"),
+        pytest.param(DaliLocal(), id="dali-local"),
+        pytest.param(PaperWay(), id="paper", marks=pytest.mark.slow),
+        pytest.param(PyTorchFiles(environment=None), id="pytorch-files", marks=pytest.mark.slow),
+    ],
+)
+def test_a_real_model_is_trained_on_the_pictures_of_each_batch(system: System, forms: Path) -> None:
+    """Without the pictures, or with others than its input, the model's step fails, and so does the run."""
+    if isinstance(system, PyTorchFiles):
+        system = replace(system, mount=forms)
+    contest = replace(CONTEST, epochs=1)
+    run = run_over_relay(system, contest, forms, ("model", "squeezenet1_1"), ("device", "cpu"))
+    assert run.failure is None
+    assert [epoch.is_exact(CORPUS) for epoch in run.epochs] == [True]
+
+
 def test_pictures_as_files_are_the_same_pictures_under_their_numbers(forms: Path) -> None:
     files = sorted(as_files(CORPUS, forms).rglob("*.jpg"))
     assert [int(path.stem) for path in files] == list(range(CORPUS.records))

@@ -203,7 +203,14 @@ def test_no_epoch_comes_after_one_that_was_cut(tmp_path: Path) -> None:
 
     reader = ModuleType("reader")
     reader.__dict__["open_source"] = open_source
-    order = {"epochs": 3, "step_ns": step_ns, "limit_ns": step_ns // 2, "decode": False, "folder": str(tmp_path)}
+    order = {
+        "epochs": 3,
+        "step_ns": step_ns,
+        "limit_ns": step_ns // 2,
+        "decode": False,
+        "options": {},
+        "folder": str(tmp_path),
+    }
     consume(reader, order, said.append, Tree())
     assert [(message.get("epoch"), message.get("records"), message.get("cut")) for message in said] == [
         (0, 1, True),

@@ -1,7 +1,7 @@
 """One DALI pipeline on two sources: DALI's own reader of TFRecord files, and `EmlioLoader`.
 
-Covers: the graph, which is the same for both, and the two processes that run it. DALI is imported
-only when a sample is taken. Does not cover: other ways to decode (emlio_bench.decode.pillow).
+Covers: the graph, which is the same for both, on the CPU or with a GPU, and the two processes that
+run it. DALI is imported only when a sample is taken. Does not cover: other ways to decode (emlio_bench.decode.pillow).
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any, Final
 from emlio import DaliPipeline, EmlioLoader
 from emlio.dali import inputs
 from emlio.shards.index import dali_index_name
-from emlio_bench.decode.order import IMAGE, LABEL, read_order, train_on
+from emlio_bench.decode.order import GPU, IMAGE, LABEL, read_order, train_on
 from emlio_bench.harness.data import shard_paths
 
 __all__ = ["train_on_dalis_reader", "train_on_loader"]
@@ -24,11 +24,16 @@ _SHUFFLED: Final = 1024
 """The buffer of records that DALI's reader draws from; its default size."""
 
 
-def _graph(encoded: Any, label: Any) -> tuple[Any, Any]:
-    """Return the usual graph for training on ImageNet, on the CPU."""
+def _graph(encoded: Any, label: Any, device: str) -> tuple[Any, Any]:
+    """Return the usual graph for training on ImageNet."""
     fn, types = _module("fn"), _module("types")
+    # A "mixed" decoder takes bytes in host memory and makes pictures on the GPU.
     images = fn.decoders.image_random_crop(
-        encoded, device="cpu", output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        encoded,
+        device="mixed" if device == GPU else "cpu",
+        output_type=types.RGB,
+        random_area=[0.08, 1.0],
+        random_aspect_ratio=[3 / 4, 4 / 3],
     )
     images = fn.resize(images, size=(224, 224))
     images = fn.crop_mirror_normalize(
@@ -39,7 +44,7 @@ def _graph(encoded: Any, label: Any) -> tuple[Any, Any]:
         std=[0.229 * 255, 0.224 * 255, 0.225 * 255],
         mirror=fn.random.coin_flip(probability=0.5),
     )
-    return images, label
+    return images, label.gpu() if device == GPU else label
 
 
 def _module(name: str) -> Any:
@@ -66,10 +71,13 @@ def train_on_dalis_reader(orders: bytes) -> None:
             initial_fill=min(_SHUFFLED, order.images),
             name=_READER,
         )
-        return _graph(record[IMAGE], record[LABEL])
+        return _graph(record[IMAGE], record[LABEL], order.device)
 
     pipe = dali.pipeline_def(training)(
-        batch_size=order.batch, num_threads=order.threads, device_id=None, prefetch_queue_depth=_QUEUE_DEPTH
+        batch_size=order.batch,
+        num_threads=order.threads,
+        device_id=0 if order.device == GPU else None,
+        prefetch_queue_depth=_QUEUE_DEPTH,
     )
     policy = _module("plugin.base_iterator").LastBatchPolicy.PARTIAL
     iterator = _module("plugin.pytorch").DALIGenericIterator(
@@ -94,13 +102,15 @@ def train_on_loader(orders: bytes) -> None:
     order = read_order(orders)
 
     def training() -> tuple[Any, Any]:
-        return _graph(*inputs(IMAGE, LABEL))
+        encoded, label = inputs(IMAGE, LABEL)
+        return _graph(encoded, label, order.device)
 
     loader = EmlioLoader(
         order.address,
         batch_size=order.batch,
         dali=DaliPipeline(training, args={"prefetch_queue_depth": _QUEUE_DEPTH}, outputs=_OUTPUTS),
         threads=order.threads,
+        device="cuda" if order.device == GPU else "cpu",
         rank=0,
         world_size=1,
     )

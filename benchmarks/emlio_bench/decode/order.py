@@ -5,6 +5,7 @@ epoch, reporting the sample. Does not cover: decoding (emlio_bench.decode.dali, 
 starting the processes (emlio_bench.decode.subjects).
 """
 
+import importlib
 import multiprocessing
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,10 +18,13 @@ from emlio_bench.harness.meter import Meter, process_cpu_ns
 from emlio_bench.harness.scenario import Window
 from emlio_bench.processes.child import say
 
-__all__ = ["IMAGE", "LABEL", "NO_DAEMON", "DecodeOrder", "consume", "family_cpu_ns", "read_order", "train_on"]
+__all__ = ["GPU", "IMAGE", "LABEL", "NO_DAEMON", "DecodeOrder", "consume", "family_cpu_ns", "read_order", "train_on"]
 
 IMAGE: Final = "image/encoded"
 LABEL: Final = "image/class/label"
+
+GPU: Final = "gpu"
+"""The device of subjects that decode with a GPU; the others have "cpu"."""
 
 NO_DAEMON: Final = -1
 """The value of `daemon_pid` if there is no daemon."""
@@ -38,6 +42,7 @@ class DecodeOrder(msgspec.Struct, frozen=True, kw_only=True):
         batch: images in a batch.
         threads: decoding threads, or processes for subjects that use processes.
         record_bytes: mean size of a record.
+        device: where pictures are decoded and handed over, "cpu" or "gpu".
         window: warm-up and length of the sample.
     """
 
@@ -49,6 +54,7 @@ class DecodeOrder(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     threads: int
     record_bytes: int
+    device: str = "cpu"
     window: Window
 
     def of_epochs(self, epochs: int) -> "DecodeOrder":
@@ -81,11 +87,20 @@ def consume(epoch: Iterable[Any], order: DecodeOrder, meter: Meter, images: str 
         meter: decides when the sample is complete.
         images: key of the images in a batch.
     """
+    arrive = _arrive if order.device == GPU else None
     while True:
         for batch in epoch:
             count = len(batch[images])
+            if arrive is not None:
+                arrive()
             if meter.add(count * order.record_bytes, count):
                 return
+
+
+def _arrive() -> None:
+    """Wait until the batch is complete on the GPU, as a training step would. Later batches go on."""
+    torch: Any = importlib.import_module("torch")
+    torch.cuda.current_stream().synchronize()
 
 
 def read_order(orders: bytes) -> DecodeOrder:

@@ -27,7 +27,10 @@ _COLOURS: Final = {"dali-tfrecord": _THEIRS, "dataloader": _THEIRS, "carry-datal
 def plot_decode(results: Results, path: Path) -> None:
     """Draw the panels of speed and cost."""
     with sheet(path, width=15.5, height=4.6, panels=3) as (figure, (left, middle, right)):
-        _panel(left, results, DALI, "DALI on the CPU: images/s", lambda measured: measured.records_per_s, "{:.0f}")
+        device = dict(results.settings).get("device", "cpu").upper()
+        _panel(
+            left, results, DALI, f"DALI on the {device}: images/s", lambda measured: measured.records_per_s, "{:.0f}"
+        )
         _panel(middle, results, PILLOW, "Pillow: CPU s per 1000 images", cpu_s_per_1000, "{:.2f}")
         _panel(right, results, CARRY, "Not decoded: CPU s per 1000 images", cpu_s_per_1000, "{:.3f}")
         _caption(figure, results)

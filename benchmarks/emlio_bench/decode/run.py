@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from emlio.errors import DatasetError
+from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.progress import Progress
 from emlio.shards.dataset import open_dataset
 from emlio.shards.index import dali_index_name, write_dali_index
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.decode.figures import decode_figures, render_decode
-from emlio_bench.decode.order import NO_DAEMON, DecodeOrder
+from emlio_bench.decode.order import GPU, NO_DAEMON, DecodeOrder
 from emlio_bench.decode.plot import plot_decode
-from emlio_bench.decode.subjects import DECODERS, Decoder, check_installed
+from emlio_bench.decode.subjects import DALI, DECODERS, Decoder, check_installed
 from emlio_bench.experiment.command import Command
 from emlio_bench.experiment.figures import results_of
+from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.data import data_root, warm_cache
 from emlio_bench.harness.results import Results, Sample
 from emlio_bench.harness.runner import rotated
@@ -95,9 +96,12 @@ def turns(decoders: Sequence[Decoder], rounds: int) -> Iterator[tuple[int, int, 
 def run_decode(settings: DecodeSettings) -> Results:
     """Measure all requested subjects."""
     decoders = [decoder for name, decoder in DECODERS.items() if name in settings.subjects]
+    if settings.device == GPU:
+        decoders = _on_gpu(decoders)
     check_installed(decoders)
     images = min(settings.images, _QUICK_IMAGES) if settings.quick else settings.images
     batch = min(settings.batch, _QUICK_BATCH if settings.quick else images)
+    epochs = 1 if settings.quick else settings.epochs
     warm_up = batch * (_QUICK_WARM_UP if settings.quick else _WARM_UP_BATCHES)
     size = _QUICK_SIZE if settings.quick else _SIZE
     samples: list[Sample] = []
@@ -112,6 +116,7 @@ def run_decode(settings: DecodeSettings) -> Results:
             batch=batch,
             threads=settings.threads,
             record_bytes=pictures.record_bytes,
+            device=settings.device,
             window=Window(
                 warm_up_bytes=warm_up * pictures.record_bytes,
                 sample_bytes=images * pictures.record_bytes,
@@ -121,7 +126,7 @@ def run_decode(settings: DecodeSettings) -> Results:
         )
         with Progress("decoding", settings.repeats * len(decoders)) as bar:
             for number, place, decoder in turns(decoders, settings.repeats):
-                measured = decoder.measure(order.of_epochs(decoder.epochs))
+                measured = decoder.measure(order.of_epochs(decoder.epochs * epochs))
                 samples.append(
                     Sample(
                         scenario=decoder.scenario, subject=decoder.name, round=number, place=place, measured=measured
@@ -136,8 +141,24 @@ def run_decode(settings: DecodeSettings) -> Results:
         "batch": batch,
         "threads": settings.threads,
         "warm_up_images": warm_up,
+        **({} if settings.device == "cpu" else {"device": settings.device}),
+        **({} if epochs == 1 else {"epochs": epochs}),
     }
     return results_of("decode", told, decode_figures(samples), samples)
+
+
+def _on_gpu(decoders: Sequence[Decoder]) -> list[Decoder]:
+    """Return the subjects that can decode on a GPU.
+
+    Raises:
+        ConfigError: there are none, or there is no GPU.
+    """
+    able = [decoder for decoder in decoders if decoder.scenario == DALI]
+    if not able:
+        raise ConfigError(f"--device gpu needs a subject with {DALI}, got {','.join(one.name for one in decoders)}")
+    if (reason := why_no_gpu()) is not None:
+        raise ConfigError(f"--device gpu needs a GPU: {reason}")
+    return able
 
 
 COMMAND: Final = Command(

@@ -65,6 +65,12 @@ def _decoders(value: Any) -> tuple[str, ...]:
     return words_of(value, DECODE_SUBJECTS)
 
 
+def _device(value: Any) -> str:
+    if value not in ("cpu", "gpu"):
+        raise ConfigError(f"must be cpu or gpu, got {value!r}")
+    return str(value)
+
+
 def _attacks(value: Any) -> tuple[str, ...]:
     return words_of(value, ATTACKS_NAMED)
 
@@ -230,6 +236,18 @@ class DecodeSettings(PlottedSettings):
         f"who is measured (default {','.join(DECODE_SUBJECTS)})",
         parse=_decoders,
         metavar="NAME,...",
+    )
+    device: str = option(
+        "cpu",
+        "where pictures are decoded: cpu, or gpu for the subjects with DALI alone (default cpu)",
+        parse=_device,
+        metavar="DEVICE",
+    )
+    epochs: int = option(
+        1,
+        "passes over the pictures in a sample, for devices that are fast (default 1)",
+        parse=whole_number,
+        metavar="N",
     )
 
 

@@ -61,6 +61,8 @@ class Task:
         step_ns: length of the step after each batch; 0 for no step.
         decode: whether pictures are decoded.
         halves: whether every second shard is on the training host.
+        model: a model of torchvision whose steps are taken on the GPU in place of pauses; empty for
+            pauses.
         subjects: who takes part.
         fit_records: records on a small machine within the usual time.
         rtts_ns: the only round trips of this task; empty for those that were asked for.
@@ -76,6 +78,7 @@ class Task:
     step_ns: int = 0
     decode: bool = False
     halves: bool = False
+    model: str = ""
     rtts_ns: tuple[int, ...] = ()
     rounds: int = 1
 
@@ -92,11 +95,13 @@ class Figure:
         number: its number.
         words: what it shows.
         tasks: the tasks that are measured for it; figures may share tasks.
+        real: the tasks that are measured in their place with real models; empty if there are none.
     """
 
     number: int
     words: str
     tasks: tuple[Task, ...]
+    real: tuple[Task, ...] = ()
 
 
 _ALL: Final = (OURS, *PAPERS_WAY, *BASELINES)
@@ -124,6 +129,18 @@ _STEADY, _STEADY_VGG = (
         fit_records=count,
     )
     for task, count in ((_RESNET, 9600), (_VGG, 12800))
+)
+_RESNET_REAL, _VGG_REAL = (
+    replace(
+        task,
+        name=f"{task.name}-real",
+        words=f"pictures as large as ImageNet's, decoded on the GPU, and steps of {name} on the GPU",
+        model=model,
+        step_ns=0,
+        subjects=(OURS, DALI_LOCAL, PAPERS_WAY[0], BASELINES[0], BASELINES[2]),
+        fit_records=1280,
+    )
+    for task, name, model in ((_RESNET, "ResNet-50", "resnet50"), (_VGG, "VGG-19", "vgg19"))
 )
 _READ: Final = Task(
     name="read", words="pictures that are read and not decoded", corpus="imagenet-like", subjects=_ALL, fit_records=960
@@ -162,7 +179,9 @@ FIGURES: Final = (
         words="share of reading, preprocessing and training in an epoch, in time and in energy",
         tasks=(_READ, _DECODE, _RESNET),
     ),
-    Figure(number=5, words="ResNet-50 on pictures like ImageNet's", tasks=(_RESNET, _STEADY, _LOCAL)),
+    Figure(
+        number=5, words="ResNet-50 on pictures like ImageNet's", tasks=(_RESNET, _STEADY, _LOCAL), real=(_RESNET_REAL,)
+    ),
     Figure(number=6, words="ResNet-50 on pictures like COCO's", tasks=(_COCO,)),
     Figure(
         number=7,
@@ -192,7 +211,7 @@ FIGURES: Final = (
             ),
         ),
     ),
-    Figure(number=9, words="VGG-19 on pictures like ImageNet's", tasks=(_VGG, _STEADY_VGG)),
+    Figure(number=9, words="VGG-19 on pictures like ImageNet's", tasks=(_VGG, _STEADY_VGG), real=(_VGG_REAL,)),
     Figure(
         number=10,
         words="every second shard on the training host",
@@ -212,17 +231,27 @@ FIGURES: Final = (
 )
 
 
-def figures_of(numbers: tuple[int, ...]) -> tuple[Figure, ...]:
+def figures_of(numbers: tuple[int, ...], *, real: bool = False) -> tuple[Figure, ...]:
     """Return the figures with these numbers; all if there are none.
+
+    Args:
+        numbers: their numbers.
+        real: whether their tasks are those with real models, which not all figures have.
 
     Raises:
         ConfigError: there is no such figure.
     """
-    known = {figure.number: figure for figure in FIGURES}
+    if real:
+        known = {figure.number: replace(figure, tasks=figure.real) for figure in FIGURES if figure.real}
+    else:
+        known = {figure.number: figure for figure in FIGURES}
     unknown = sorted(set(numbers) - set(known))
     if unknown:
-        raise ConfigError(f"a figure must be one of {', '.join(map(str, known))}, got {', '.join(map(str, unknown))}")
-    return tuple(figure for figure in FIGURES if not numbers or figure.number in numbers)
+        of = " with real models" if real else ""
+        raise ConfigError(
+            f"a figure{of} must be one of {', '.join(map(str, known))}, got {', '.join(map(str, unknown))}"
+        )
+    return tuple(figure for figure in known.values() if not numbers or figure.number in numbers)
 
 
 def contest_of(task: Task, rtt_ns: int, *, records: int, limit_ns: int) -> Contest:

@@ -71,7 +71,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
         Part(heading="How it was measured", points=_method(race)),
     ]
     for figure in FIGURES:
-        tasks = [task for task in figure.tasks if _contests(race, task)]
+        tasks = [task for task in (*figure.tasks, *figure.real) if _contests(race, task)]
         if tasks and (figure.number != _SHARES_FIGURE or len(tasks) == len(figure.tasks)):
             new = [task for task in tasks if task.name not in shown]
             shown |= {task.name for task in tasks}
@@ -92,7 +92,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
 
 
 def _tasks() -> list[Task]:
-    return list({task.name: task for figure in FIGURES for task in figure.tasks}.values())
+    return list({task.name: task for figure in FIGURES for task in (*figure.tasks, *figure.real)}.values())
 
 
 def _contests(race: Race, task: Task) -> list[Contest]:
@@ -104,6 +104,8 @@ def _contests(race: Race, task: Task) -> list[Contest]:
 
 
 def _method(race: Race) -> tuple[str, ...]:
+    if ("model", "real") in race.settings:
+        return (*_real_method(race), *_hosts(race))
     numbers = {name: _records(race, name) for name in ("resnet", "vgg")}
     return (
         f"Steps are pauses of the consumer. They follow from the paper's own epochs: its epoch divided by its batches, where the "
@@ -116,6 +118,18 @@ def _method(race: Race) -> tuple[str, ...]:
         _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
+    )
+
+
+def _real_method(race: Race) -> tuple[str, ...]:
+    numbers = {name: _records(race, name) for name in ("resnet-real", "vgg-real")}
+    return (
+        f"Steps are real: models of torchvision on the GPU, with a batch of {BATCH}, PyTorch's own precision, forward, backward "
+        "and SGD; labels are drawn. The paper's numbers are of another GPU, so only the form of the figures can be compared.",
+        f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}.",
+        "Pictures are decoded by DALI on the GPU, in PyTorch's loader by torchvision in its workers on the processor. "
+        "dali-local reads the training host's own disk.",
+        _remote_folder(dict(race.settings)),
     )
 
 

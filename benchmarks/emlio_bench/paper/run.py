@@ -10,11 +10,14 @@ the report (emlio_bench.paper.report).
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio_bench.decode.subjects import is_installed
+from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.measurement.accuracy import LinkReport
@@ -28,12 +31,13 @@ from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.turns import Turns
 from emlio_bench.race.storage.duties import FORMS
-from emlio_bench.race.systems.entries import all_rivals, entered
+from emlio_bench.race.systems.entries import Entry, all_rivals, entered
 from emlio_bench.subjects.iperf import find_iperf
 
 __all__ = ["run_paper"]
 
 _STREAMS: Final = (1, 16)
+_DEVICE: Final = "cuda"
 
 
 def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Callable[[str], None]) -> Race:
@@ -45,7 +49,9 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
         tell: called with each line of progress.
     """
     cache = cache_folder(settings.cache, environment)
-    figures = figures_of(settings.figure)
+    figures = figures_of(settings.figure, real=settings.real)
+    if settings.real and (reason := _why_no_training()) is not None:
+        raise ConfigError(f"--model real trains on a GPU: {reason}")
     with ExitStack() as stack:
         side = open_side(stack, settings, tell, look_at=_LookOnce(), forms=cache / FORMS)
         contests, records = _contests(settings, figures, side)
@@ -72,11 +78,27 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
         kept = KeptRace(race, settings.out)
         joules = None if settings.no_energy else side.start_energy(stack, settings, tell)
         for task in records:
-            entries = [entry for entry in able if (entry.system.name, entry.setting.name) in task.subjects]
+            entries = [
+                _with_model(entry, task) for entry in able if (entry.system.name, entry.setting.name) in task.subjects
+            ]
             turns = Turns(kept, entries, kind=side.kind, tuned=False, joules=joules, tell=tell, side=side.side)
             rounds = 1 if settings.scale is Scale.TINY else rounds_of(task, settings.rounds)
             turns.hold(_of(task, contests), cache / FORMS, rounds)
     return kept.race
+
+
+def _why_no_training() -> str | None:
+    """Return why no real model can be trained here, or None."""
+    lacks = [module for module in ("torch", "torchvision", "nvidia.dali") if not is_installed(module)]
+    return why_no_gpu() or (f"{', '.join(lacks)} must be installed and is not" if lacks else None)
+
+
+def _with_model(entry: Entry, task: Task) -> Entry:
+    """Return the entry whose consumer trains the task's model, if it has one."""
+    if not task.model:
+        return entry
+    options = (*entry.setting.options, ("model", task.model), ("device", _DEVICE))
+    return replace(entry, setting=replace(entry.setting, options=options))
 
 
 def _contests(

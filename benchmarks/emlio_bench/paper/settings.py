@@ -34,6 +34,12 @@ def _scale(value: Any) -> Scale:
         raise ConfigError(f"must be one of {', '.join(Scale)}, got {value!r}") from None
 
 
+def _model(value: Any) -> str:
+    if value not in ("paper", "real"):
+        raise ConfigError(f"must be paper or real, got {value!r}")
+    return str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperSettings(SharedSettings):
     """`emlio-bench paper`."""
@@ -46,6 +52,13 @@ class PaperSettings(SharedSettings):
         "round trips of the link (default 0.1ms,1ms,10ms,30ms, the paper's)",
         parse=durations_ns,
         metavar="TIME,...",
+    )
+    model: str = option(
+        "paper",
+        "steps of the training: paper for pauses as long as the paper's, real for ResNet-50 and VGG-19 on the GPU, "
+        "figures 5 and 9 only (default paper)",
+        parse=_model,
+        metavar="MODEL",
     )
     scale: Scale = option(
         Scale.FIT,
@@ -89,6 +102,7 @@ class PaperSettings(SharedSettings):
 
     def __post_init__(self) -> None:
         SharedSettings.__post_init__(self)
+        figures_of(self.figure, real=self.real)
         if self.storage and self.rtt:
             raise ConfigError("--rtt must be left out with --storage, whose round trip is measured")
         if self.storage and self.kind is not None:
@@ -106,6 +120,11 @@ class PaperSettings(SharedSettings):
             ssh_command(self.ssh, self.storage, self.storage_python)
 
     @property
+    def real(self) -> bool:
+        """True if real models are trained on a GPU."""
+        return self.model == "real"
+
+    @property
     def round_trips(self) -> tuple[int, ...]:
         """The round trips of a made link."""
         return self.rtt or RTTS_NS
@@ -115,6 +134,7 @@ class PaperSettings(SharedSettings):
         return (
             ("scale", str(self.scale)),
             ("mount", str(self.mount or "sshfs")),
+            *([("model", self.model)] if self.real else []),
             *([("storage", self.storage)] if self.storage else []),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
             *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),

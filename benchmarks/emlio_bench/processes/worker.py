@@ -16,6 +16,8 @@ _LIFE_S = 900
 """The time limit of a worker, which ends it if its driver was killed; a role may set its own."""
 
 ROLES = {
+    "allreduce": ("emlio_bench.allreduce.reduce", "reduce"),
+    "allreduce-load": ("emlio_bench.allreduce.load", "load"),
     "attack": ("emlio_bench.attacks.attackers", "attack"),
     "attacked-read": ("emlio_bench.attacks.rank", "read_on"),
     "bare-receive": ("emlio_bench.subjects.bare", "receive"),
@@ -29,6 +31,7 @@ ROLES = {
     "decode-pillow-loader": ("emlio_bench.decode.pillow", "train_on_loader"),
     "decode-pillow-memory": ("emlio_bench.decode.pillow", "train_on_memory"),
     "energy-train": ("emlio_bench.energy.run", "train"),
+    "gpu-load": ("emlio_bench.nvml.load", "load"),
     "loader-measure": ("emlio_bench.subjects.loader", "receive"),
     "loader-pause": ("emlio_bench.memory.run", "consume"),
     "loader-start": ("emlio_bench.start.run", "first_batch"),

@@ -13,6 +13,9 @@ a module in this folder with these functions:
 * convert(records, order): makes the system's own format of the records, from an iterator over their
   bytes.
 
+If the options name a model, a real step of it follows each batch, which then has an attribute
+`pictures` (emlio_bench.race.consumers.train_step).
+
 Covers: clocks, ids, mixing, processor time and memory of the whole process tree, ending the tree.
 Does not cover: reading.
 """
@@ -171,26 +174,32 @@ class Reading:
         self._ids = array("Q")
         self._steps: list[tuple[int, int]] = []
 
-    def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int) -> bool:
+    def read(
+        self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int, model: Callable[[Any], None] | None = None
+    ) -> bool:
         """Read to the end of the epoch or past its limit; return whether it was cut.
 
         Args:
             batches: batches of the epoch.
             step_ns: pause after each batch.
             limit_ns: time limit; if the epoch exceeds it after a batch, it is cut.
+            model: takes a real step on a batch's pictures, in place of the pause; None for none.
         """
         for batch in batches:
             self._take(batch)
-            if step_ns:
-                self._step(step_ns)
+            if step_ns or model is not None:
+                self._step(step_ns, batch, model)
             self._ended_ns = self._asked_ns = time.monotonic_ns()
             if self._ended_ns - self._begun_ns > limit_ns:
                 return True
         return False
 
-    def _step(self, step_ns: int) -> None:
+    def _step(self, step_ns: int, batch: Any, model: Callable[[Any], None] | None) -> None:
         begun_ns = time.monotonic_ns()
-        time.sleep(step_ns / 1e9)
+        if model is None:
+            time.sleep(step_ns / 1e9)
+        else:
+            model(batch.pictures)
         self._steps.append((begun_ns, time.monotonic_ns()))
 
     def _take(self, batch: Sequence[Any]) -> None:
@@ -275,6 +284,7 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
     with contextlib.ExitStack() as before:
         if hasattr(reader, "prepared"):
             order = before.enter_context(reader.prepared(order))
+        model = _model_of(order)
         cpu_ns = tree.cpu_ns()
 
         def give_up(reading: Reading) -> None:
@@ -286,13 +296,29 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
         if hasattr(reader, "measure"):
             reader.measure(order, say)
         else:
-            _consume_all(reader, order, say, Overdue(order["limit_ns"], give_up))
+            _consume_all(reader, order, say, Overdue(order["limit_ns"], give_up), model)
         cpu_ns = tree.cpu_ns() - cpu_ns
     tree.close()
     say(_finished(order, tree, cpu_ns))
 
 
-def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: Overdue) -> None:
+def _model_of(order: dict[str, Any]) -> Callable[[Any], None] | None:
+    """Return the real step that the order asks for, or None."""
+    options = order["options"]
+    if "model" not in options:
+        return None
+    made: Any = importlib.import_module("train_step")
+    step: Callable[[Any], None] = made.TrainStep(options["model"], options["device"], order["batch"])
+    return step
+
+
+def _consume_all(
+    reader: ModuleType,
+    order: dict[str, Any],
+    say: Say,
+    overdue: Overdue,
+    model: Callable[[Any], None] | None,
+) -> None:
     size = order["corpus"]["record_bytes"] if order["decode"] else 0
     with contextlib.ExitStack() as source:
         batches = None
@@ -302,7 +328,7 @@ def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: O
             with overdue.watching(reading):
                 if batches is None:
                     batches = source.enter_context(reader.open_source(order))
-                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"])
+                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"], model)
             say(reading.said(cut=cut))
             if cut:
                 break

@@ -1,4 +1,4 @@
-"""Reads files or TFRecord files with DALI's readers, on the CPU.
+"""Reads files or TFRecord files with DALI's readers.
 
 Covers: a pipeline that only reads, and one that decodes pictures. Does not cover: the processing of
 pictures (emlio_bench.race.consumers.training_graph).
@@ -50,7 +50,7 @@ def _examples(folders: Sequence[str], features: dict[str, Any], more: dict[str, 
     )
 
 
-def _outputs(folders: Sequence[str], form: str, decode: bool, more: dict[str, Any]) -> tuple[Any, ...]:
+def _outputs(folders: Sequence[str], form: str, decode: bool, device: str, more: dict[str, Any]) -> tuple[Any, ...]:
     """Return the records, or processed pictures with their numbers or names."""
     text = _tfrecord.FixedLenFeature((), _tfrecord.string, "")
     if not decode:
@@ -62,15 +62,15 @@ def _outputs(folders: Sequence[str], form: str, decode: bool, more: dict[str, An
     else:
         read = _examples(folders, {_graph.IMAGE: text, _graph.NAME: text}, more)
         encoded, numbers = read[_graph.IMAGE], read[_graph.NAME]
-    return _graph.train_on(encoded), numbers
+    return _graph.train_on(encoded, device), numbers
 
 
-def _ids(numbers: Any, count: int) -> list[bytes]:
+def _numbers(numbers: Any, count: int) -> list[int]:
     """Return the ids of the first pictures of a batch, from their numbers or from their names."""
     found = [numbers.at(place) for place in range(count)]
     if str(found[0].dtype) == "uint8":
-        return list(_graph.ids_of(bytes(name).partition(b"_")[2].partition(b".")[0] for name in found))
-    return list(_graph.ids_of(number.item() for number in found))
+        return [int(bytes(name).partition(b"_")[2].partition(b".")[0]) for name in found]
+    return [number.item() for number in found]
 
 
 @contextmanager
@@ -81,10 +81,13 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
     if "ahead" in options:
         more = {"prefetch_queue_depth": int(options["ahead"]), "dont_use_mmap": True, "read_ahead": True}
     threads = _graph.THREADS if decode else _THREADS
-    pipeline: Any = _dali.Pipeline(batch_size=batch, num_threads=threads, device_id=None, seed=order["seed"])
+    device, trains = _graph.device_of(order), "model" in options
+    pipeline: Any = _dali.Pipeline(
+        batch_size=batch, num_threads=threads, device_id=None if device == "cpu" else 0, seed=order["seed"]
+    )
     folders = [order["url"], *([order["here"]] if order["here"] else [])]
     with pipeline:
-        pipeline.set_outputs(*_outputs(folders, options["form"], decode, more))
+        pipeline.set_outputs(*_outputs(folders, options["form"], decode, device, more))
     pipeline.build()
     left_in_epoch = pipeline.reader_meta(_READER)["epoch_size"]
 
@@ -94,7 +97,11 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
             made = pipeline.run()
             # The last batch is padded with copies of its last record.
             count = min(left, batch)
-            yield _ids(made[1], count) if decode else [made[0].at(place) for place in range(count)]
+            if decode:
+                pictures = _graph.tensor_of(made[0], count, device) if trains else None
+                yield _graph.ids_of(_numbers(made[1], count), pictures)
+            else:
+                yield [made[0].at(place) for place in range(count)]
             left -= batch
 
     try:

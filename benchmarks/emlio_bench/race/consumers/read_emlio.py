@@ -30,20 +30,21 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         world_size=1,
         epochs=order["epochs"],
         local=order["here"] or None,
-        **(_decoding() if order["decode"] else usual),
+        **(_decoding(_graph.device_of(order)) if order["decode"] else usual),
     ) as loader:
 
         def batches(number: int) -> Iterator[Sequence[Any]]:
             for batch in loader:
-                yield _graph.ids_of(batch["__id__"]) if order["decode"] else batch["record"]
+                yield _graph.ids_of(batch["__id__"], batch["image"]) if order["decode"] else batch["record"]
 
         yield batches
 
 
-def _decoding() -> dict[str, Any]:
+def _decoding(device: str) -> dict[str, Any]:
     dali: Any = import_module("emlio.dali")
 
     def training() -> Any:
-        return _graph.train_on(dali.inputs(_graph.IMAGE))
+        return _graph.train_on(dali.inputs(_graph.IMAGE), device)
 
-    return {"dali": DaliPipeline(training, outputs=["image"]), "threads": _graph.THREADS, "ids": True}
+    made = DaliPipeline(training, outputs=["image"])
+    return {"dali": made, "threads": _graph.THREADS, "ids": True, "device": device}

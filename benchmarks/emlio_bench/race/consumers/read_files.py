@@ -81,6 +81,6 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
     def batches(number: int) -> Iterator[Sequence[Any]]:
         if not order["decode"]:
             return iter(loader)
-        return (_graph.ids_of(numbers.tolist()) for numbers, _ in loader)
+        return (_graph.ids_of(numbers.tolist(), pictures) for numbers, pictures in loader)
 
     yield batches

@@ -84,10 +84,11 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
         fed.append(said["labels"])
         return [numpy.frombuffer(record, numpy.uint8) for record in said["records"]]
 
+    device, trains = _graph.device_of(order), "model" in order["options"]
     pipeline: Any = dali.Pipeline(
         batch_size=order["batch"],
         num_threads=_graph.THREADS,
-        device_id=None,
+        device_id=None if device == "cpu" else 0,
         seed=order["seed"],
         prefetch_queue_depth=_QUEUED_BATCHES,
         exec_async=True,
@@ -95,17 +96,18 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
     )
     with pipeline:
         encoded = fn.external_source(source=feed, batch=True, dtype=dali.types.UINT8, ndim=1)
-        pipeline.set_outputs(_graph.train_on(encoded))
+        pipeline.set_outputs(_graph.train_on(encoded, device))
     pipeline.build()
 
     def batches(number: int) -> Iterator[Sequence[Any]]:
         feeding[:] = [pulled.epoch(number)]
         while True:
             try:
-                pipeline.run()
+                made = pipeline.run()
             except StopIteration:
                 pipeline.reset()
                 return
-            yield _graph.ids_of(fed.popleft())
+            numbers = fed.popleft()
+            yield _graph.ids_of(numbers, _graph.tensor_of(made[0], len(numbers), device) if trains else None)
 
     return batches

@@ -1,6 +1,6 @@
-"""The processing of a picture before training, by DALI on the processor.
+"""The processing of a picture before training, by DALI on the processor or with a GPU.
 
-Covers: the graph, ids of pictures. Does not cover: the source of pictures.
+Covers: the graph, ids of pictures, the batch that a real training step takes. Does not cover: the source of pictures.
 """
 
 from collections.abc import Generator
@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["IMAGE", "NAME", "THREADS", "ids_of", "imported", "train_on"]
+__all__ = ["IMAGE", "NAME", "THREADS", "Ids", "device_of", "ids_of", "imported", "tensor_of", "train_on"]
 
 IMAGE, NAME = "image/encoded", "image/filename"
 THREADS = 1
@@ -30,12 +30,21 @@ def imported(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
     yield order
 
 
-def train_on(encoded: Any) -> Any:
+def device_of(order: dict[str, Any]) -> str:
+    """Return the device of a real model, which pictures are decoded for; "cpu" without one."""
+    return str(order["options"].get("device", "cpu"))
+
+
+def train_on(encoded: Any, device: str = "cpu") -> Any:
     """Decode a picture, crop it at random, resize, mirror and normalise it."""
     fn: Any = import_module("nvidia.dali.fn")
     types: Any = import_module("nvidia.dali.types")
     pictures = fn.decoders.image_random_crop(
-        encoded, device="cpu", output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        encoded,
+        device="cpu" if device == "cpu" else "mixed",
+        output_type=types.RGB,
+        random_area=[0.08, 1.0],
+        random_aspect_ratio=[3 / 4, 4 / 3],
     )
     pictures = fn.resize(pictures, size=(224, 224))
     return fn.crop_mirror_normalize(
@@ -48,6 +57,28 @@ def train_on(encoded: Any) -> Any:
     )
 
 
-def ids_of(numbers: Any) -> list[bytes]:
-    """Return each id as the 8 bytes that stand for a record."""
-    return [int(number).to_bytes(8, "little") for number in numbers]
+class Ids(list[bytes]):
+    """The ids of a batch, each as the 8 bytes that stand for a record.
+
+    Attributes:
+        pictures: their pictures as a tensor; None where nothing is trained on them.
+    """
+
+    pictures: Any = None
+
+
+def ids_of(numbers: Any, pictures: Any = None) -> Ids:
+    """Return the ids of a batch, with the pictures that a real step takes."""
+    found = Ids(int(number).to_bytes(8, "little") for number in numbers)
+    found.pictures = pictures
+    return found
+
+
+def tensor_of(batch: Any, count: int, device: str) -> Any:
+    """Return the first pictures of DALI's batch as a tensor of PyTorch, which outlives the batch."""
+    torch: Any = import_module("torch")
+    feed: Any = import_module("nvidia.dali.plugin.pytorch").feed_ndarray
+    dense = batch.as_tensor()
+    made = torch.empty(dense.shape(), dtype=torch.float32, device=device)
+    feed(dense, made, cuda_stream=None if device == "cpu" else torch.cuda.current_stream())
+    return made[:count]

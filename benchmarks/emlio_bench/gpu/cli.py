@@ -1,0 +1,112 @@
+"""The program behind scripts/gpu.
+
+Covers: turning argv into settings, printing progress and the summary, exit codes. Does not cover:
+running (emlio_bench.gpu.run).
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from emlio.errors import EmlioError
+from emlio.settings import add_flags, read_settings
+from emlio_bench.decode.subjects import is_installed
+from emlio_bench.gpu.parts import PlacesOfPart, chosen
+from emlio_bench.gpu.process import run_process
+from emlio_bench.gpu.report import first_words, write_gpu_report
+from emlio_bench.gpu.run import exit_status, run_parts
+from emlio_bench.gpu.settings import GpuSettings
+from emlio_bench.harness.cuda import gpu_words, why_no_gpu
+from emlio_bench.race.needs.environments import cache_folder
+
+__all__ = ["main"]
+
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_DATA: Final = "gpu"
+_TORCH_SEES_GPU: Final = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+_START_S: Final = 60.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run all parts and write the page.
+
+    Returns:
+        0 if all parts passed that could run, 1 if one did not, 2 without a GPU, after an error or
+        if none could run, 130 after an interruption.
+    """
+    parser = argparse.ArgumentParser(prog="scripts/gpu", description="Run all that needs a GPU, in one go.")
+    add_flags(parser, GpuSettings)
+    flags = vars(parser.parse_args(argv))
+    if (reason := why_no_gpu()) is not None:
+        return _refuse(f"a GPU is needed: {reason}")
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(
+            read_settings(
+                GpuSettings,
+                flags=flags,
+                environment=os.environ,
+                prefix="EMLIO_GPU_",
+                table={},
+                table_name="",
+                others={},
+            )
+        )
+    except EmlioError as error:
+        return _refuse(f"error: {error}")
+    except KeyboardInterrupt:
+        print("scripts/gpu: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(settings: GpuSettings) -> int:
+    places = PlacesOfPart(
+        root=_ROOT, out=settings.out.absolute(), data=cache_folder(settings.cache, os.environ) / _DATA
+    )
+    try:
+        places.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return _refuse(f"--out must be a folder that can be written: {settings.out}: {error.strerror}")
+    carry_out = partial(run_process, tell=_show, folder=_ROOT)
+    if is_installed("torch") and carry_out([sys.executable, "-c", _TORCH_SEES_GPU], _START_S).status != 0:
+        return _refuse("a PyTorch that can use the GPU is needed, and this one cannot")
+    found = run_parts(
+        chosen(settings.parts),
+        places,
+        settings.within,
+        is_installed=is_installed,
+        carry_out=carry_out,
+        tell=_tell,
+    )
+    written = write_gpu_report(found, places.out, gpu_words())
+    print(f"{first_words(found)}\n\n{settings.out}: {', '.join(file.name for file in written)}")
+    return exit_status(found)
+
+
+def _refuse(reason: str) -> int:
+    print(f"scripts/gpu: {reason}", file=sys.stderr)
+    return 2
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show(line: str) -> None:
+    print(f"    {line}", file=sys.stderr, flush=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

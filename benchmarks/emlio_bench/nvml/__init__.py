@@ -1,0 +1,1 @@
+"""The energy recorder beside NVML, read independently over the same time."""
