@@ -17,6 +17,7 @@ from emlio_bench.harness.spread import Spread, number, text
 from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import claims, row_of
 from emlio_bench.paper.figures import FIGURES, Figure, Subject, Task
+from emlio_bench.paper.losses.table import TRAINING, losses_table
 from emlio_bench.paper.plots import draw_task
 from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
 from emlio_bench.race.outcome import Contest, Race
@@ -116,6 +117,7 @@ def _method(race: Race) -> tuple[str, ...]:
         _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
+        *(TRAINING if any(contest.train for contest in race.contests) else ()),
     )
 
 
@@ -174,6 +176,7 @@ def _figure_part(
     for task in new:
         contests = _contests(race, task)
         own = [row for row in rows if row.contest in contests]
+        tables += [of for contest in contests if (of := losses_table(race, contest)) is not None]
         tables.append(_epochs_table(task, contests, own))
         energy = _joules_table(task, contests, own)
         if energy is not None:

@@ -6,7 +6,7 @@ a module in this folder with these functions:
 * open_source(order): a context manager that makes the loader while the clock runs. It yields a
   function from the number of an epoch to an iterator over its batches. A batch is a sequence of
   records with the buffer protocol. If pictures are decoded, only the id of each, 8 bytes, is handed
-  over.
+  over; if the consumer trains, the sequence also has attributes `pictures` and `labels`.
 * prepared(order): optional, a context manager that is entered before the clock runs and yields the
   order, perhaps changed. It sets up what a host has anyway, such as a mounted file system.
 * measure(order, say): replaces both; it reports epochs itself.
@@ -45,6 +45,8 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Say = Callable[[dict[str, Any]], None]
+Learn = Callable[[Any], float]
+"""Learns from a batch, and returns its loss before that."""
 
 
 class Tree:
@@ -170,27 +172,32 @@ class Reading:
         self._first_ns = self._wait_ns = self._payload = self._batches = self._blocks = 0
         self._ids = array("Q")
         self._steps: list[tuple[int, int]] = []
+        self._losses: list[float] = []
 
-    def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int) -> bool:
+    def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int, learn: Learn | None = None) -> bool:
         """Read to the end of the epoch or past its limit; return whether it was cut.
 
         Args:
             batches: batches of the epoch.
             step_ns: pause after each batch.
             limit_ns: time limit; if the epoch exceeds it after a batch, it is cut.
+            learn: learns from each batch, instead of the pause; None for a consumer without a model.
         """
         for batch in batches:
             self._take(batch)
-            if step_ns:
-                self._step(step_ns)
+            if step_ns or learn is not None:
+                self._step(batch, step_ns, learn)
             self._ended_ns = self._asked_ns = time.monotonic_ns()
             if self._ended_ns - self._begun_ns > limit_ns:
                 return True
         return False
 
-    def _step(self, step_ns: int) -> None:
+    def _step(self, batch: Sequence[Any], step_ns: int, learn: Learn | None) -> None:
         begun_ns = time.monotonic_ns()
-        time.sleep(step_ns / 1e9)
+        if learn is None:
+            time.sleep(step_ns / 1e9)
+        else:
+            self._losses.append(learn(batch))
         self._steps.append((begun_ns, time.monotonic_ns()))
 
     def _take(self, batch: Sequence[Any]) -> None:
@@ -228,6 +235,8 @@ class Reading:
             "cut": cut,
             "ids_crc": zlib.crc32(ids.tobytes()),
             "steps": list(self._steps),
+            "losses": list(self._losses),
+            "learned_ns": [after_ns - self._begun_ns for _, after_ns in self._steps] if self._losses else [],
         }
 
 
@@ -294,6 +303,7 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
 
 def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: Overdue) -> None:
     size = order["corpus"]["record_bytes"] if order["decode"] else 0
+    learn = importlib.import_module("learner").learn_from(order) if order.get("train") else None
     with contextlib.ExitStack() as source:
         batches = None
         for number in range(order["epochs"]):
@@ -302,7 +312,7 @@ def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: O
             with overdue.watching(reading):
                 if batches is None:
                     batches = source.enter_context(reader.open_source(order))
-                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"])
+                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"], learn)
             say(reading.said(cut=cut))
             if cut:
                 break

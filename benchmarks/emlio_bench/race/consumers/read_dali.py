@@ -1,6 +1,6 @@
 """Reads files or TFRecord files with DALI's readers, on the CPU.
 
-Covers: a pipeline that only reads, and one that decodes pictures. Does not cover: the processing of
+Covers: a pipeline that only reads, one that decodes pictures, one that also has labels. Does not cover: the processing of
 pictures (emlio_bench.race.consumers.training_graph).
 """
 
@@ -16,6 +16,7 @@ __all__ = ["open_source", "prepared"]
 _THREADS = 4
 _READER = "reader"
 _dali: Any = import_module("nvidia.dali")
+_numpy: Any = import_module("numpy")
 _readers: Any = import_module("nvidia.dali.fn").readers
 _tfrecord: Any = import_module("nvidia.dali.tfrecord")
 _graph: Any = import_module("training_graph")
@@ -50,13 +51,17 @@ def _examples(folders: Sequence[str], features: dict[str, Any], more: dict[str, 
     )
 
 
-def _outputs(folders: Sequence[str], form: str, decode: bool, more: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the records, or processed pictures with their numbers or names."""
-    text = _tfrecord.FixedLenFeature((), _tfrecord.string, "")
-    if not decode:
+def _outputs(folders: Sequence[str], order: dict[str, Any], more: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the records, or processed pictures with their numbers or names, and labels to learn."""
+    form, text = order["options"]["form"], _tfrecord.FixedLenFeature((), _tfrecord.string, "")
+    if not order["decode"]:
         return (
             _files(folders[0], more)[0] if form == "file" else _examples(folders, {"record": text}, more)["record"],
         )
+    if order["train"]:
+        label = _tfrecord.FixedLenFeature([1], _tfrecord.int64, -1)
+        read = _examples(folders, {_graph.IMAGE: text, _graph.NAME: text, _graph.LABEL: label}, more)
+        return _graph.train_on(read[_graph.IMAGE], learn=True), read[_graph.NAME], read[_graph.LABEL]
     if form == "file":
         encoded, numbers = _files(folders[0], more)
     else:
@@ -73,18 +78,30 @@ def _ids(numbers: Any, count: int) -> list[bytes]:
     return list(_graph.ids_of(number.item() for number in found))
 
 
+def _batch(made: Any, count: int, order: dict[str, Any]) -> Sequence[Any]:
+    """Return the first records of what the pipeline made, as emlio_bench.race.consumers.consume wants them."""
+    if not order["decode"]:
+        return [made[0].at(place) for place in range(count)]
+    ids = _ids(made[1], count)
+    if not order["train"]:
+        return ids
+    # Copies, because the pipeline uses its memory again.
+    pictures, labels = (_numpy.array(one.as_tensor())[:count] for one in (made[0], made[2]))
+    return _graph.Lesson(ids, pictures, labels)  # type: ignore[no-any-return, unused-ignore]
+
+
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio_bench.race.consumers.consume."""
-    options, batch, decode = order["options"], order["batch"], order["decode"]
+    options, batch = order["options"], order["batch"]
     more: dict[str, Any] = {}
     if "ahead" in options:
         more = {"prefetch_queue_depth": int(options["ahead"]), "dont_use_mmap": True, "read_ahead": True}
-    threads = _graph.THREADS if decode else _THREADS
+    threads = _graph.THREADS if order["decode"] else _THREADS
     pipeline: Any = _dali.Pipeline(batch_size=batch, num_threads=threads, device_id=None, seed=order["seed"])
     folders = [order["url"], *([order["here"]] if order["here"] else [])]
     with pipeline:
-        pipeline.set_outputs(*_outputs(folders, options["form"], decode, more))
+        pipeline.set_outputs(*_outputs(folders, order, more))
     pipeline.build()
     left_in_epoch = pipeline.reader_meta(_READER)["epoch_size"]
 
@@ -94,7 +111,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
             made = pipeline.run()
             # The last batch is padded with copies of its last record.
             count = min(left, batch)
-            yield _ids(made[1], count) if decode else [made[0].at(place) for place in range(count)]
+            yield _batch(made, count, order)
             left -= batch
 
     try:

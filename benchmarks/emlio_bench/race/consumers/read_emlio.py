@@ -30,20 +30,29 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         world_size=1,
         epochs=order["epochs"],
         local=order["here"] or None,
-        **(_decoding() if order["decode"] else usual),
+        **(_decoding(learn=order["train"]) if order["decode"] else usual),
     ) as loader:
 
         def batches(number: int) -> Iterator[Sequence[Any]]:
             for batch in loader:
-                yield _graph.ids_of(batch["__id__"]) if order["decode"] else batch["record"]
+                if not order["decode"]:
+                    yield batch["record"]
+                elif order["train"]:
+                    yield _graph.Lesson(_graph.ids_of(batch["__id__"]), batch["image"], batch["label"])
+                else:
+                    yield _graph.ids_of(batch["__id__"])
 
         yield batches
 
 
-def _decoding() -> dict[str, Any]:
+def _decoding(*, learn: bool) -> dict[str, Any]:
     dali: Any = import_module("emlio.dali")
 
     def training() -> Any:
-        return _graph.train_on(dali.inputs(_graph.IMAGE))
+        if not learn:
+            return _graph.train_on(dali.inputs(_graph.IMAGE))
+        encoded, label = dali.inputs(_graph.IMAGE, _graph.LABEL)
+        return _graph.train_on(encoded, learn=True), label
 
-    return {"dali": DaliPipeline(training, outputs=["image"]), "threads": _graph.THREADS, "ids": True}
+    outputs = ["image", "label"] if learn else ["image"]
+    return {"dali": DaliPipeline(training, outputs=outputs), "threads": _graph.THREADS, "ids": True}

@@ -1,17 +1,18 @@
 """The processing of a picture before training, by DALI on the processor.
 
-Covers: the graph, ids of pictures. Does not cover: the source of pictures.
+Covers: the graph, ids of pictures, batches to learn from. Does not cover: the source of pictures,
+learning (emlio_bench.race.consumers.learner).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["IMAGE", "NAME", "THREADS", "ids_of", "imported", "train_on"]
+__all__ = ["IMAGE", "LABEL", "NAME", "THREADS", "Lesson", "ids_of", "imported", "train_on"]
 
-IMAGE, NAME = "image/encoded", "image/filename"
+IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 THREADS = 1
 """The number of decoding threads.
 
@@ -30,21 +31,41 @@ def imported(order: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
     yield order
 
 
-def train_on(encoded: Any) -> Any:
-    """Decode a picture, crop it at random, resize, mirror and normalise it."""
+class Lesson(list[bytes]):
+    """The ids of a batch, with its pictures and labels to learn from."""
+
+    def __init__(self, ids: Iterable[bytes], pictures: Any, labels: Any) -> None:
+        super().__init__(ids)
+        self.pictures = pictures
+        self.labels = labels
+
+
+def train_on(encoded: Any, *, learn: bool = False) -> Any:
+    """Decode a picture, crop it at random, resize, mirror and normalise it.
+
+    Args:
+        encoded: the picture.
+        learn: whether a model learns from it: a digit is cropped less, so that it can still be
+            read, not mirrored, and as small as the model takes it.
+    """
     fn: Any = import_module("nvidia.dali.fn")
     types: Any = import_module("nvidia.dali.types")
     pictures = fn.decoders.image_random_crop(
-        encoded, device="cpu", output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        encoded,
+        device="cpu",
+        output_type=types.RGB,
+        random_area=[0.6 if learn else 0.08, 1.0],
+        random_aspect_ratio=[3 / 4, 4 / 3],
     )
-    pictures = fn.resize(pictures, size=(224, 224))
+    side = 64 if learn else 224
+    pictures = fn.resize(pictures, size=(side, side))
     return fn.crop_mirror_normalize(
         pictures,
         dtype=types.FLOAT,
         output_layout="CHW",
         mean=[0.485 * 255, 0.456 * 255, 0.406 * 255],
         std=[0.229 * 255, 0.224 * 255, 0.225 * 255],
-        mirror=fn.random.coin_flip(probability=0.5),
+        mirror=fn.random.coin_flip(probability=0.0 if learn else 0.5),
     )
 
 
