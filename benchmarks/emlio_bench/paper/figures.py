@@ -106,6 +106,11 @@ class Figure:
     words: str
     tasks: tuple[Task, ...]
 
+    @property
+    def trains(self) -> bool:
+        """True if a model is trained for it."""
+        return any(task.train for task in self.tasks)
+
 
 _ALL: Final = (OURS, *PAPERS_WAY, *BASELINES)
 _RESNET: Final = Task(

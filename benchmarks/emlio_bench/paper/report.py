@@ -105,12 +105,15 @@ def _contests(race: Race, task: Task) -> list[Contest]:
 
 
 def _method(race: Race) -> tuple[str, ...]:
-    numbers = {name: _records(race, name) for name in ("resnet", "vgg")}
-    return (
+    numbers = {task.name: _records(race, task.name) for task in _tasks()}
+    steps = (
         f"Steps are pauses of the consumer. They follow from the paper's own epochs: its epoch divided by its batches, where the "
         f"pictures of an epoch are taken to be as many as the requests that explain its baseline, and a batch has {BATCH}: "
         f"{format_duration(RESNET.step_ns)} for ResNet-50 ({RESNET.requests:,.0f} pictures), {format_duration(VGG.step_ns)} for "
-        f"VGG-19 ({VGG.requests:,.0f}).",
+        f"VGG-19 ({VGG.requests:,.0f})."
+    )
+    return (
+        *((steps,) if any(contest.step_ns for contest in race.contests) else ()),
         f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
         "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
         "Pictures are decoded by DALI with one thread on the processor, in PyTorch's loader by torchvision in its workers.",

@@ -1,4 +1,4 @@
-"""The loss of each step of a training, and what is compared of two of them.
+"""The loss of each step of a training, and the comparison of two trainings.
 
 Readers give the records in different orders, so two trainings agree on average and not step by step.
 Every comparison is therefore of smoothed curves: means over the last tenth of all steps.
@@ -19,7 +19,7 @@ from emlio_bench.harness.spread import Seen
 from emlio_bench.paper.figures import Subject
 from emlio_bench.race.outcome import Contest, Race
 
-__all__ = ["GUESS", "LEVEL", "LossCurve", "curves_of", "distance", "subjects_of", "wander"]
+__all__ = ["GUESS", "LEVEL", "LossCurve", "curves_of", "distance", "steps_of", "subjects_of", "wander"]
 
 GUESS: Final = math.log(10)
 """The loss of a model that holds each of the ten digits for equally probable, in nats."""
@@ -37,13 +37,15 @@ class LossCurve:
 
     Attributes:
         subject: the system that read the records, and its setting.
-        round: round of the run, which is the seed of the model.
+        round: round of the run, from which the seed follows.
+        steps: number of steps of the whole training; a run that was cut has fewer losses.
         losses: loss of each step, before its update, in nats.
         seconds: time from before the loader's constructor to the end of each step.
     """
 
     subject: Subject
     round: int
+    steps: int
     losses: tuple[float, ...]
     seconds: tuple[float, ...]
 
@@ -52,11 +54,15 @@ class LossCurve:
             raise ConfigError(
                 f"a training must have a time for each of its losses, got {len(self.losses)} and {len(self.seconds)}"
             )
+        if len(self.losses) > self.steps:
+            raise ConfigError(
+                f"a training of {self.steps} steps must have at most as many losses, got {len(self.losses)}"
+            )
 
     @property
     def window(self) -> int:
         """Number of steps of a smoothed loss."""
-        return max(len(self.losses) // _SMOOTHED, 1)
+        return max(self.steps // _SMOOTHED, 1)
 
     @cached_property
     def smoothed(self) -> tuple[float, ...]:
@@ -70,7 +76,7 @@ class LossCurve:
     @property
     def first(self) -> float:
         """Mean loss of the first steps."""
-        return self.smoothed[self.window - 1]
+        return self.smoothed[min(self.window, len(self.losses)) - 1]
 
     @property
     def last(self) -> float:
@@ -81,6 +87,11 @@ class LossCurve:
     def learned(self) -> bool:
         """True if the loss halved."""
         return self.last < self.first / 2
+
+    @property
+    def ended(self) -> Seen:
+        """Seconds to the end of the last step; a bound if the run was cut before."""
+        return Seen(value=self.seconds[-1], beyond=">" if len(self.losses) < self.steps else "")
 
     def reached(self, level: float = LEVEL) -> Seen:
         """Return the seconds to a smoothed loss; a bound if the training ended above it."""
@@ -97,6 +108,7 @@ def curves_of(race: Race, contest: Contest) -> tuple[LossCurve, ...]:
         LossCurve(
             subject=(run.subject, run.setting),
             round=run.round,
+            steps=steps_of(contest),
             losses=run.epochs[0].losses,
             seconds=tuple(after_ns / 1e9 for after_ns in run.epochs[0].learned_ns),
         )
@@ -104,6 +116,11 @@ def curves_of(race: Race, contest: Contest) -> tuple[LossCurve, ...]:
         if run.contest == contest.name and run.failure is None and run.epochs and run.epochs[0].losses
     ]
     return tuple(sorted(found, key=lambda curve: (order.index(curve.subject), curve.round)))
+
+
+def steps_of(contest: Contest) -> int:
+    """Return the number of steps of a whole training."""
+    return -(-contest.corpus.records // contest.batch)
 
 
 def subjects_of(curves: Sequence[LossCurve]) -> tuple[Subject, ...]:

@@ -1,6 +1,6 @@
-"""The plots of figure 11: the loss of a training over its steps and over seconds.
+"""The plot of figure 11: the loss of a training over its steps, and beside it over seconds.
 
-Covers: both drawings, a line for each reader and seed. Does not cover: matplotlib
+Covers: one drawing of two panels, a line for each reader and seed. Does not cover: matplotlib
 (emlio_bench.harness.plot).
 """
 
@@ -17,70 +17,76 @@ from emlio_bench.race.report.bars import labelled
 
 __all__ = ["loss_drawings"]
 
-_HEIGHT: Final = 3.4
+_PANEL: Final = 2.9
+"""Height of a panel with the label of its axis, in inches."""
+_HEAD: Final = 0.4
 _LEGEND_LINE: Final = 0.2
+_LABEL: Final = 0.52
+"""Height of the numbers and the label below a panel."""
+_LEFT: Final = 0.62
 _STYLES: Final = ("solid", (0, (4, 1.5)), (0, (1.2, 1.2)))
 """The lines of the seeds, in turn."""
 
 
 def loss_drawings(race: Race, contest: Contest) -> tuple[Drawing, ...]:
-    """Return both plots of a contest; none if no model was trained."""
+    """Return the plot of a contest; none if no model was trained."""
     curves = curves_of(race, contest)
     if not curves:
         return ()
     name = contest.name.rpartition("-")[0]
-    where = f"{format_duration(contest.rtt_ns)}, {contest.corpus.text}"
-    caption = "each line one seed of the model, the mean over the last tenth of all steps; pale: each step alone"
     return (
         Drawing(
-            name=f"{name}-loss-steps",
-            title=f"{name}: loss over steps",
-            where=where,
-            caption=caption,
-            draw=partial(_draw, curves, False),
-        ),
-        Drawing(
-            name=f"{name}-loss-seconds",
-            title=f"{name}: loss over seconds",
-            where=where,
-            caption=f"{caption}; dotted: the loss whose time is compared",
-            draw=partial(_draw, curves, True),
+            name=f"{name}-loss",
+            title=f"{name}: loss over steps and over seconds",
+            where=f"{format_duration(contest.rtt_ns)}, {contest.corpus.text}",
+            caption="each line one seed of the model, the mean over the last tenth of all steps; pale: each step alone; "
+            "dotted: the loss whose time is compared",
+            draw=partial(_draw, curves),
         ),
     )
 
 
-def _draw(curves: Sequence[LossCurve], timed: bool, chosen: Sheet, title: str) -> Any:
-    names = [_named(subject) for subject in subjects_of(curves)]
-    lines = len(names) if chosen is NARROW else 1
-    figure, axes = blank_figure(chosen.width, _HEIGHT + _LEGEND_LINE * lines, title=title, font=chosen.font)
+def _draw(curves: Sequence[LossCurve], chosen: Sheet, title: str) -> Any:
+    subjects = subjects_of(curves)
+    stacked = chosen is NARROW
+    rows, lines = (2, len(subjects)) if stacked else (1, 1)
+    foot = 0.1 + _LEGEND_LINE * lines
+    figure, panels = blank_figure(
+        chosen.width, _HEAD + rows * _PANEL + foot, title=title, font=chosen.font, panels=(rows, 3 - rows)
+    )
     height = figure.get_figheight()
+    for axes, timed in zip(panels, (False, True), strict=True):
+        _panel(axes, curves, timed=timed)
+        axes.set_ylabel("cross entropy, nats" if stacked or not timed else "")
+        dress(axes, chosen.font)
+    for subject in subjects:
+        panels[0].plot([], [], color=colour(subject[0]), linewidth=1.6, label=labelled(subject[0]))
+    figure.legend(
+        loc="lower center",
+        ncols=1 if stacked else len(subjects),
+        fontsize=chosen.font - 1,
+        frameon=False,
+        labelcolor=INK,
+    )
+    figure.subplots_adjust(
+        left=_LEFT / chosen.width,
+        right=0.98,
+        bottom=(foot + _LABEL) / height,
+        top=1 - (height - rows * _PANEL - foot) / height,
+        wspace=0.12,
+        hspace=_LABEL / (_PANEL - _LABEL) + 0.06,
+    )
+    return figure
+
+
+def _panel(axes: Any, curves: Sequence[LossCurve], *, timed: bool) -> None:
     for curve in curves:
         places = curve.seconds if timed else range(1, len(curve.losses) + 1)
         shade = colour(curve.subject[0])
         axes.plot(places, curve.losses, color=shade, linewidth=0.6, alpha=0.18, zorder=2)
         style = _STYLES[curve.round % len(_STYLES)]
         axes.plot(places, curve.smoothed, color=shade, linewidth=1.6, linestyle=style, zorder=3)
-    if timed:
-        axes.axhline(LEVEL, color=MUTED, linewidth=1.0, linestyle=(0, (1, 2)), zorder=1)
-    for subject, name in zip(subjects_of(curves), names, strict=True):
-        axes.plot([], [], color=colour(subject[0]), linewidth=1.6, label=name)
+    axes.axhline(LEVEL, color=MUTED, linewidth=1.0, linestyle=(0, (1, 2)), zorder=1)
     axes.set_xlim(left=0)
     axes.set_ylim(0, 1.25 * max(max(curve.smoothed) for curve in curves))
     axes.set_xlabel("seconds from before the loader's constructor" if timed else "step")
-    axes.set_ylabel("cross entropy, nats")
-    dress(axes, chosen.font)
-    foot = 0.62 + _LEGEND_LINE * lines
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.5 / (height - foot - 0.4)),
-        ncols=1 if chosen is NARROW else max(len(names), 1),
-        fontsize=chosen.font - 1,
-        frameon=False,
-        labelcolor=INK,
-    )
-    figure.subplots_adjust(left=0.62 / chosen.width, right=0.98, bottom=foot / height, top=1 - 0.4 / height)
-    return figure
-
-
-def _named(subject: tuple[str, str]) -> str:
-    return labelled(subject[0])

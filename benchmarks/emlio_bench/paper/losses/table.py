@@ -8,7 +8,7 @@ from typing import Final
 
 from emlio_bench.harness.spread import spread, text
 from emlio_bench.harness.table import Table
-from emlio_bench.paper.losses.curves import GUESS, LEVEL, curves_of, subjects_of
+from emlio_bench.paper.losses.curves import GUESS, LEVEL, curves_of, steps_of, subjects_of
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.standing import OURS
 
@@ -32,7 +32,7 @@ def losses_table(race: Race, contest: Contest) -> Table | None:
     curves = curves_of(race, contest)
     if not curves:
         return None
-    steps = max(len(curve.losses) for curve in curves)
+    steps = steps_of(contest)
     places = sorted({max(round(part * steps), 1) for part in _PARTS} - {steps})
     seeds = len({curve.round for curve in curves})
     rows: list[tuple[str, ...]] = []
@@ -42,7 +42,7 @@ def losses_table(race: Race, contest: Contest) -> Table | None:
         at = [[curve.smoothed[place - 1] for curve in own if len(curve.losses) >= place] for place in (*places, steps)]
         losses = (text(spread(found)) if found else "-" for found in at)
         reached = text(spread([curve.reached() for curve in own]))
-        rows.append((*subject, *losses, reached, text(spread([curve.seconds[-1] for curve in own]))))
+        rows.append((*subject, *losses, reached, text(spread([curve.ended for curve in own]))))
     return Table(
         title=f"{contest.name}: loss at the same steps, in nats (a guess has {GUESS:.2f}), {seeds} seed(s)",
         header=(
