@@ -25,7 +25,7 @@ from tests.integration.race_job import run_over_relay
 pytest.importorskip("sklearn", reason="needs scikit-learn")
 pytest.importorskip("torch", reason="needs torch")
 
-CORPUS = Corpus(records=32, record_bytes=154_000, kind=DIGIT_PICTURES)
+CORPUS = Corpus(records=32, record_bytes=164_000, kind=DIGIT_PICTURES)
 CONTEST = Contest(
     name="loss", words="learned from", corpus=CORPUS, rtt_ns=2_000_000, batch=16, epochs=1, decode=True, train=True
 )

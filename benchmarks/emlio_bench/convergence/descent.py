@@ -19,12 +19,14 @@ _MOMENTUM: Final = 0.9
 class Descent:
     """Gradient descent with momentum on the parameters of one network."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, rate: float = _RATE) -> None:
         """Start without speed.
 
         Args:
             network: a torch module.
+            rate: learning rate.
         """
+        self._rate = rate
         self._torch: Any = import_module("torch")
         self._parameters = list(network.parameters())
         self._speeds = [self._torch.zeros_like(one) for one in self._parameters]
@@ -41,6 +43,6 @@ class Descent:
         with self._torch.no_grad():
             for weights, speed in zip(self._parameters, self._speeds, strict=True):
                 speed.mul_(_MOMENTUM).add_(weights.grad)
-                weights.sub_(speed, alpha=_RATE)
+                weights.sub_(speed, alpha=self._rate)
                 weights.grad = None
         return float(loss.item())

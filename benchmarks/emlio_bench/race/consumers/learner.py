@@ -26,6 +26,8 @@ _WIDTH = 16
 _WIDER = 4
 """Channels after a block, for each inside it."""
 _STAGES = 4
+_RATE = 0.02
+"""Learning rate. At 0.05 the loss rises for dozens of steps before it falls."""
 _THREADS = 1
 """Reading, decoding and the link need processors too."""
 
@@ -58,13 +60,13 @@ class Learner:
             labels: their classes.
         """
         scores = self._network(self._here(pictures))
-        return self._descent.step(scores, self._here(labels).reshape(-1).long())
+        return float(self._descent.step(scores, self._here(labels).reshape(-1).long()))
 
     def _begin(self, seed: int) -> None:
         descent: Any = import_module("emlio_bench.convergence.descent")
         self._torch.manual_seed(seed)
         self._network = shrunk_resnet(self._torch).to(self._device)
-        self._descent = descent.Descent(self._network)
+        self._descent = descent.Descent(self._network, _RATE)
 
     def _here(self, values: Any) -> Any:
         return self._torch.as_tensor(values).to(self._device)
@@ -93,7 +95,7 @@ def shrunk_resnet(torch: Any) -> Any:
         """The block of ResNet-50: 1 x 1, 3 x 3 and 1 x 1, beside a short cut."""
 
         def __init__(self, inside: int, width: int, stride: int) -> None:
-            super().__init__()
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]  # torch is untyped here
             outside = _WIDER * width
             self.long = nn.Sequential(
                 *convolved(inside, width, 1),

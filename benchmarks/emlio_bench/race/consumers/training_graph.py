@@ -45,8 +45,8 @@ def train_on(encoded: Any, *, learn: bool = False) -> Any:
 
     Args:
         encoded: the picture.
-        learn: whether a model learns from it: a digit is cropped less, so that it can still be
-            read, not mirrored, and as small as the model takes it.
+        learn: whether a model learns from it: a digit is cropped and stretched less, so that it
+            can still be read, not mirrored, and as small as the model takes it.
     """
     fn: Any = import_module("nvidia.dali.fn")
     types: Any = import_module("nvidia.dali.types")
@@ -54,8 +54,8 @@ def train_on(encoded: Any, *, learn: bool = False) -> Any:
         encoded,
         device="cpu",
         output_type=types.RGB,
-        random_area=[0.6 if learn else 0.08, 1.0],
-        random_aspect_ratio=[3 / 4, 4 / 3],
+        random_area=[0.85 if learn else 0.08, 1.0],
+        random_aspect_ratio=[1.2, 1.5] if learn else [3 / 4, 4 / 3],
     )
     side = 64 if learn else 224
     pictures = fn.resize(pictures, size=(side, side))

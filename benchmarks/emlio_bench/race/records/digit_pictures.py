@@ -36,11 +36,11 @@ __all__ = ["write_digit_pictures"]
 
 _BACKGROUNDS: Final = 24
 _INK: Final = 16.0
-_CONTRAST: Final = 150.0
+_CONTRAST: Final = 180.0
 """The brightness that a digit adds to the picture behind it."""
-_BEHIND: Final = 0.6
+_BEHIND: Final = 0.4
 """The brightness of the picture behind a digit, beside that of a photograph."""
-_QUALITY: Final = 96
+_QUALITY: Final = 98
 _SHARD_BYTES: Final = 12_000_000
 _THREADS: Final = 2
 _ORDER_KEY: Final = b"emlio.digit-pictures/1"
