@@ -66,7 +66,7 @@ def test_a_shrunk_resnet_learns_a_batch_by_heart() -> None:
 
 
 @NEEDS_DALI
-@pytest.mark.parametrize("name", ["emlio", "dali-tfrecord"])
+@pytest.mark.parametrize("name", ["emlio", pytest.param("dali-tfrecord", marks=pytest.mark.slow)])
 def test_each_step_has_a_loss_and_its_time(name: str, forms: Path) -> None:
     system: System = Remote() if name == "emlio" else DaliFiles(form="tfrecord", mount=forms)
     run = run_over_relay(system, CONTEST, forms)
