@@ -84,6 +84,7 @@ def test_whoever_takes_part_can_do_the_task() -> None:
             for subject, _ in task.subjects:
                 assert claims_of[subject].decodes or not task.decode, (task.name, subject)
                 assert claims_of[subject].halves or not task.halves, (task.name, subject)
+                assert claims_of[subject].trains or not task.train, (task.name, subject)
 
 
 def test_figures_are_chosen_by_number() -> None:

@@ -174,6 +174,18 @@ def test_when_each_step_ran_is_said_beside_an_epoch() -> None:
     assert Reading(0, 0).said(cut=False)["steps"] == []
 
 
+def test_a_model_learns_in_place_of_a_pause_and_its_losses_are_said() -> None:
+    reading = Reading(0, time.monotonic_ns())
+    cut = reading.read(batches_of([0, 1, 2], 1), 0, 1 << 62, lambda batch: float(batch[0][0]) + 0.5)
+    epoch = msgspec.convert(reading.said(cut=cut), Epoch)
+    assert epoch.losses == (0.5, 1.5, 2.5)
+    assert len(epoch.learned_ns) == 3
+    assert epoch.first_batch_ns - epoch.begun_ns <= epoch.learned_ns[0]
+    assert list(epoch.learned_ns) == sorted(epoch.learned_ns)
+    assert epoch.learned_ns[-1] <= epoch.ended_ns - epoch.begun_ns
+    assert epoch_of([0, 1]).losses == ()
+
+
 def test_an_epoch_that_passes_its_limit_is_cut_after_the_batch_that_came() -> None:
     asked: list[int] = []
 

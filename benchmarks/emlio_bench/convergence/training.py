@@ -2,7 +2,7 @@
 
 Apart from the source of batches, everything is the same: the initial weights, the arithmetic of a
 step, one thread. The losses therefore show whether the batches are the same. torch is imported in
-this module only.
+this module and in emlio_bench.convergence.descent only.
 
 Covers: batches from memory in the order of the plan, batches from a loader, training, a report
 after each epoch. Does not cover: comparing (emlio_bench.convergence.run).
@@ -27,6 +27,7 @@ from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
+from emlio_bench.convergence.descent import Descent
 from emlio_bench.convergence.digits import LABEL, PIXELS, SIDE, Digits, read_arrays
 from emlio_bench.processes.child import say
 
@@ -37,8 +38,6 @@ _LIFE_S: Final = 1800
 
 _TIMEOUT: Final = "60s"
 _INK: Final = 16.0
-_RATE: Final = 0.05
-_MOMENTUM: Final = 0.9
 
 
 class TrainingOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,21 +128,11 @@ class Learner:
             layers.Flatten(),
             layers.Linear(32 * (SIDE // 2) ** 2, 10),
         )
-        self._parameters = list(self._network.parameters())
-        self._speeds = [torch.zeros_like(one) for one in self._parameters]
+        self._descent = Descent(self._network)
 
     def step(self, pixels: Any, labels: Any) -> float:
         """Train on a batch; return its loss before the update, a float32."""
-        loss = self._torch.nn.functional.cross_entropy(self._scores(pixels), labels.reshape(-1))
-        loss.backward()
-        # Written out, because torch's own optimisers import its compiler at their first step, which
-        # takes seconds.
-        with self._torch.no_grad():
-            for weights, speed in zip(self._parameters, self._speeds, strict=True):
-                speed.mul_(_MOMENTUM).add_(weights.grad)
-                weights.sub_(speed, alpha=_RATE)
-                weights.grad = None
-        return float(loss.item())
+        return self._descent.step(self._scores(pixels), labels.reshape(-1))
 
     def accuracy(self, digits: Digits) -> float:
         """Return the share of digits classified correctly."""

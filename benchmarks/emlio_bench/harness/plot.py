@@ -138,7 +138,9 @@ def sheet(path: Path, *, width: float, height: float, panels: int = 1) -> Genera
         pyplot.close(figure)
 
 
-def blank_figure(width: float, height: float, *, title: str = "", font: float = WIDE.font) -> tuple[Any, Any]:
+def blank_figure(
+    width: float, height: float, *, title: str = "", font: float = WIDE.font, panels: tuple[int, int] = (1, 1)
+) -> tuple[Any, Any]:
     """Return a matplotlib figure and its axes. The caller need not close the figure.
 
     Args:
@@ -146,12 +148,13 @@ def blank_figure(width: float, height: float, *, title: str = "", font: float = 
         height: height in inches, to which each further line of the title adds.
         title: title at the top.
         font: size of words; that of the title is larger.
+        panels: rows and columns of panels; with more than one panel the axes are an array.
     """
     height += _LINE * title.count("\n")
     figure = import_module("matplotlib.figure").Figure(figsize=(width, height), dpi=150)
     style = {"fontsize": font + 1.5, "color": INK, "fontweight": "bold"}
     figure.text(0.02, 1 - 0.06 / height, title, va="top", linespacing=1.25, **style)
-    return figure, figure.subplots()
+    return figure, figure.subplots(*panels)
 
 
 def dress(axes: Any, font: float = WIDE.font, *, grid: str = "both") -> None:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 SCHEMA: Final = 3
-"""The version of the format. It is raised when a field is added or changes its meaning."""
+"""The version of the format. It is raised when a field changes its meaning, or is added without a default."""
 
 MEASURED: Final = {"measured": True}
 """The metadata of fields that differ from run to run, even between like runs."""

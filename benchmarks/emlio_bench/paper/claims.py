@@ -1,7 +1,8 @@
 """The paper's claims, each beside what was measured here.
 
 Covers: finding the runs that belong to a claim, the checks. Pure. Does not cover: the paper's
-numbers (emlio_bench.paper.published), tables (emlio_bench.paper.report).
+numbers (emlio_bench.paper.published), losses (emlio_bench.paper.losses), tables
+(emlio_bench.paper.report).
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Final
 from emlio.units import format_duration
 from emlio_bench.harness.spread import Seen, Spread, spread, text
 from emlio_bench.paper.figures import DALI_LOCAL, NEAREST_NS, OUR_LOCAL, OURS, Subject
+from emlio_bench.paper.losses.claims import loss_claims
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.race.outcome import Race
 from emlio_bench.race.report.check import Check, Requirement, same_round_ratio
@@ -38,6 +40,7 @@ def claims(race: Race) -> tuple[Check, ...]:
         *(_local(rows, ours) for ours in (OURS, OUR_LOCAL)),
         _no_plateau(rows),
         *(_energy(rows, "resnet", RESNET, baseline) for baseline in (_FILES, _SHARDS)),
+        *loss_claims(race),
     )
 
 

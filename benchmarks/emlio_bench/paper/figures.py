@@ -11,12 +11,13 @@ from emlio.errors import ConfigError
 from emlio.units import format_duration
 from emlio_bench.paper.published import BATCH, RESNET, VGG
 from emlio_bench.race.outcome import Contest
-from emlio_bench.race.records.corpus import CORPORA, PICTURES, corpus_of
+from emlio_bench.race.records.corpus import CORPORA, DIGIT_PICTURES, PICTURES, corpus_of
 
 __all__ = [
     "BASELINES",
     "DALI_LOCAL",
     "FIGURES",
+    "LEARNED_RTT_NS",
     "NEAREST_NS",
     "OURS",
     "OUR_LOCAL",
@@ -34,6 +35,9 @@ NEAREST_NS: Final = 100_000
 
 RTTS_NS: Final = (NEAREST_NS, 1 * _MS, 10 * _MS, 30 * _MS)
 """The paper's round trips."""
+
+LEARNED_RTT_NS: Final = 10 * _MS
+"""The round trip of the paper's figure 11."""
 
 Subject = tuple[str, str]
 """A system and its setting."""
@@ -63,8 +67,10 @@ class Task:
         halves: whether every second shard is on the training host.
         model: a model of torchvision whose steps are taken on the GPU in place of pauses; empty for
             pauses.
+        train: whether a model learns from the decoded pictures, in place of a step.
         subjects: who takes part.
         fit_records: records on a small machine within the usual time.
+        most_records: records that are enough in any time; 0 for no bound.
         rtts_ns: the only round trips of this task; empty for those that were asked for.
         rounds: least number of rounds.
     """
@@ -79,6 +85,8 @@ class Task:
     decode: bool = False
     halves: bool = False
     model: str = ""
+    train: bool = False
+    most_records: int = 0
     rtts_ns: tuple[int, ...] = ()
     rounds: int = 1
 
@@ -102,6 +110,11 @@ class Figure:
     words: str
     tasks: tuple[Task, ...]
     real: tuple[Task, ...] = ()
+
+    @property
+    def trains(self) -> bool:
+        """True if a model is trained for it."""
+        return any(task.train for task in self.tasks)
 
 
 _ALL: Final = (OURS, *PAPERS_WAY, *BASELINES)
@@ -171,6 +184,7 @@ _LOCAL: Final = Task(
     rtts_ns=(NEAREST_NS,),
     rounds=10,
 )
+_LEARNED_BATCH: Final = 16
 _TWO_MB: Final = "records of 2 MB, read as fast as can be"
 
 FIGURES: Final = (
@@ -228,6 +242,25 @@ FIGURES: Final = (
             ),
         ),
     ),
+    Figure(
+        number=11,
+        words="loss of a training over steps and over seconds",
+        tasks=(
+            Task(
+                name="training",
+                words="a ResNet-50 shrunk to fit learns digits from pictures as large as COCO's, decoded and cropped by DALI",
+                corpus=DIGIT_PICTURES,
+                batch=_LEARNED_BATCH,
+                decode=True,
+                train=True,
+                subjects=(OURS, ("dali-tfrecord", "default")),
+                fit_records=200 * _LEARNED_BATCH,
+                most_records=200 * _LEARNED_BATCH,
+                rtts_ns=(LEARNED_RTT_NS,),
+                rounds=2,
+            ),
+        ),
+    ),
 )
 
 
@@ -273,5 +306,6 @@ def contest_of(task: Task, rtt_ns: int, *, records: int, limit_ns: int) -> Conte
         step_ns=task.step_ns,
         decode=task.decode,
         halves=task.halves,
+        train=task.train,
         limit_ns=limit_ns,
     )

@@ -1,6 +1,7 @@
 """The pictures of the paper's figures: bars of epochs and of energy by round trip, as in the paper.
 
-Covers: two drawings of a task. Does not cover: matplotlib (emlio_bench.harness.plot).
+Covers: two drawings of a task. Does not cover: losses (emlio_bench.paper.losses.plots), matplotlib
+(emlio_bench.harness.plot).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from emlio_bench.harness.page import Picture
 from emlio_bench.harness.palette import INK, colour
 from emlio_bench.harness.plot import NARROW, Drawing, Sheet, blank_figure, dress
 from emlio_bench.harness.spread import Spread, number
+from emlio_bench.paper.losses.plots import loss_drawings
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.bars import named
 from emlio_bench.race.report.energy_table import joules_an_epoch, method_words
@@ -45,7 +47,8 @@ def draw_task(race: Race, contests: Sequence[Contest]) -> tuple[Picture, ...]:
         race: the race of all figures.
         contests: contests of the task, from near to far.
     """
-    return tuple(drawing.picture() for drawing in drawings_of(race, contests))
+    losses = (drawing for contest in contests for drawing in loss_drawings(race, contest))
+    return tuple(drawing.picture() for drawing in (*losses, *drawings_of(race, contests)))
 
 
 def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:

@@ -17,6 +17,7 @@ from emlio_bench.harness.spread import Spread, number, text
 from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import claims, row_of
 from emlio_bench.paper.figures import FIGURES, Figure, Subject, Task
+from emlio_bench.paper.losses.table import TRAINING, losses_table
 from emlio_bench.paper.plots import draw_task
 from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
 from emlio_bench.race.outcome import Contest, Race
@@ -106,18 +107,22 @@ def _contests(race: Race, task: Task) -> list[Contest]:
 def _method(race: Race) -> tuple[str, ...]:
     if ("model", "real") in race.settings:
         return (*_real_method(race), *_hosts(race))
-    numbers = {name: _records(race, name) for name in ("resnet", "vgg")}
-    return (
+    numbers = {task.name: _records(race, task.name) for task in _tasks()}
+    steps = (
         f"Steps are pauses of the consumer. They follow from the paper's own epochs: its epoch divided by its batches, where the "
         f"pictures of an epoch are taken to be as many as the requests that explain its baseline, and a batch has {BATCH}: "
         f"{format_duration(RESNET.step_ns)} for ResNet-50 ({RESNET.requests:,.0f} pictures), {format_duration(VGG.step_ns)} for "
-        f"VGG-19 ({VGG.requests:,.0f}).",
+        f"VGG-19 ({VGG.requests:,.0f})."
+    )
+    return (
+        *((steps,) if any(contest.step_ns for contest in race.contests) else ()),
         f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
         "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
         "Pictures are decoded by DALI with one thread on the processor, in PyTorch's loader by torchvision in its workers.",
         _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
+        *(TRAINING if any(contest.train for contest in race.contests) else ()),
     )
 
 
@@ -188,6 +193,7 @@ def _figure_part(
     for task in new:
         contests = _contests(race, task)
         own = [row for row in rows if row.contest in contests]
+        tables += [of for contest in contests if (of := losses_table(race, contest)) is not None]
         tables.append(_epochs_table(task, contests, own))
         energy = _joules_table(task, contests, own)
         if energy is not None:

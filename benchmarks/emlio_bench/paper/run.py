@@ -23,6 +23,7 @@ from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.paper.figures import Figure, Task, contest_of, figures_of
+from emlio_bench.paper.losses.needs import why_no_training
 from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.sides import Side, open_side
@@ -34,7 +35,7 @@ from emlio_bench.race.storage.duties import FORMS
 from emlio_bench.race.systems.entries import Entry, all_rivals, entered
 from emlio_bench.subjects.iperf import find_iperf
 
-__all__ = ["run_paper"]
+__all__ = ["possible", "run_paper"]
 
 _STREAMS: Final = (1, 16)
 _DEVICE: Final = "cuda"
@@ -50,8 +51,9 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
     """
     cache = cache_folder(settings.cache, environment)
     figures = figures_of(settings.figure, real=settings.real)
-    if settings.real and (reason := _why_no_training()) is not None:
+    if settings.real and (reason := _why_no_real_model()) is not None:
         raise ConfigError(f"--model real trains on a GPU: {reason}")
+    figures = possible(figures, settings, why_no_training(makes_records=not settings.storage), tell)
     with ExitStack() as stack:
         side = open_side(stack, settings, tell, look_at=_LookOnce(), forms=cache / FORMS)
         contests, records = _contests(settings, figures, side)
@@ -87,7 +89,7 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
     return kept.race
 
 
-def _why_no_training() -> str | None:
+def _why_no_real_model() -> str | None:
     """Return why no real model can be trained here, or None."""
     lacks = [module for module in ("torch", "torchvision", "nvidia.dali") if not is_installed(module)]
     return why_no_gpu() or (f"{', '.join(lacks)} must be installed and is not" if lacks else None)
@@ -99,6 +101,28 @@ def _with_model(entry: Entry, task: Task) -> Entry:
         return entry
     options = (*entry.setting.options, ("model", task.model), ("device", _DEVICE))
     return replace(entry, setting=replace(entry.setting, options=options))
+
+
+def possible(
+    figures: Sequence[Figure], settings: PaperSettings, why_not: str | None, tell: Callable[[str], None]
+) -> tuple[Figure, ...]:
+    """Leave out figures that this host cannot train for; refuse them if they were asked for by number.
+
+    Args:
+        figures: the figures of the settings.
+        settings: settings of the command.
+        why_not: why this host cannot train; None if it can.
+        tell: called with the reason for each figure that is left out.
+
+    Raises:
+        ConfigError: a figure that was named by its number cannot be measured.
+    """
+    left_out = [figure for figure in figures if figure.trains and why_not is not None]
+    for figure in left_out:
+        if settings.figure:
+            raise ConfigError(f"figure {figure.number} cannot be measured: {why_not}")
+        tell(f"figure {figure.number} is left out: {why_not}")
+    return tuple(figure for figure in figures if figure not in left_out)
 
 
 def _contests(

@@ -38,6 +38,8 @@ _LEAST_NS: Final = 2_000_000
 """A record over a mount without a round trip."""
 _DECODE_NS: Final = 3_000_000
 """A record decoded by one thread."""
+_LEARN_NS: Final = 5_000_000
+"""A picture that a model learns from, with one thread."""
 _ROUND_TRIPS: Final[Mapping[str, tuple[float, float]]] = {
     "pytorch-files": (1.0, 2.6),
     "dali-file": (1.7, 1.8),
@@ -85,9 +87,14 @@ def records_of(
             f"{within_ns / 60e9:g} minutes; choose fewer figures by --figure"
         )
     part = left_ns / reading_ns
-    return {
-        task: max(int(records * part) // task.batch, _TINY_BATCHES) * task.batch for task, records in wanted.items()
-    }
+    return {task: _enough(task, int(records * part)) for task, records in wanted.items()}
+
+
+def _enough(task: Task, records: int) -> int:
+    """Return whole batches of about so many records, within the bounds of the task."""
+    if task.most_records:
+        records = min(records, task.most_records)
+    return max(records // task.batch, _TINY_BATCHES) * task.batch
 
 
 def rounds_of(task: Task, rounds: int) -> int:
@@ -108,7 +115,7 @@ def limit_ns(task: Task, records: int, rtt_ns: int) -> int:
 
 def _epoch_ns(task: Task, subject: str, records: int, rtt_ns: int) -> int:
     step_ns = task.step_ns // task.batch if task.step_ns else 0
-    held_ns = max(step_ns, _DECODE_NS if task.decode else 0)
+    held_ns = max(step_ns, _DECODE_NS if task.decode else 0, _LEARN_NS if task.train else 0)
     if subject in _ROUND_TRIPS:
         each, megabyte = _ROUND_TRIPS[subject]
         trips = each + megabyte * CORPORA[task.corpus] / 1e6

@@ -9,7 +9,7 @@ from typing import Any
 
 from emlio.errors import ConfigError
 from emlio.settings import option
-from emlio.units import parse_duration_ns
+from emlio.units import format_duration, parse_duration_ns
 from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, words_of
 from emlio_bench.paper.figures import FIGURES, RTTS_NS, figures_of
 from emlio_bench.paper.scale import Scale
@@ -49,7 +49,7 @@ class PaperSettings(SharedSettings):
     )
     rtt: tuple[int, ...] = option(
         (),
-        "round trips of the link (default 0.1ms,1ms,10ms,30ms, the paper's)",
+        "round trips of the link (default 0.1ms,1ms,10ms,30ms, the paper's); figure 11 has 10ms only",
         parse=durations_ns,
         metavar="TIME,...",
     )
@@ -72,7 +72,12 @@ class PaperSettings(SharedSettings):
         parse=parse_duration_ns,
         metavar="TIME",
     )
-    rounds: int = option(1, "rounds, in each of which everybody runs once (default 1)", parse=whole_number, metavar="N")
+    rounds: int = option(
+        1,
+        "rounds, in each of which everybody runs once (default 1; figures 5 and 11 have more)",
+        parse=whole_number,
+        metavar="N",
+    )
     out: Path = option(
         Path("emlio-paper"),
         "where results and report go; a run that was interrupted goes on there (default emlio-paper)",
@@ -102,7 +107,7 @@ class PaperSettings(SharedSettings):
 
     def __post_init__(self) -> None:
         SharedSettings.__post_init__(self)
-        figures_of(self.figure, real=self.real)
+        self._check_round_trips()
         if self.storage and self.rtt:
             raise ConfigError("--rtt must be left out with --storage, whose round trip is measured")
         if self.storage and self.kind is not None:
@@ -118,6 +123,16 @@ class PaperSettings(SharedSettings):
             raise ConfigError(f"{needless[0]} must come with --storage HOST")
         if self.storage:
             ssh_command(self.ssh, self.storage, self.storage_python)
+
+    def _check_round_trips(self) -> None:
+        """Refuse round trips at which none of the chosen figures is measured."""
+        tasks = [task for figure in figures_of(self.figure, real=self.real) for task in figure.tasks]
+        known = sorted({rtt_ns for task in tasks for rtt_ns in task.rtts_ns})
+        if self.rtt and all(task.rtts_ns for task in tasks) and not set(self.rtt) & set(known):
+            raise ConfigError(
+                f"--rtt must be left out or be {', '.join(map(format_duration, known))} with --figure "
+                f"{','.join(map(str, self.figure))}, got {', '.join(map(format_duration, self.rtt))}"
+            )
 
     @property
     def real(self) -> bool:

@@ -43,6 +43,7 @@ class Contest:
         decode: whether pictures are decoded.
         limit_ns: time limit of an epoch; a longer epoch is cut.
         halves: whether every second shard is on the training host only.
+        train: whether a model learns from the decoded pictures, in place of a step.
     """
 
     name: str
@@ -55,10 +56,13 @@ class Contest:
     decode: bool = False
     limit_ns: int = 60_000_000_000
     halves: bool = False
+    train: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or self.batch < 1 or self.epochs < 1 or self.step_ns < 0 or self.limit_ns < 1:
             raise ConfigError(f"a contest must have a name, a batch, an epoch and a time limit, got {self}")
+        if self.train and not self.decode:
+            raise ConfigError(f"a contest must decode pictures for a model that learns from them, got {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,13 @@ a module in this folder with these functions:
 * open_source(order): a context manager that makes the loader while the clock runs. It yields a
   function from the number of an epoch to an iterator over its batches. A batch is a sequence of
   records with the buffer protocol. If pictures are decoded, only the id of each, 8 bytes, is handed
-  over.
+  over; if a model is trained on them, the sequence also has the attribute `pictures`, and `labels` if
+  the order says "train".
 * prepared(order): optional, a context manager that is entered before the clock runs and yields the
   order, perhaps changed. It sets up what a host has anyway, such as a mounted file system.
 * measure(order, say): replaces both; it reports epochs itself.
 * convert(records, order): makes the system's own format of the records, from an iterator over their
   bytes.
-
-If the options name a model, a real step of it follows each batch, which then has an attribute
-`pictures` (emlio_bench.race.consumers.train_step).
 
 Covers: clocks, ids, mixing, processor time and memory of the whole process tree, ending the tree.
 Does not cover: reading.
@@ -48,6 +46,8 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Say = Callable[[dict[str, Any]], None]
+Train = Callable[[Any], float | None]
+"""Takes a training step on a batch. Returns the loss before it; None where the loss is not looked at."""
 
 
 class Tree:
@@ -173,33 +173,33 @@ class Reading:
         self._first_ns = self._wait_ns = self._payload = self._batches = self._blocks = 0
         self._ids = array("Q")
         self._steps: list[tuple[int, int]] = []
+        self._losses: list[float] = []
 
-    def read(
-        self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int, model: Callable[[Any], None] | None = None
-    ) -> bool:
+    def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int, train: Train | None = None) -> bool:
         """Read to the end of the epoch or past its limit; return whether it was cut.
 
         Args:
             batches: batches of the epoch.
             step_ns: pause after each batch.
             limit_ns: time limit; if the epoch exceeds it after a batch, it is cut.
-            model: takes a real step on a batch's pictures, in place of the pause; None for none.
+            train: takes a real step on each batch, in place of the pause; None for a consumer without a
+                model.
         """
         for batch in batches:
             self._take(batch)
-            if step_ns or model is not None:
-                self._step(step_ns, batch, model)
+            if step_ns or train is not None:
+                self._step(batch, step_ns, train)
             self._ended_ns = self._asked_ns = time.monotonic_ns()
             if self._ended_ns - self._begun_ns > limit_ns:
                 return True
         return False
 
-    def _step(self, step_ns: int, batch: Any, model: Callable[[Any], None] | None) -> None:
+    def _step(self, batch: Sequence[Any], step_ns: int, train: Train | None) -> None:
         begun_ns = time.monotonic_ns()
-        if model is None:
+        if train is None:
             time.sleep(step_ns / 1e9)
-        else:
-            model(batch.pictures)
+        elif (loss := train(batch)) is not None:
+            self._losses.append(loss)
         self._steps.append((begun_ns, time.monotonic_ns()))
 
     def _take(self, batch: Sequence[Any]) -> None:
@@ -237,6 +237,8 @@ class Reading:
             "cut": cut,
             "ids_crc": zlib.crc32(ids.tobytes()),
             "steps": list(self._steps),
+            "losses": list(self._losses),
+            "learned_ns": [after_ns - self._begun_ns for _, after_ns in self._steps] if self._losses else [],
         }
 
 
@@ -284,7 +286,7 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
     with contextlib.ExitStack() as before:
         if hasattr(reader, "prepared"):
             order = before.enter_context(reader.prepared(order))
-        model = _model_of(order)
+        train = _training_of(order)
         cpu_ns = tree.cpu_ns()
 
         def give_up(reading: Reading) -> None:
@@ -296,29 +298,28 @@ def consume(reader: ModuleType, order: dict[str, Any], say: Say, tree: Tree) -> 
         if hasattr(reader, "measure"):
             reader.measure(order, say)
         else:
-            _consume_all(reader, order, say, Overdue(order["limit_ns"], give_up), model)
+            _consume_all(reader, order, say, Overdue(order["limit_ns"], give_up), train)
         cpu_ns = tree.cpu_ns() - cpu_ns
     tree.close()
     say(_finished(order, tree, cpu_ns))
 
 
-def _model_of(order: dict[str, Any]) -> Callable[[Any], None] | None:
-    """Return the real step that the order asks for, or None."""
+def _training_of(order: dict[str, Any]) -> Train | None:
+    """Return the training that the order asks for, or None."""
     options = order["options"]
-    if "model" not in options:
-        return None
-    made: Any = importlib.import_module("train_step")
-    step: Callable[[Any], None] = made.TrainStep(options["model"], options["device"], order["batch"])
-    return step
+    module: Any
+    if order.get("train"):
+        module = importlib.import_module("learner")
+        learner: Train = module.Learner(order["seed"], order["batch"])
+        return learner
+    if "model" in options:
+        module = importlib.import_module("train_step")
+        step: Train = module.TrainStep(options["model"], options["device"], order["batch"])
+        return step
+    return None
 
 
-def _consume_all(
-    reader: ModuleType,
-    order: dict[str, Any],
-    say: Say,
-    overdue: Overdue,
-    model: Callable[[Any], None] | None,
-) -> None:
+def _consume_all(reader: ModuleType, order: dict[str, Any], say: Say, overdue: Overdue, train: Train | None) -> None:
     size = order["corpus"]["record_bytes"] if order["decode"] else 0
     with contextlib.ExitStack() as source:
         batches = None
@@ -328,7 +329,7 @@ def _consume_all(
             with overdue.watching(reading):
                 if batches is None:
                     batches = source.enter_context(reader.open_source(order))
-                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"], model)
+                cut = reading.read(batches(number), order["step_ns"], order["limit_ns"], train)
             say(reading.said(cut=cut))
             if cut:
                 break

@@ -1,6 +1,6 @@
 """Reads files or TFRecord files with DALI's readers.
 
-Covers: a pipeline that only reads, and one that decodes pictures. Does not cover: the processing of
+Covers: a pipeline that only reads, one that decodes pictures, one that also has labels. Does not cover: the processing of
 pictures (emlio_bench.race.consumers.training_graph).
 """
 
@@ -16,6 +16,7 @@ __all__ = ["open_source", "prepared"]
 _THREADS = 4
 _READER = "reader"
 _dali: Any = import_module("nvidia.dali")
+_numpy: Any = import_module("numpy")
 _readers: Any = import_module("nvidia.dali.fn").readers
 _tfrecord: Any = import_module("nvidia.dali.tfrecord")
 _graph: Any = import_module("training_graph")
@@ -50,13 +51,17 @@ def _examples(folders: Sequence[str], features: dict[str, Any], more: dict[str, 
     )
 
 
-def _outputs(folders: Sequence[str], form: str, decode: bool, device: str, more: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the records, or processed pictures with their numbers or names."""
-    text = _tfrecord.FixedLenFeature((), _tfrecord.string, "")
-    if not decode:
+def _outputs(folders: Sequence[str], order: dict[str, Any], device: str, more: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the records, or processed pictures with their numbers or names, and labels to learn."""
+    form, text = order["options"]["form"], _tfrecord.FixedLenFeature((), _tfrecord.string, "")
+    if not order["decode"]:
         return (
             _files(folders[0], more)[0] if form == "file" else _examples(folders, {"record": text}, more)["record"],
         )
+    if order["train"]:
+        label = _tfrecord.FixedLenFeature([1], _tfrecord.int64, -1)
+        read = _examples(folders, {_graph.IMAGE: text, _graph.NAME: text, _graph.LABEL: label}, more)
+        return _graph.train_on(read[_graph.IMAGE], device, learn=True), read[_graph.NAME], read[_graph.LABEL]
     if form == "file":
         encoded, numbers = _files(folders[0], more)
     else:
@@ -73,21 +78,34 @@ def _numbers(numbers: Any, count: int) -> list[int]:
     return [number.item() for number in found]
 
 
+def _batch(made: Any, count: int, order: dict[str, Any]) -> Sequence[Any]:
+    """Return the first records of what the pipeline made, as emlio_bench.race.consumers.consume wants them."""
+    if not order["decode"]:
+        return [made[0].at(place) for place in range(count)]
+    pictures = labels = None
+    if order["train"] or "model" in order["options"]:
+        pictures = _graph.tensor_of(made[0], count, _graph.device_of(order))
+    if order["train"]:
+        labels = _numpy.array(made[2].as_tensor())[:count]  # a copy, because the pipeline uses its memory again
+    found: Sequence[Any] = _graph.ids_of(_numbers(made[1], count), pictures, labels)
+    return found
+
+
 @contextmanager
 def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Sequence[Any]]], None, None]:
     """See emlio_bench.race.consumers.consume."""
-    options, batch, decode = order["options"], order["batch"], order["decode"]
+    options, batch = order["options"], order["batch"]
     more: dict[str, Any] = {}
     if "ahead" in options:
         more = {"prefetch_queue_depth": int(options["ahead"]), "dont_use_mmap": True, "read_ahead": True}
-    threads = _graph.THREADS if decode else _THREADS
-    device, trains = _graph.device_of(order), "model" in options
+    threads = _graph.THREADS if order["decode"] else _THREADS
+    device = _graph.device_of(order)
     pipeline: Any = _dali.Pipeline(
         batch_size=batch, num_threads=threads, device_id=None if device == "cpu" else 0, seed=order["seed"]
     )
     folders = [order["url"], *([order["here"]] if order["here"] else [])]
     with pipeline:
-        pipeline.set_outputs(*_outputs(folders, options["form"], decode, device, more))
+        pipeline.set_outputs(*_outputs(folders, order, device, more))
     pipeline.build()
     left_in_epoch = pipeline.reader_meta(_READER)["epoch_size"]
 
@@ -97,11 +115,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
             made = pipeline.run()
             # The last batch is padded with copies of its last record.
             count = min(left, batch)
-            if decode:
-                pictures = _graph.tensor_of(made[0], count, device) if trains else None
-                yield _graph.ids_of(_numbers(made[1], count), pictures)
-            else:
-                yield [made[0].at(place) for place in range(count)]
+            yield _batch(made, count, order)
             left -= batch
 
     try:

@@ -30,21 +30,27 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         world_size=1,
         epochs=order["epochs"],
         local=order["here"] or None,
-        **(_decoding(_graph.device_of(order)) if order["decode"] else usual),
+        **(_decoding(_graph.device_of(order), learn=order["train"]) if order["decode"] else usual),
     ) as loader:
 
         def batches(number: int) -> Iterator[Sequence[Any]]:
             for batch in loader:
-                yield _graph.ids_of(batch["__id__"], batch["image"]) if order["decode"] else batch["record"]
+                if order["decode"]:
+                    yield _graph.ids_of(batch["__id__"], batch["image"], batch.get("label"))
+                else:
+                    yield batch["record"]
 
         yield batches
 
 
-def _decoding(device: str) -> dict[str, Any]:
+def _decoding(device: str, *, learn: bool) -> dict[str, Any]:
     dali: Any = import_module("emlio.dali")
 
     def training() -> Any:
-        return _graph.train_on(dali.inputs(_graph.IMAGE), device)
+        if not learn:
+            return _graph.train_on(dali.inputs(_graph.IMAGE), device)
+        encoded, label = dali.inputs(_graph.IMAGE, _graph.LABEL)
+        return _graph.train_on(encoded, device, learn=True), label
 
-    made = DaliPipeline(training, outputs=["image"])
+    made = DaliPipeline(training, outputs=["image", "label"] if learn else ["image"])
     return {"dali": made, "threads": _graph.THREADS, "ids": True, "device": device}

@@ -37,10 +37,13 @@ class TrainStep:
         self._labels: Any = self._torch.randint(_CLASSES, (batch,), device=device)
         pictures = self._torch.zeros((batch, 3, _SIZE, _SIZE), device=device)
         for _ in range(_WARM_UPS):
-            self(pictures)
+            self._step(pictures)
 
-    def __call__(self, pictures: Any) -> None:
-        """Take a step, and return when the device has taken it."""
+    def __call__(self, batch: Any) -> None:
+        """Take a step on the pictures of a batch, and return when the device has taken it."""
+        self._step(batch.pictures)
+
+    def _step(self, pictures: Any) -> None:
         pictures = pictures.to(self._device, non_blocking=True)
         self._optimizer.zero_grad(set_to_none=True)
         self._loss(self._model(pictures), self._labels[: len(pictures)]).backward()

@@ -1,6 +1,7 @@
 """The processing of a picture before training, by DALI on the processor or with a GPU.
 
-Covers: the graph, ids of pictures, the batch that a real training step takes. Does not cover: the source of pictures.
+Covers: the graph, ids of pictures, batches that a model is trained on. Does not cover: the source of
+pictures, training (emlio_bench.race.consumers.learner, emlio_bench.race.consumers.train_step).
 """
 
 from collections.abc import Generator
@@ -9,9 +10,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["IMAGE", "NAME", "THREADS", "Ids", "device_of", "ids_of", "imported", "tensor_of", "train_on"]
+__all__ = ["IMAGE", "LABEL", "NAME", "THREADS", "Ids", "device_of", "ids_of", "imported", "tensor_of", "train_on"]
 
-IMAGE, NAME = "image/encoded", "image/filename"
+IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 THREADS = 1
 """The number of decoding threads.
 
@@ -35,25 +36,33 @@ def device_of(order: dict[str, Any]) -> str:
     return str(order["options"].get("device", "cpu"))
 
 
-def train_on(encoded: Any, device: str = "cpu") -> Any:
-    """Decode a picture, crop it at random, resize, mirror and normalise it."""
+def train_on(encoded: Any, device: str = "cpu", *, learn: bool = False) -> Any:
+    """Decode a picture, crop it at random, resize, mirror and normalise it.
+
+    Args:
+        encoded: the picture.
+        device: device of the result, such as "cuda".
+        learn: whether a model learns from it: a digit is cropped and stretched less, so that it
+            can still be read, not mirrored, and as small as the model takes it.
+    """
     fn: Any = import_module("nvidia.dali.fn")
     types: Any = import_module("nvidia.dali.types")
     pictures = fn.decoders.image_random_crop(
         encoded,
         device="cpu" if device == "cpu" else "mixed",
         output_type=types.RGB,
-        random_area=[0.08, 1.0],
-        random_aspect_ratio=[3 / 4, 4 / 3],
+        random_area=[0.85 if learn else 0.08, 1.0],
+        random_aspect_ratio=[1.2, 1.5] if learn else [3 / 4, 4 / 3],
     )
-    pictures = fn.resize(pictures, size=(224, 224))
+    side = 64 if learn else 224
+    pictures = fn.resize(pictures, size=(side, side))
     return fn.crop_mirror_normalize(
         pictures,
         dtype=types.FLOAT,
         output_layout="CHW",
         mean=[0.485 * 255, 0.456 * 255, 0.406 * 255],
         std=[0.229 * 255, 0.224 * 255, 0.225 * 255],
-        mirror=fn.random.coin_flip(probability=0.5),
+        mirror=fn.random.coin_flip(probability=0.0 if learn else 0.5),
     )
 
 
@@ -62,15 +71,17 @@ class Ids(list[bytes]):
 
     Attributes:
         pictures: their pictures as a tensor; None where nothing is trained on them.
+        labels: their labels; None where nothing is learned.
     """
 
     pictures: Any = None
+    labels: Any = None
 
 
-def ids_of(numbers: Any, pictures: Any = None) -> Ids:
-    """Return the ids of a batch, with the pictures that a real step takes."""
+def ids_of(numbers: Any, pictures: Any = None, labels: Any = None) -> Ids:
+    """Return the ids of a batch, with the pictures and labels that a model is trained on."""
     found = Ids(int(number).to_bytes(8, "little") for number in numbers)
-    found.pictures = pictures
+    found.pictures, found.labels = pictures, labels
     return found
 
 

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +21,11 @@ from emlio_bench.decode.run import make_pictures
 from emlio_bench.harness.data import make_data, shard_paths
 from emlio_bench.harness.scenario import DataSpec
 from emlio_bench.race.consumers.consume import records_of
+from emlio_bench.race.records.digit_pictures import write_digit_pictures
 
 __all__ = [
     "CORPORA",
+    "DIGIT_PICTURES",
     "PICTURES",
     "PICTURE_SIZES",
     "Corpus",
@@ -40,6 +43,7 @@ CORPORA: Final = {
     "tokens": 8_192,
     "pictures": 94_000,
     "coco-pictures": 154_000,
+    "digit-pictures": 164_000,
 }
 """Sizes of records, named after datasets with records of about this size.
 
@@ -47,7 +51,9 @@ For pictures, the mean size.
 """
 
 PICTURES: Final = "pictures"
-PICTURE_SIZES: Final = {PICTURES: (500, 375), "coco-pictures": (640, 480)}
+DIGIT_PICTURES: Final = "digit-pictures"
+"""Pictures from which a model can learn, see emlio_bench.race.records.digit_pictures."""
+PICTURE_SIZES: Final = {PICTURES: (500, 375), "coco-pictures": (640, 480), DIGIT_PICTURES: (640, 480)}
 """Width and height of pictures, about those of ImageNet and of COCO."""
 
 _OPAQUE: Final = "opaque"
@@ -117,6 +123,9 @@ def make_records(corpus: Corpus, folder: Path) -> Path:
     """Make EMLIO's dataset, from which the other formats are made; return its directory."""
     if corpus.has_pictures:
         size = PICTURE_SIZES[corpus.kind]
+        if corpus.kind == DIGIT_PICTURES:
+            write = partial(write_digit_pictures, records=corpus.records, size=size)
+            return made_once(folder / "emlio" / corpus.name, write)
         return make_pictures(corpus.records, size, folder / "emlio", progress=sys.stderr.isatty()).directory
     spec = DataSpec(kind=_OPAQUE, record_bytes=corpus.record_bytes, records=corpus.records)
     return make_data(spec, folder / "emlio", progress=True)

@@ -32,6 +32,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
         limit_ns: time limit of an epoch. An epoch that exceeds it is cut after the next batch, and
             is the last one.
         decode: whether pictures are decoded.
+        train: whether a model learns from the decoded pictures, in place of a pause.
         here: local folder of the shards that the storage does not have; empty if the storage has
             all.
         folder: empty local folder for caches; what is left in it is counted.
@@ -46,6 +47,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int
     limit_ns: int
     decode: bool
+    train: bool = False
     here: str = ""
     folder: str
     options: dict[str, str]
@@ -68,6 +70,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
         distinct: number of distinct ids.
         cut: whether the epoch was cut at the limit, before all records had arrived.
         ids_crc: CRC-32 of all received ids, sorted, as 64-bit little-endian numbers.
+        losses: loss of each step of a model, before it learned from the batch; empty without one.
+        learned_ns: time from the start of the epoch to the end of each of these steps.
     """
 
     epoch: int
@@ -82,6 +86,8 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     distinct: int
     cut: bool
     ids_crc: int
+    losses: tuple[float, ...] = ()
+    learned_ns: tuple[int, ...] = ()
 
     def is_exact(self, corpus: Corpus) -> bool:
         """Return whether each record of the corpus arrived exactly once."""

@@ -195,7 +195,11 @@ class _Ground:
 
 
 def _can(claim: Claim, contest: Contest) -> bool:
-    return (claim.decodes or not contest.decode) and (claim.halves or not contest.halves)
+    return (
+        (claim.decodes or not contest.decode)
+        and (claim.halves or not contest.halves)
+        and (claim.trains or not contest.train)
+    )
 
 
 def _key(entry: Entry) -> tuple[str, str]:

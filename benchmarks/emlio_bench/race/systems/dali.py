@@ -47,9 +47,10 @@ class DaliFiles(OverMount):
     reader: str = "read_dali"
 
     def __post_init__(self) -> None:
-        # Only TFRecord files are shards, which can be divided between two hosts.
+        # Only TFRecord files are shards, which can be divided between two hosts, and have labels.
         object.__setattr__(self, "name", f"dali-{self.form}")
-        object.__setattr__(self, "claim", replace(_CLAIM, halves=self.form == "tfrecord"))
+        shards = self.form == "tfrecord"
+        object.__setattr__(self, "claim", replace(_CLAIM, halves=shards, trains=shards))
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""

@@ -29,6 +29,7 @@ _CLAIM: Final = Claim(
     packages=("emlio",),
     decodes=True,
     halves=True,
+    trains=True,
 )
 _LOCAL_CLAIM: Final = replace(_CLAIM, halves=False)
 _READER: Final = "read_emlio"

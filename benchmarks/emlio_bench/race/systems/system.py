@@ -63,6 +63,7 @@ class Claim:
         decodes: whether its consumer decodes pictures, so that it can run contests with pictures.
         halves: whether it reads local shards beside those of the storage, so that it can run
             contests with halves.
+        trains: whether its consumer hands pictures and labels to a model.
     """
 
     shuffles: str
@@ -71,6 +72,7 @@ class Claim:
     packages: tuple[str, ...] = ()
     decodes: bool = False
     halves: bool = False
+    trains: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,140 @@
+"""The loss of each step of a training, and the comparison of two trainings.
+
+Readers give the records in different orders, so two trainings agree on average and not step by step.
+Every comparison is therefore of smoothed curves: means over the last tenth of all steps.
+
+Covers: curves of a race, smoothing, the time to a loss, the distance of curves. Pure. Does not cover:
+claims (emlio_bench.paper.losses.claims), tables and plots.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, combinations
+from typing import Final
+
+from emlio.errors import ConfigError
+from emlio_bench.harness.spread import Seen
+from emlio_bench.paper.figures import Subject
+from emlio_bench.race.outcome import Contest, Race
+
+__all__ = ["GUESS", "LEVEL", "LossCurve", "curves_of", "distance", "steps_of", "subjects_of", "wander"]
+
+GUESS: Final = math.log(10)
+"""The loss of a model that holds each of the ten digits for equally probable, in nats."""
+
+LEVEL: Final = GUESS / 2
+"""The loss whose time is compared."""
+
+_SMOOTHED: Final = 10
+"""A smoothed loss is the mean over this part of all steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCurve:
+    """The losses of one training.
+
+    Attributes:
+        subject: the system that read the records, and its setting.
+        round: round of the run, from which the seed follows.
+        steps: number of steps of the whole training; a run that was cut has fewer losses.
+        losses: loss of each step, before its update, in nats.
+        seconds: time from before the loader's constructor to the end of each step.
+    """
+
+    subject: Subject
+    round: int
+    steps: int
+    losses: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.losses or len(self.losses) != len(self.seconds):
+            raise ConfigError(
+                f"a training must have a time for each of its losses, got {len(self.losses)} and {len(self.seconds)}"
+            )
+        if len(self.losses) > self.steps:
+            raise ConfigError(
+                f"a training of {self.steps} steps must have at most as many losses, got {len(self.losses)}"
+            )
+
+    @property
+    def window(self) -> int:
+        """Number of steps of a smoothed loss."""
+        return max(self.steps // _SMOOTHED, 1)
+
+    @cached_property
+    def smoothed(self) -> tuple[float, ...]:
+        """Mean loss of each step and the steps before it; of fewer at the beginning."""
+        sums = [0.0, *accumulate(self.losses)]
+        width = self.window
+        return tuple(
+            (sums[after] - sums[max(after - width, 0)]) / min(after, width) for after in range(1, len(self.losses) + 1)
+        )
+
+    @property
+    def first(self) -> float:
+        """Mean loss of the first steps."""
+        return self.smoothed[min(self.window, len(self.losses)) - 1]
+
+    @property
+    def last(self) -> float:
+        """Mean loss of the last steps."""
+        return self.smoothed[-1]
+
+    @property
+    def learned(self) -> bool:
+        """True if the loss halved."""
+        return self.last < self.first / 2
+
+    @property
+    def ended(self) -> Seen:
+        """Seconds to the end of the last step; a bound if the run was cut before."""
+        return Seen(value=self.seconds[-1], beyond=">" if len(self.losses) < self.steps else "")
+
+    def reached(self, level: float = LEVEL) -> Seen:
+        """Return the seconds to a smoothed loss; a bound if the training ended above it."""
+        for place in range(self.window - 1, len(self.losses)):
+            if self.smoothed[place] <= level:
+                return Seen(value=self.seconds[place])
+        return Seen(value=self.seconds[-1], beyond=">")
+
+
+def curves_of(race: Race, contest: Contest) -> tuple[LossCurve, ...]:
+    """Return the trainings of a contest, in the order of entrants and rounds."""
+    order = [(entrant.subject, entrant.setting) for entrant in race.entrants]
+    found = [
+        LossCurve(
+            subject=(run.subject, run.setting),
+            round=run.round,
+            steps=steps_of(contest),
+            losses=run.epochs[0].losses,
+            seconds=tuple(after_ns / 1e9 for after_ns in run.epochs[0].learned_ns),
+        )
+        for run in race.runs
+        if run.contest == contest.name and run.failure is None and run.epochs and run.epochs[0].losses
+    ]
+    return tuple(sorted(found, key=lambda curve: (order.index(curve.subject), curve.round)))
+
+
+def steps_of(contest: Contest) -> int:
+    """Return the number of steps of a whole training."""
+    return -(-contest.corpus.records // contest.batch)
+
+
+def subjects_of(curves: Sequence[LossCurve]) -> tuple[Subject, ...]:
+    """Return each subject once, in the order of the curves."""
+    return tuple(dict.fromkeys(curve.subject for curve in curves))
+
+
+def distance(one: LossCurve, other: LossCurve) -> float:
+    """Return the mean distance of two smoothed curves, in nats, over the steps that both have."""
+    pairs = list(zip(one.smoothed, other.smoothed, strict=False))
+    return sum(abs(mine - its) for mine, its in pairs) / len(pairs)
+
+
+def wander(curves: Sequence[LossCurve]) -> float | None:
+    """Return the mean distance of two trainings by the same reader with different seeds; None with one seed."""
+    found = [distance(one, other) for one, other in combinations(curves, 2) if one.subject == other.subject]
+    return sum(found) / len(found) if found else None
