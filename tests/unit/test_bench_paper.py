@@ -251,9 +251,11 @@ def test_the_report_has_the_claims_first_and_each_task_once(tmp_path_factory: py
     assert headings[:3] == ["", "Claim by claim", "How it was measured"]
     assert [heading.partition(":")[0] for heading in headings if heading.startswith("Figure")] == ["Figure 5"]
     (figure,) = (part for part in parts if part.heading.startswith("Figure 5"))
-    epochs, joules = figure.tables
+    epochs, joules, beside = figure.tables
     assert dict(zip(epochs.header, epochs.rows[0], strict=True))["30 ms"] == "2.01"
     assert dict(zip(joules.header, joules.rows[0], strict=True))["30 ms"].startswith("14.1 (12.7")
+    assert OURS not in {row[:2] for row in beside.rows}
+    assert " J" in dict(zip(beside.header, beside.rows[0], strict=True))["30 ms"]
     folder = tmp_path_factory.mktemp("paper")
     names = {path.name for path in write_paper_report(race, folder)}
     assert {"report.html", "report.md", "results.json", "resnet-epochs.svg", "resnet-energy.png"} <= names

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sample_race import CONTEST, make_entrant, make_race, make_run
+from sample_race import CONTEST, LIMIT_S, make_entrant, make_race, make_run
 
 from emlio.energy.job.baseline import Baseline
 from emlio.energy.values.domain import Domain, Method
@@ -11,8 +11,9 @@ from emlio.energy.values.series import Series
 from emlio.energy.values.window import Window
 from emlio.errors import ConfigError
 from emlio_bench.race.outcome import Energy, HostEnergy
+from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch
-from emlio_bench.race.report.standing import standings
+from emlio_bench.race.report.standing import Standing, standings
 from emlio_bench.race.run.host_energy import by_host
 from emlio_testing.energy_series import SECOND_NS, make_device, make_reading
 
@@ -122,9 +123,54 @@ def test_the_table_has_both_terms_of_both_hosts_for_an_epoch() -> None:
     assert (ours["compute, CPU"], ours["storage, CPU"]) == ("10.0 + 2.00", "10.0 + 1.00")
     assert ours["mJ a record"] == "3.83"
     assert ours["method"] == "CPU counted"
+    beside = "times ours, and more at rest + above"
+    assert (ours[beside], dict(zip(table.header, table.rows[1], strict=True))[beside]) == ("-", "8.89: 180 + 1.50 J")
     whole = joules_an_epoch(rows[0])
     assert whole is not None
     assert whole.median == 23.0
+
+
+def row_with(name: str, rest: float, work: float, *, method: str = "measured", cut: bool = False) -> Standing:
+    energy = Energy(
+        joules=1.0,
+        method="x",
+        hosts=(
+            HostEnergy(host="compute", domain="cpu", idle_joules=rest, active_joules=work, method=method),
+            HostEnergy(host="storage", domain="cpu", idle_joules=rest, active_joules=0.0, method="measured"),
+        ),
+    )
+    run = replace(make_run(CONTEST, name, seconds=2 * LIMIT_S if cut else 1.0), energy=energy)
+    (row,) = standings(make_race([CONTEST], [make_entrant(name)], [run]))
+    return row
+
+
+def test_energy_beside_ours_has_both_terms() -> None:
+    """Two epochs a run: 100 J at rest and 10 J above it, beside 10 J and 5 J."""
+    found = energy_ratio(row_with("slow", 100.0, 20.0), row_with("fast", 10.0, 10.0))
+    assert found is not None
+    assert found.times.median == pytest.approx(110 / 15)
+    assert (found.times.least, found.times.most) == (found.times.median, found.times.median)
+    assert (found.rest_joules, found.work_joules) == (90.0, 5.0)
+    assert found.text == "7.33: 90.0 + 5.00 J"
+
+
+def test_the_error_of_an_estimate_moves_the_ratio_between_that_of_rest_and_that_of_work() -> None:
+    slow, fast = (
+        row_with(name, *terms, method="estimated ±50%") for name, terms in (("s", (100.0, 20.0)), ("f", (10.0, 10.0)))
+    )
+    found = energy_ratio(slow, fast)
+    assert found is not None
+    assert found.times.least == pytest.approx((100 + 3 * 10) / (10 + 3 * 5))
+    assert found.times.most == pytest.approx((100 + 10 / 3) / (10 + 5 / 3))
+    assert found.times.least < found.times.median < found.times.most
+
+
+def test_what_was_cut_bounds_the_ratio_and_nothing_is_divided_by_a_bound() -> None:
+    found = energy_ratio(row_with("slow", 100.0, 20.0, cut=True), row_with("fast", 10.0, 10.0))  # in its first epoch
+    assert found is not None
+    assert found.times.bound
+    assert found.text.startswith("> 14.7")
+    assert energy_ratio(row_with("slow", 100.0, 20.0), row_with("fast", 10.0, 10.0, cut=True)) is None
 
 
 def test_a_race_without_the_energy_of_hosts_has_no_rows_of_it() -> None:

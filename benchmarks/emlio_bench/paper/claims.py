@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from emlio.units import format_duration
-from emlio_bench.harness.spread import Seen, Spread, spread, text
+from emlio_bench.harness.spread import spread, text
 from emlio_bench.paper.figures import DALI_LOCAL, NEAREST_NS, OUR_LOCAL, OURS, Subject
 from emlio_bench.paper.losses.claims import loss_claims
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.race.outcome import Race
 from emlio_bench.race.report.check import Check, Requirement, same_round_ratio
-from emlio_bench.race.report.energy_table import joules_an_epoch
+from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import Standing, standings
 
@@ -173,19 +173,15 @@ def _energy(rows: Sequence[Standing], task: str, training: Training, baseline: S
     ours, other = (row_of(rows, task, _FAR_NS, subject) for subject in (OURS, baseline))
     if ours is None or other is None:
         return required.unknown("it was not measured at 30 ms")
-    ours_j, other_j = joules_an_epoch(ours), joules_an_epoch(other)
-    if ours_j is None or other_j is None or ours_j.bound or not ours_j.median:
+    found = energy_ratio(other, ours)
+    if found is None:
         return required.unknown("the energy of the hosts was not recorded")
     return required.check(
-        _ratio(other_j, ours_j),
+        found.times,
         ours.contest.name,
         why="energy at rest grows with the epoch, so the ratio follows that of the epochs",
-        note=f"{text(other_j, spread=False)} J beside {text(ours_j, spread=False)} J",
+        note=f"{found.text} more at rest + above rest",
     )
-
-
-def _ratio(upper: Spread, lower: Spread) -> Spread:
-    return spread([Seen(value=upper.median / lower.median, beyond=upper.sign)])
 
 
 def _called(baseline: Subject) -> str:

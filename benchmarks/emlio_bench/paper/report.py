@@ -23,6 +23,7 @@ from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Outcome
 from emlio_bench.race.report.doubts import race_doubts
+from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
 from emlio_bench.race.report.standing import OURS, Standing, standings
@@ -198,6 +199,7 @@ def _figure_part(
         energy = _joules_table(task, contests, own)
         if energy is not None:
             tables.append(energy)
+            tables.append(_ratios_table(task, contests, own))
             folded += [
                 replace(of, title=f"{task.name} at {format_duration(contest.rtt_ns)}: {of.title}")
                 for contest in contests
@@ -230,6 +232,22 @@ def _joules_table(task: Task, contests: Sequence[Contest], rows: Sequence[Standi
         contests,
         rows,
         lambda row: _two(joules_an_epoch(row), joules_an_epoch(row, of=lambda one: one.idle_joules)),
+    )
+
+
+def _ratios_table(task: Task, contests: Sequence[Contest], rows: Sequence[Standing]) -> Table:
+    ours = {row.contest.name: row for row in rows if row.is_ours}
+
+    def beside(row: Standing) -> str:
+        mine = ours.get(row.contest.name)
+        found = None if mine is None else energy_ratio(row, mine)
+        return "-" if found is None else found.text
+
+    return _by_round_trip(
+        f"{task.name}: energy of an epoch as a multiple of ours (its error): joules more at rest + above rest",
+        contests,
+        [row for row in rows if not row.is_ours],
+        beside,
     )
 
 

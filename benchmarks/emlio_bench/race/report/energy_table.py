@@ -15,6 +15,7 @@ from emlio.energy.values.domain import Method
 from emlio_bench.harness.spread import Seen, Spread, spread, text
 from emlio_bench.harness.table import Table
 from emlio_bench.race.outcome import HostEnergy, HostName
+from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.standing import Standing
 
 __all__ = ["energy_table", "joules_an_epoch", "method_words"]
@@ -32,6 +33,7 @@ def energy_table(rows: Sequence[Standing]) -> Table:
         for domain in _NAMES
         if any((one.host, one.domain) == (host, domain) for row in known for of in _hosts(row) for one in of)
     ]
+    ours = next((row for row in known if row.is_ours), None)
     return Table(
         title="Energy of an epoch in joules: at rest + above",
         header=(
@@ -41,6 +43,7 @@ def energy_table(rows: Sequence[Standing]) -> Table:
             "at rest",
             "above",
             "mJ a record",
+            "times ours, and more at rest + above",
             *(f"{host}, {_NAMES[domain]}" for host, domain in parts),
             "method",
         ),
@@ -52,6 +55,7 @@ def energy_table(rows: Sequence[Standing]) -> Table:
                 text(joules_an_epoch(row, of=_idle), spread=False),
                 text(joules_an_epoch(row, of=_active), spread=False),
                 text(_scaled(joules_an_epoch(row), 1000 / row.contest.corpus.records), spread=False),
+                _beside(row, ours),
                 *(_two_terms(row, host, domain) for host, domain in parts),
                 ", ".join(_methods(row)),
             )
@@ -117,6 +121,13 @@ def _two_terms(row: Standing, host: HostName, domain: str) -> str:
     if idle is None or active is None:
         return "-"
     return f"{text(idle, spread=False)} + {text(active, spread=False)}"
+
+
+def _beside(row: Standing, ours: Standing | None) -> str:
+    if ours is None or row is ours:
+        return "-"
+    found = energy_ratio(row, ours)
+    return "-" if found is None else found.text
 
 
 def _methods(row: Standing) -> list[str]:
