@@ -21,12 +21,12 @@ _OF_THE_USER: Final = ("EMLIO_HOME", "XDG_CONFIG_HOME")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What is left of a command.
+    """A command that has ended.
 
     Attributes:
         status: its exit status; negative for a signal.
         out: its output.
-        err: what it wrote to standard error.
+        err: its standard error.
     """
 
     status: int

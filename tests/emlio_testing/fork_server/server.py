@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+__all__ = ["main"]
+
 _MOST_BYTES = 1 << 20
 _STANDARD = 3
 """Standard input, output and error come first among a request's descriptors; the status pipe is the last."""
