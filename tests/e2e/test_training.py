@@ -6,14 +6,12 @@ Does not cover: how well it learns.
 
 import io
 import json
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,12 +22,14 @@ import pytest
 
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
-from emlio_testing.processes import DaemonProcess, settles
+from emlio_testing.ports import free_ports
+from emlio_testing.processes import DaemonProcess, RankProcess, fork_server, settles
 
 torch = pytest.importorskip("torch", reason="the training example needs PyTorch")
 Image = pytest.importorskip("PIL.Image", reason="the training example decodes with Pillow")
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+TORCHRUN = "import runpy; runpy.run_module('torch.distributed.run', run_name='__main__')"
 RECORDS = 203
 OTHERS = 33
 STEP_TIME = "80ms"
@@ -57,34 +57,58 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-class Job:
-    """The example as a process, or as a torchrun with several; ended at the end of the `with`, whatever happens."""
+@pytest.fixture(scope="module", autouse=True)
+def _torch_is_imported() -> Iterator[None]:
+    with fork_server("torch", "torch.distributed", "PIL.Image", environment={"OMP_NUM_THREADS": "1"}):
+        yield
 
-    def __init__(self, folder: Path, address: str, *options: str, ranks: int = 0) -> None:
+
+_RUN = """
+import os, runpy, sys
+sys.argv.pop(0)
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script as `python SCRIPT` does."""
+
+
+class Job:
+    """The example as one process, as several ranks, or by torchrun; ended at the end of the `with`, whatever happens."""
+
+    def __init__(self, folder: Path, address: str, *options: str, ranks: int = 0, torchrun: bool = False) -> None:
+        """Start it.
+
+        Args:
+            folder: where its steps are logged.
+            address: the dataset.
+            options: more options of the example.
+            ranks: number of ranks; 0 for one process outside a process group.
+            torchrun: whether torchrun starts the ranks; else each is started as torchrun would.
+        """
         self.steps = folder / f"steps-{len(list(folder.glob('steps-*')))}.jsonl"
         self.steps.touch()
-        self._told = self.steps.with_suffix(".err")
-        self._said = self.steps.with_suffix(".out")
-        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
         usual = ["--model", "tiny", "--classes", "10", "--image-size", "32", "--device", "cpu", "--prefetch", "16MiB"]
-        with self._told.open("wb") as told, self._said.open("wb") as said:
-            self._process = psutil.Popen(
-                [sys.executable, *start, str(TRAIN), address, *usual, "--step-log", str(self.steps), *options],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=told,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-            )
+        words = [str(TRAIN), address, *usual, "--step-log", str(self.steps), *options]
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        if torchrun:
+            launcher = ["--standalone", "--nproc-per-node", str(ranks)]
+            self._processes = [RankProcess(TORCHRUN, *launcher, *words, environment=environment)]
+            return
+        (port,) = free_ports(1, "127.0.0.1")
+        self._processes = [
+            RankProcess(_RUN, *words, environment={**environment, **_place(rank, ranks, port)})
+            for rank in range(ranks or 1)
+        ]
 
     @property
     def log(self) -> str:
-        """What it wrote to standard error."""
-        return self._told.read_text(errors="replace")
+        """The standard error output of its processes."""
+        return "".join(f"{process.log}\n" for process in self._processes if process.log)
 
     @property
     def lines(self) -> list[str]:
-        """What it wrote to standard output."""
-        return self._said.read_text(errors="replace").splitlines()
+        """The lines of its standard output."""
+        return [line for process in self._processes for line in process.output]
 
     def seen(self) -> list[dict[str, Any]]:
         """The steps logged so far."""
@@ -99,30 +123,32 @@ class Job:
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        """True if none of its processes has ended."""
+        return all(process.running for process in self._processes)
 
     def terminate(self) -> None:
-        """SIGTERM to the process that was started."""
-        self._process.send_signal(signal.SIGTERM)
+        """Send SIGTERM to each process that was started."""
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
 
     def finish(self) -> int:
-        """Its status."""
-        try:
-            return int(self._process.wait(END_S))
-        except psutil.TimeoutExpired:
-            pytest.fail(f"the job must end within {END_S} s: {self.seen()[-4:]} {self.log}")
+        """Return its exit status: 0, or one that is not 0 of its processes."""
+        return max((process.finish(END_S) for process in self._processes), key=abs)
 
     def kill(self) -> None:
         """kill -9 to all of its processes; the ranks are no group of torchrun's, so each by its number."""
-        if not self.running:
-            return
-        processes = [self._process, *self._process.children(recursive=True)]
-        for process in processes:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(processes, END_S)
+        started = [
+            child
+            for process in self._processes
+            if process.running
+            for child in psutil.Process(process.pid).children(recursive=True)
+        ]
+        for process in self._processes:
+            process.kill()
+        for child in started:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(started, END_S)
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +157,14 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+
+def _place(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Return what torchrun tells a rank about its place in the group; nothing without a group."""
+    if not ranks:
+        return {}
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
+    return {**group, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
 
 
 def run(folder: Path, address: str, *options: str, ranks: int = 0) -> Job:
@@ -237,7 +271,9 @@ def test_sigterm_saves_where_all_ranks_stopped_and_the_next_run_goes_on_there(
     kept = tmp_path / "run.pt"
     options = ["--epochs", "1", "--batch-size", "4", "--checkpoint", str(kept), "--resume"]
     # --resume without a file begins anew.
-    with Job(tmp_path, served.address("pictures"), *options, "--simulate-compute", STEP_TIME, ranks=ranks) as stopped:
+    with Job(
+        tmp_path, served.address("pictures"), *options, "--simulate-compute", STEP_TIME, ranks=ranks, torchrun=ranks > 0
+    ) as stopped:
         stopped.reaches(3)
         assert not kept.exists()
         stopped.terminate()

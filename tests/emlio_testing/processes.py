@@ -89,14 +89,19 @@ class _Starts:
 
 
 @contextmanager
-def fork_server() -> Generator[ForkServer]:
-    """Start daemons and ranks by a fork server meanwhile: their imports cost more than most tests."""
-    with ForkServer() as server:
-        _Starts.server = server
+def fork_server(*modules: str, environment: Mapping[str, str] | None = None) -> Generator[ForkServer]:
+    """Start daemons and ranks by a fork server meanwhile: their imports cost more than most tests.
+
+    Args:
+        modules: what it imports besides the modules of daemons and ranks.
+        environment: variables in addition to this process's, with which it imports them.
+    """
+    with ForkServer(modules, environment or {}) as server:
+        before, _Starts.server = _Starts.server, server
         try:
             yield server
         finally:
-            _Starts.server = None
+            _Starts.server = before
 
 
 def fork_server_pids() -> tuple[int, ...]:
@@ -174,6 +179,11 @@ class _Process:
     def log(self) -> str:
         """The standard error output so far."""
         return "\n".join(self._err.all())
+
+    @property
+    def output(self) -> list[str]:
+        """The lines of its standard output so far."""
+        return self._out.all()
 
     @property
     def running(self) -> bool:

@@ -9,6 +9,7 @@ from emlio_bench.decode.subjects import is_installed
 from emlio_bench.harness.results import read_results
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_installed("torch"), reason="needs PyTorch")
 def test_a_quick_run_measures_both_alone_and_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.json"

@@ -55,7 +55,7 @@ def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
     "system",
     [
         pytest.param(Local(), id="emlio-local"),
-        pytest.param(DaliLocal(), id="dali-local"),
+        pytest.param(DaliLocal(), id="dali-local", marks=pytest.mark.slow),
         pytest.param(PaperWay(), id="paper", marks=pytest.mark.slow),
         pytest.param(PyTorchFiles(environment=None), id="pytorch-files", marks=pytest.mark.slow),
     ],

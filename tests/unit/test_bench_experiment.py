@@ -65,4 +65,4 @@ def test_a_link_without_a_round_trip_is_one_of_0_ms_and_no_doubts_are_no_part() 
 
 def test_each_command_is_found_by_its_own_name() -> None:
     assert [command.name for command in COMMANDS.values()] == sorted(COMMANDS)
-    assert len(COMMANDS) == 15
+    assert len(COMMANDS) == 17

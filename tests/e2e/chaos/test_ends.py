@@ -4,16 +4,14 @@ Covers: daemons and ranks that had ended by themselves before they were to be ki
 cover: those that are noticed while the run looks (tests.e2e.chaos.run).
 """
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from emlio_testing.datasets import make_dataset
-from emlio_testing.processes import settles
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
 from tests.e2e.chaos import cli
 from tests.e2e.chaos.faults import Kind, Kinds
 from tests.e2e.chaos.host import Host
@@ -27,17 +25,10 @@ ABORTED = -signal.SIGABRT
 LIMIT_S = 30.0
 
 
-def abort(pid: int) -> None:
-    """It ends, and its status can be read."""
-    os.kill(pid, signal.SIGABRT)
-    assert settles(lambda: has_ended(pid), LIMIT_S)
-
-
-def has_ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+def abort(process: RankProcess | DaemonProcess) -> None:
+    """End it by a signal that the run did not send."""
+    process.send_signal(signal.SIGABRT)
+    assert settles(lambda: not process.running, LIMIT_S)
 
 
 @pytest.fixture
@@ -55,7 +46,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 @pytest.mark.parametrize("end", [Host.kill, Host.drain, Host.look_after, Host.close])
 def test_a_daemon_that_had_ended_by_itself_is_told_of(host: Host, end: "object") -> None:
     assert host.process is not None
-    abort(host.process.pid)
+    abort(host.process)
     assert callable(end)
     end(host)
     assert [trouble for trouble in host.troubles if f"{ABORTED}" in trouble and "by itself" in trouble]
@@ -63,7 +54,7 @@ def test_a_daemon_that_had_ended_by_itself_is_told_of(host: Host, end: "object")
 
 def test_a_daemon_that_another_replaced_is_told_of_all_the_same(host: Host) -> None:
     assert host.process is not None
-    abort(host.process.pid)
+    abort(host.process)
     host.kill()
     host.start()
     host.look_after()
@@ -89,10 +80,10 @@ def test_ranks_that_had_ended_by_themselves_are_told_of_though_others_come_in_th
         first, second = (seat.process for seat in job.seats)
         assert first is not None
         assert second is not None
-        abort(first.pid)
+        abort(first)
         job.seats[0].kill()
         job.start(job.seats[0])
-        abort(second.pid)
+        abort(second)
         job.end_life()
     finally:
         job.close()
@@ -135,7 +126,7 @@ def test_a_daemon_that_ends_by_itself_after_the_last_run_of_a_soak_is_told_of(
         if stages:
             process = stages[0].hosts[1].process
             assert process is not None
-            abort(process.pid)
+            abort(process)
     assert len(troubles) == 1
     assert f"ended by itself with {ABORTED}" in troubles[0]
 

@@ -24,6 +24,7 @@ _MODULES: Final = (
 )
 _SET_AFTER_START: Final = (
     "EMLIO_",
+    "GLOO_",
     "PYTEST_",
     "RANK",
     "WORLD_SIZE",
@@ -119,11 +120,17 @@ class ForkedProcess:
 class ForkServer:
     """The client of a fork server, and its owner."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+        """Start the server.
+
+        Args:
+            modules: what it imports besides the modules of daemons and ranks.
+            environment: variables in addition to this process's.
+        """
         self._lock = Lock()
-        self._environment = dict(os.environ)
+        self._environment = {**os.environ, **(environment or {})}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        words = [sys.executable, "-m", "emlio_testing.fork_server.server", str(theirs.fileno()), *_MODULES]
+        words = [sys.executable, "-m", "emlio_testing.fork_server.server", str(theirs.fileno()), *_MODULES, *modules]
         # One thread of OpenBLAS: a process with several cannot be forked safely.
         environment = {**self._environment, "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
