@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,6 @@ import hypothesis
 import pytest
 import zmq
 
-from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import fork_server, fork_server_pids, fresh_interpreters
 
 _ENDING_S = 5.0
@@ -86,11 +86,19 @@ def pyzmq_has_what_it_keeps() -> None:
     zmq.Frame(b"\0", copy=False)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fresh-starts",
+        action="store_true",
+        help="start each daemon and rank as a new interpreter, as users do: slower, and what a fork shares cannot hide a defect",
+    )
+
+
 @pytest.fixture(scope="session")
-def forked_starts() -> Iterator[ForkServer]:
+def forked_starts(pytestconfig: pytest.Config) -> Iterator[None]:
     """Daemons and ranks of tests are forked from a process that has imported what they need."""
-    with fork_server() as server:
-        yield server
+    with nullcontext() if pytestconfig.getoption("--fresh-starts") else fork_server():
+        yield
 
 
 @pytest.fixture(scope="module")

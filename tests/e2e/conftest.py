@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from emlio_testing.datasets import make_dataset
-from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import DaemonProcess
 
 SMALL_RECORDS = 500
@@ -23,8 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _starts(forked_starts: ForkServer) -> ForkServer:
-    return forked_starts
+def _starts(forked_starts: None) -> None:
+    """The end-to-end tests start most of all processes."""
 
 
 @pytest.fixture(scope="session")

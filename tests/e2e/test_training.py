@@ -11,7 +11,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,8 +58,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _torch_is_imported() -> Iterator[None]:
-    with fork_server("torch", "torch.distributed", "PIL.Image", environment={"OMP_NUM_THREADS": "1"}):
+def _torch_is_imported(pytestconfig: pytest.Config) -> Iterator[None]:
+    modules, environment = ("torch", "torch.distributed", "PIL.Image"), {"OMP_NUM_THREADS": "1"}
+    fresh = pytestconfig.getoption("--fresh-starts")
+    with nullcontext() if fresh else fork_server(*modules, environment=environment):
         yield
 
 

@@ -7,9 +7,12 @@ import os
 import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from emlio_testing.processes import start_python
 
@@ -62,6 +65,9 @@ def run_emlio(
         try:
             status = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            for started in psutil.Process(process.pid).children(recursive=True):  # they hold its pipes
+                with suppress(psutil.NoSuchProcess):
+                    started.kill()
             process.kill()
             raise
     assert "Traceback" not in err.result(), err.result()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from emlio_bench.experiment.figures import figure, results_of
@@ -17,6 +18,7 @@ from emlio_bench.gpu.report import tests_table as table_of_tests
 from emlio_bench.gpu.run import Came, Outcome, exit_status, outcome_of, run_parts
 from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.results import write_results
+from emlio_testing.processes import settles
 
 ROOT = Path(__file__).resolve().parents[2]
 S = 1_000_000_000
@@ -129,10 +131,17 @@ def test_results_of_an_earlier_run_are_not_taken_for_this_ones(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome"), [(0, Outcome.PASSED), (1, Outcome.MISSED), (2, Outcome.FAILED), (None, Outcome.CUT)]
+    ("status", "found", "outcome"),
+    [
+        (0, True, Outcome.PASSED),
+        (1, True, Outcome.MISSED),
+        (1, False, Outcome.FAILED),
+        (2, True, Outcome.FAILED),
+        (None, True, Outcome.CUT),
+    ],
 )
-def test_an_exit_status_says_what_came_of_a_part(status: int | None, outcome: Outcome) -> None:
-    assert outcome_of(PARTS[0], ended(status, "said")).outcome is outcome
+def test_an_exit_status_and_results_say_what_came_of_a_part(status: int | None, found: bool, outcome: Outcome) -> None:
+    assert outcome_of(PARTS[0], ended(status, "said"), found=found).outcome is outcome
 
 
 def python(program: str, limit_s: float, told: list[str]) -> Ended:
@@ -150,6 +159,24 @@ def test_a_process_that_would_never_end_is_ended_at_its_limit() -> None:
     told: list[str] = []
     found = python("import signal; print('begun', flush=True); signal.pause()", 0.5, told)
     assert found.status is None
+
+
+def test_what_a_part_leaves_running_is_ended_and_does_not_make_it_late() -> None:
+    told: list[str] = []
+    leaves = (
+        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)']).pid)"
+    )
+    found = python(leaves, 60, told)
+    assert (found.status, len(told)) == (0, 1)
+    assert settles(lambda: not is_alive(int(told[0])), 20)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; a zombie that its new parent has not collected does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 # ---- the page -----------------------------------------------------------------------------------------------------------

@@ -160,9 +160,26 @@ def test_the_error_of_an_estimate_moves_the_ratio_between_that_of_rest_and_that_
     )
     found = energy_ratio(slow, fast)
     assert found is not None
-    assert found.times.least == pytest.approx((100 + 3 * 10) / (10 + 3 * 5))
-    assert found.times.most == pytest.approx((100 + 10 / 3) / (10 + 5 / 3))
+    # The storage host, 50 J beside 5 J, is counted. Half or one and a half of the rest and of the work:
+    assert found.times.least == pytest.approx((50 + 0.5 * 50 + 1.5 * 10) / (5 + 0.5 * 5 + 1.5 * 5))
+    assert found.times.most == pytest.approx((50 + 1.5 * 50 + 0.5 * 10) / (5 + 1.5 * 5 + 0.5 * 5))
     assert found.times.least < found.times.median < found.times.most
+
+
+def test_an_estimate_of_one_part_moves_it_against_another_that_is_counted() -> None:
+    def only(work: dict[str, float]) -> Standing:
+        methods = {"cpu": "estimated ±50%", "gpu": "measured"}
+        hosts = tuple(
+            HostEnergy(host="compute", domain=domain, idle_joules=0.0, active_joules=joules, method=methods[domain])
+            for domain, joules in work.items()
+        )
+        run = replace(make_run(CONTEST, "x"), energy=Energy(joules=1.0, method="x", hosts=hosts))
+        (row,) = standings(make_race([CONTEST], [make_entrant("x")], [run]))
+        return row
+
+    found = energy_ratio(only({"cpu": 100.0}), only({"gpu": 100.0}))
+    assert found is not None
+    assert (found.times.least, found.times.median, found.times.most) == (0.5, 1.0, 1.5)
 
 
 def test_what_was_cut_bounds_the_ratio_and_nothing_is_divided_by_a_bound() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from emlio_testing.datasets import make_dataset
 from emlio_testing.fork_server.client import ForkedProcess, ForkServer
-from emlio_testing.processes import DaemonProcess, RankProcess, fork_server, fresh_interpreters
+from emlio_testing.processes import DaemonProcess, RankProcess, fork_server, fork_server_pids, fresh_interpreters
 
 _SAY = "import json, os, sys; print(json.dumps([sys.argv, os.environ.get('EMLIO_X'), os.getcwd()]))"
 
@@ -95,6 +95,45 @@ def test_a_rank_reads_what_it_is_told_stops_and_is_killed() -> None:
         rank.kill()
         assert rank.finish() == -signal.SIGKILL
         rank.send_signal(signal.SIGTERM)  # harmless
+
+
+@pytest.mark.usefixtures("server")
+def test_ctrl_c_in_the_terminal_leaves_the_server_which_ends_what_it_started() -> None:
+    (server,) = fork_server_pids()
+    script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1); time.sleep(100)"
+    with RankProcess(script) as rank:
+        assert rank.line(0) == 1
+        for pid in (server, rank.pid):
+            os.kill(pid, signal.SIGINT)
+        assert rank.running
+        rank.kill()
+        assert rank.finish() == -signal.SIGKILL
+    with RankProcess("print(2)") as rank:
+        assert rank.line(0) == 2
+
+
+def test_an_interrupted_start_does_not_give_its_process_to_the_next(server: ForkServer) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    # The server is stopped, so the start waits for its answer.
+    before = signal.signal(signal.SIGALRM, interrupt)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Interrupted):
+            server.start(["-c", "import time; time.sleep(100)"], _environment())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        os.kill(server.pid, signal.SIGCONT)
+    assert _ended(server, "import os; print(os.getpid())")[0] == 0
+    with server.start(["-c", "import os; print(os.getpid())"], _environment()) as process:
+        assert process.wait(20) == 0
+        assert process.stdout.read() == f"{process.pid}\n"
 
 
 @pytest.mark.usefixtures("server")

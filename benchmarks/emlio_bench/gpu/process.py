@@ -67,10 +67,14 @@ def run_process(
         env=environment,
     )
     lines = _Lines(process, tell)
+    leader = os.pidfd_open(process.pid)
     try:
-        in_time = lines.until(begun_s + limit_s) and _ended(process, begun_s + limit_s)
+        in_time = lines.until(begun_s + limit_s, leader)
+        if not in_time:
+            process.terminate()
+            lines.until(time.monotonic() + _GRACE_S, leader)
     finally:
-        _end(process, lines)
+        _end(process, lines, leader)
     return Ended(
         status=process.returncode if in_time else None, seconds=time.monotonic() - begun_s, last=tuple(lines.last)
     )
@@ -87,18 +91,33 @@ class _Lines:
         self._unread = b""
         self._open = True
 
-    def until(self, deadline_s: float) -> bool:
-        """Show lines until the output ends; return False if the deadline comes first."""
-        while self._open:
+    def until(self, deadline_s: float, leader: int) -> bool:
+        """Show lines until the process ends; return False if the deadline comes first.
+
+        What it leaves running may hold its output open, and is not waited for.
+
+        Args:
+            deadline_s: time limit, by the monotonic clock.
+            leader: descriptor that becomes readable when the process ends.
+        """
+        while True:
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not select.select([self._descriptor], [], [], left_s)[0]:
+            watched = [leader, *([self._descriptor] if self._open else [])]
+            ready = select.select(watched, [], [], max(left_s, 0))[0]
+            if self._descriptor in ready:
+                self._read()
+            elif leader in ready:
+                self._show(self._unread)
+                return True
+            elif left_s <= 0:
                 return False
-            chunk = os.read(self._descriptor, 65536)
-            self._open = bool(chunk)
-            *whole, self._unread = (self._unread + chunk).split(b"\n")
-            for line in [*whole, *([] if self._open or not self._unread else [self._unread])]:
-                self._show(line)
-        return True
+
+    def _read(self) -> None:
+        chunk = os.read(self._descriptor, 65536)
+        self._open = bool(chunk)
+        *whole, self._unread = (self._unread + chunk).split(b"\n")
+        for line in whole:
+            self._show(line)
 
     def _show(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip()
@@ -107,22 +126,14 @@ class _Lines:
             self._tell(text)
 
 
-def _ended(process: "subprocess.Popen[bytes]", deadline_s: float) -> bool:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(max(deadline_s - time.monotonic(), 0))
-        return True
-    return False
-
-
-def _end(process: "subprocess.Popen[bytes]", lines: _Lines) -> None:
-    """End the process if it runs, and close its output."""
+def _end(process: "subprocess.Popen[bytes]", lines: _Lines, leader: int) -> None:
+    """End the process and what it left in its group, and close its output."""
     if process.poll() is None:
         process.terminate()
-        deadline_s = time.monotonic() + _GRACE_S
-        lines.until(deadline_s)
-        if not _ended(process, deadline_s):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        lines.until(time.monotonic() + _GRACE_S, leader)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    os.close(leader)
     assert process.stdout is not None
     process.stdout.close()

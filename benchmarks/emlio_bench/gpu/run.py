@@ -85,20 +85,27 @@ def run_parts(
         tell(f"{part.name}: {part.words}, at most {limit_ns / 1e9:.0f} s")
         # What an earlier run left must not be taken for this one's.
         (places.out / part.results).unlink(missing_ok=True)
-        came = outcome_of(part, carry_out(part.command(places, limit_ns), limit_ns / 1e9))
+        ended = carry_out(part.command(places, limit_ns), limit_ns / 1e9)
+        came = outcome_of(part, ended, found=(places.out / part.results).exists())
         tell(f"{part.name}: {came.outcome} after {came.seconds:.0f} s")
         found.append(came)
     return tuple(found)
 
 
-def outcome_of(part: Part, ended: Ended) -> Came:
-    """Return what came of a part from the end of its process."""
+def outcome_of(part: Part, ended: Ended, *, found: bool) -> Came:
+    """Return what came of a part.
+
+    Args:
+        part: the part.
+        ended: the end of its process.
+        found: whether it left results. Python's exit status after an exception is that of a missed bound.
+    """
     last = ended.last[-1].strip("= ") if ended.last else "it said nothing"  # pytest's is a ruled line
     if ended.status == 0:
         outcome, reason = Outcome.PASSED, ""
     elif ended.status is None:
         outcome, reason = Outcome.CUT, f"ended at its time limit, after {ended.seconds:.0f} s"
-    elif ended.status == _MISSED:
+    elif ended.status == _MISSED and found:
         outcome, reason = Outcome.MISSED, last
     else:
         outcome, reason = Outcome.FAILED, f"exit status {ended.status}: {in_short(last)}"

@@ -51,8 +51,10 @@ _LEAST_LIMIT_NS: Final = 60_000_000_000
 _FULL: Final = {
     "resnet": RESNET,
     "resnet-long": RESNET,
+    "resnet-real": RESNET,
     "vgg": VGG,
     "vgg-long": VGG,
+    "vgg-real": VGG,
     "halves": HALF_LOCAL,
 }
 

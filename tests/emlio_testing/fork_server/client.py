@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import IO, Final, Self
@@ -80,10 +81,8 @@ class ForkedProcess:
         """Send a signal; nothing happens when the process has ended."""
         with self._lock:
             if self.returncode is None:
-                try:
+                with suppress(ProcessLookupError):  # it has ended just now
                     signal.pidfd_send_signal(self._handle, number)
-                except ProcessLookupError:
-                    return  # it has ended just now
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -104,12 +103,22 @@ class ForkedProcess:
             with self._lock:
                 if self.returncode is None:
                     told = os.read(self._status, 4)
+                    if told:
+                        os.read(self._status, 1)  # its end: the process is gone
+                        self.returncode = int.from_bytes(told, "little", signed=True)
+                    else:
+                        self._give_up()
                     os.close(self._status)
                     os.close(self._handle)
                     if not told:
-                        raise AssertionError("the fork server must outlive its children")
-                    self.returncode = int.from_bytes(told, "little", signed=True)
+                        raise AssertionError("the fork server must outlive its children; this one was killed")
         return self.returncode
+
+    def _give_up(self) -> None:
+        """Kill the process, whose exit status will never be known."""
+        self.returncode = -signal.SIGKILL
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def _ended(self, timeout_s: float) -> bool:
         poll = select.poll()
@@ -128,6 +137,7 @@ class ForkServer:
             environment: variables in addition to this process's.
         """
         self._lock = Lock()
+        self._requests = 0
         self._environment = {**os.environ, **(environment or {})}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = [sys.executable, "-m", "emlio_testing.fork_server.server", str(theirs.fileno()), *_MODULES, *modules]
@@ -176,19 +186,42 @@ class ForkServer:
         err, inner_err = os.pipe()
         status, inner_status = os.pipe()
         inners = [inner, inner_out, inner_err, inner_status]
-        with self._lock:
-            socket.send_fds(self._channel, [json.dumps(request).encode()], inners)
-            answer, (handle,), _, _ = socket.recv_fds(self._channel, _MOST_BYTES, 1)
-        for descriptor in inners:
-            os.close(descriptor)
+        try:
+            pid, handle = self._forked(request, inners)
+        except BaseException:
+            for descriptor in (stdin, out, err, status):
+                if descriptor is not None:
+                    os.close(descriptor)
+            raise
+        finally:
+            for descriptor in inners:
+                os.close(descriptor)
         return ForkedProcess(
-            int(answer),
+            pid,
             handle,
             status,
             None if stdin is None else open(stdin, "w", encoding="utf-8"),
             open(out, encoding="utf-8"),
             open(err, encoding="utf-8"),
         )
+
+    def _forked(self, request: Mapping[str, object], descriptors: Sequence[int]) -> tuple[int, int]:
+        """Return the number and the handle of the process that the server forks."""
+        with self._lock:
+            self._requests += 1
+            message = json.dumps({**request, "number": self._requests}).encode()
+            socket.send_fds(self._channel, [message], descriptors)
+            while True:
+                answer, handles, _, _ = socket.recv_fds(self._channel, _MOST_BYTES, 1)
+                if not answer:
+                    raise AssertionError("the fork server must answer; it has ended")
+                number, pid = json.loads(answer)
+                if number == self._requests:
+                    return pid, handles[0]
+                # The caller of that start was interrupted while it waited.
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handles[0], signal.SIGKILL)
+                os.close(handles[0])
 
     @property
     def pid(self) -> int:

@@ -4,12 +4,14 @@ A child leaves the server's loop and runs its program at the top level of the in
 program, its exit status, its tracebacks and Ctrl-C are those of any Python.
 """
 
+import contextlib
 import gc
 import importlib
 import io
 import json
 import os
 import select
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -28,9 +30,10 @@ def _report(pid: int, status: int) -> None:
     if ended is None:
         raise AssertionError("a child whose handle is ready must have ended")
     code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-    os.write(status, code.to_bytes(4, "little", signed=True))
-    os.close(status)
-    os.waitpid(pid, 0)  # last: where the process is gone, its status can be read
+    with contextlib.suppress(BrokenPipeError):  # the start was interrupted
+        os.write(status, code.to_bytes(4, "little", signed=True))
+    os.waitpid(pid, 0)  # only now: where the process is gone, its status can be read
+    os.close(status)  # where this is read, it is gone
 
 
 def _serve(channel: socket.socket) -> dict[str, Any] | None:
@@ -63,12 +66,14 @@ def _serve(channel: socket.socket) -> dict[str, Any] | None:
                 for number, descriptor in enumerate(standard):
                     os.dup2(descriptor, number)
                     os.close(descriptor)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
                 request: dict[str, Any] = json.loads(message)
                 return request
             handle = os.pidfd_open(pid)
             children[handle] = (pid, status)
             poll.register(handle, select.POLLIN)
-            socket.send_fds(channel, [str(pid).encode()], [handle])
+            number = json.loads(message)["number"]
+            socket.send_fds(channel, [json.dumps([number, pid]).encode()], [handle])
             for descriptor in standard:
                 os.close(descriptor)
 
@@ -81,9 +86,11 @@ def _become(request: dict[str, Any]) -> None:
     sys.argv = request["argv"]
     sys.path[0] = os.getcwd() if request["module"] else ""
     # As in an interpreter with PYTHONUNBUFFERED: nothing waits in a buffer.
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors=sys.stdin.errors, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = io.TextIOWrapper(io.FileIO(number, "w", closefd=False), encoding="utf-8", write_through=True)
+        errors = getattr(sys, name).errors
+        file: Any = io.FileIO(number, "w", closefd=False)
+        stream = io.TextIOWrapper(file, encoding="utf-8", errors=errors, write_through=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -98,6 +105,7 @@ def main(words: Sequence[str]) -> dict[str, Any] | None:
     for module in modules:
         importlib.import_module(module)
     gc.collect()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the tests, which end what they started
     gc.freeze()  # a child's collector must not touch, and so copy, what it shares with the server
     request = _serve(socket.socket(fileno=int(descriptor)))
     if request is not None:

@@ -89,9 +89,14 @@ class LossCurve:
         return self.last < self.first / 2
 
     @property
+    def cut(self) -> bool:
+        """True if the training did not come to its end."""
+        return len(self.losses) < self.steps
+
+    @property
     def ended(self) -> Seen:
         """Seconds to the end of the last step; a bound if the run was cut before."""
-        return Seen(value=self.seconds[-1], beyond=">" if len(self.losses) < self.steps else "")
+        return Seen(value=self.seconds[-1], beyond=">" if self.cut else "")
 
     def reached(self, level: float = LEVEL) -> Seen:
         """Return the seconds to a smoothed loss; a bound if the training ended above it."""

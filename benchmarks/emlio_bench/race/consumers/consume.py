@@ -173,7 +173,7 @@ class Reading:
         self._first_ns = self._wait_ns = self._payload = self._batches = self._blocks = 0
         self._ids = array("Q")
         self._steps: list[tuple[int, int]] = []
-        self._losses: list[float] = []
+        self._learned: list[tuple[float, int]] = []
 
     def read(self, batches: Iterator[Sequence[Any]], step_ns: int, limit_ns: int, train: Train | None = None) -> bool:
         """Read to the end of the epoch or past its limit; return whether it was cut.
@@ -195,12 +195,15 @@ class Reading:
         return False
 
     def _step(self, batch: Sequence[Any], step_ns: int, train: Train | None) -> None:
-        begun_ns = time.monotonic_ns()
+        begun_ns, loss = time.monotonic_ns(), None
         if train is None:
             time.sleep(step_ns / 1e9)
-        elif (loss := train(batch)) is not None:
-            self._losses.append(loss)
-        self._steps.append((begun_ns, time.monotonic_ns()))
+        else:
+            loss = train(batch)
+        ended_ns = time.monotonic_ns()
+        self._steps.append((begun_ns, ended_ns))
+        if loss is not None:
+            self._learned.append((loss, ended_ns - self._begun_ns))
 
     def _take(self, batch: Sequence[Any]) -> None:
         come_ns = time.monotonic_ns()
@@ -223,6 +226,7 @@ class Reading:
         """
         ids = array("Q", sorted(self._ids))
         ended_ns = ended_ns or self._ended_ns
+        learned = list(self._learned)
         return {
             "epoch": self._number,
             "begun_ns": self._begun_ns,
@@ -237,8 +241,8 @@ class Reading:
             "cut": cut,
             "ids_crc": zlib.crc32(ids.tobytes()),
             "steps": list(self._steps),
-            "losses": list(self._losses),
-            "learned_ns": [after_ns - self._begun_ns for _, after_ns in self._steps] if self._losses else [],
+            "losses": [loss for loss, _ in learned],
+            "learned_ns": [after_ns for _, after_ns in learned],
         }
 
 

@@ -1,13 +1,14 @@
 """The energy of an epoch as a multiple of ours, with its error, and the two terms of the difference.
 
 A loader that waits keeps two hosts at rest for longer: the first term is the time that it takes
-more, at the power of rest. The second is the work that it does more. An estimate may weigh the two
-wrongly, each by its stated error; a common error of both cancels in the ratio.
+more, at the power of rest. The second is the work that it does more. An estimate may be wrong by its
+stated error, for each host, part of a host and term apart, but then in the same way for both loaders.
 
 Covers: the ratio, its range, the terms, their text. Pure. Does not cover: the energy of each host
 (emlio_bench.race.report.energy_table).
 """
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,12 +54,9 @@ def energy_ratio(upper: Standing, lower: Standing) -> EnergyRatio | None:
     above, below = _runs(upper), _runs(lower)
     if not above or not below or any(run.cut for run in below):
         return None
-    pairs = [(_terms(one), _terms(other)) for one in above for other in below]
-    if not all(sum(other) for _, other in pairs):
+    if not all(map(_all, below)):
         return None
-    error = min(max(_error(run) for run in (*above, *below)), _MOST_ERROR)
-    weights = (1.0, (1 + error) / (1 - error), (1 - error) / (1 + error))
-    found = [_times(one, other, weight) for one, other in pairs for weight in weights]
+    found = [times for one in above for other in below for times in _range(one, other)]
     middle = [_middle(above, part) - _middle(below, part) for part in (_rest, _work)]
     ratio = _middle(above, _all) / _middle(below, _all)
     bound = any(run.cut for run in above)
@@ -78,10 +76,6 @@ def energy_ratio(upper: Standing, lower: Standing) -> EnergyRatio | None:
 
 def _runs(row: Standing) -> list[Run]:
     return [run for run in row.runs if run.energy is not None and run.energy.hosts and run.epochs]
-
-
-def _terms(run: Run) -> tuple[float, float]:
-    return _rest(run), _work(run)
 
 
 def _rest(run: Run) -> float:
@@ -104,12 +98,63 @@ def _middle(runs: list[Run], part: Callable[[Run], float]) -> float:
     return spread([part(run) for run in runs]).median
 
 
-def _times(one: tuple[float, float], other: tuple[float, float], weight: float) -> float:
-    """Return the ratio where energy above rest counts `weight` times as much as that at rest."""
-    return (one[0] + weight * one[1]) / (other[0] + weight * other[1])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Term:
+    """Energy of one kind in an epoch of both loaders.
+
+    Attributes:
+        upper: joules of the first loader.
+        lower: joules of the second.
+        error: relative error of both, in the same direction.
+    """
+
+    upper: float
+    lower: float
+    error: float
 
 
-def _error(run: Run) -> float:
-    """Return the largest relative error that the methods of a run state; 0 for a counter."""
-    methods = [] if run.energy is None else [one.method for one in run.energy.hosts]
-    return max((float(found[1]) / 100 for method in methods if (found := _ERROR.search(method))), default=0.0)
+def _range(one: Run, other: Run) -> tuple[float, float]:
+    """Return the least and the greatest ratio that the errors of the methods allow.
+
+    Where terms have a factor within bounds each, a ratio of their sums is extreme with each factor
+    at one of its bounds: the upper for the terms with the highest ratios, or with the lowest.
+    """
+    terms = sorted(_terms(one, other), key=lambda term: term.upper / term.lower if term.lower else math.inf)
+    found: list[float] = []
+    for signs in ((1, -1), (-1, 1)):
+        for place in range(len(terms) + 1):
+            factors = [1 + term.error * signs[number >= place] for number, term in enumerate(terms)]
+            upper, lower = (
+                sum(factor * joules for factor, joules in zip(factors, of, strict=True))
+                for of in ([term.upper for term in terms], [term.lower for term in terms])
+            )
+            if lower:
+                found.append(upper / lower)
+    return min(found), max(found)
+
+
+def _terms(one: Run, other: Run) -> list[_Term]:
+    above, below = _parts(one), _parts(other)
+    return [
+        _Term(
+            upper=above.get(part, (0.0, 0.0))[0],
+            lower=below.get(part, (0.0, 0.0))[0],
+            error=max(of[part][1] for of in (above, below) if part in of),
+        )
+        for part in sorted(above.keys() | below.keys())
+    ]
+
+
+def _parts(run: Run) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """Return joules of an epoch and their error by host, part of the host, and term."""
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for one in () if run.energy is None else run.energy.hosts:
+        for term, joules in (("rest", one.idle_joules), ("work", one.active_joules)):
+            found[one.host, one.domain, term] = (joules / len(run.epochs), _error(one.method))
+    return found
+
+
+def _error(method: str) -> float:
+    """Return the relative error that a method states; 0 for a counter."""
+    stated = _ERROR.search(method)
+    return min(float(stated[1]) / 100, _MOST_ERROR) if stated else 0.0
