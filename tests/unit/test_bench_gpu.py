@@ -172,7 +172,7 @@ def test_what_a_part_leaves_running_is_ended_and_does_not_make_it_late() -> None
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; a zombie that its new parent has not collected does not."""
+    """Return whether a process runs; a zombie that its new parent has not collected does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
