@@ -13,7 +13,7 @@ __all__ = ["run_over_relay"]
 
 
 def run_over_relay(system: System, contest: Contest, forms: Path, *options: tuple[str, str]) -> Run:
-    """What a system does at its defaults, and these options of its consumer."""
+    """Run a system once at its default setting with these further options of its consumer."""
     usual = system.settings(contest.rtt_ns)[0]
     job = Job(
         contest=contest,

@@ -1,4 +1,4 @@
-"""Whether there is a GPU, asked of drivers that never were, and what is refused without one."""
+"""Finding a GPU, with imagined drivers, and the refusals without one."""
 
 import ctypes
 from dataclasses import dataclass
