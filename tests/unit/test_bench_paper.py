@@ -116,6 +116,8 @@ def sizes(scale: Scale, within_ns: int = 90 * MINUTE_NS, rounds: int = 1) -> dic
 def test_tiny_is_two_batches_and_full_is_the_papers_number() -> None:
     assert {task.name: count // task.batch for task, count in sizes(Scale.TINY).items()}["large-one"] == 2
     assert sizes(Scale.FULL)[RESNET_TASK] == round(RESNET.requests)
+    real = records_of(figures_of((5, 9), real=True), RTTS_NS, Scale.FULL, within_ns=1, rounds=1)
+    assert sorted(real.values()) == sorted(round(training.requests) for training in (RESNET, VGG))
 
 
 @pytest.mark.parametrize("within_ns", [60 * MINUTE_NS, 90 * MINUTE_NS, 600 * MINUTE_NS])

@@ -257,6 +257,17 @@ def test_nothing_is_told_of_models_that_did_not_learn_or_of_one_seed() -> None:
 # ---- the report ---------------------------------------------------------------------------------------------------------
 
 
+def test_nothing_is_told_of_the_same_loss_where_a_training_was_cut() -> None:
+    race = race_of()
+    runs = list(race.runs)
+    place = next(number for number, run in enumerate(runs) if (run.subject, run.setting) == DALI)
+    (epoch,) = runs[place].epochs
+    short = msgspec.structs.replace(epoch, losses=epoch.losses[:30], learned_ns=epoch.learned_ns[:30])
+    runs[place] = replace(runs[place], epochs=(short,))
+    assert claim(race, SAME).outcome is Outcome.KEPT
+    assert claim(replace(race, runs=tuple(runs)), SAME).outcome is Outcome.NOT_MEASURED
+
+
 def test_the_table_has_both_readers_at_the_same_steps() -> None:
     table = losses_table(race_of(), CONTEST)
     assert table is not None
