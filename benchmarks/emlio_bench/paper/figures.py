@@ -141,7 +141,7 @@ _STEADY, _STEADY_VGG = (
         subjects=(OURS,),
         fit_records=count,
     )
-    for task, count in ((_RESNET, 9600), (_VGG, 12800))
+    for task, count in ((_RESNET, 19200), (_VGG, 25600))
 )
 _RESNET_REAL, _VGG_REAL = (
     replace(

@@ -32,20 +32,24 @@ class Scale(StrEnum):
 
 
 _TINY_BATCHES: Final = 2
-_START_NS: Final = 6_000_000_000
+_START_NS: Final = 9_000_000_000
 """Imports, the link, and the server of a run."""
-_LEAST_NS: Final = 2_000_000
+_LEAST_NS: Final = 5_000_000
 """A record over a mount without a round trip."""
 _DECODE_NS: Final = 3_000_000
 """A record decoded by one thread."""
 _LEARN_NS: Final = 5_000_000
 """A picture that a model learns from, with one thread."""
 _ROUND_TRIPS: Final[Mapping[str, tuple[float, float]]] = {
-    "pytorch-files": (1.0, 2.6),
-    "dali-file": (1.7, 1.8),
+    "pytorch-files": (1.1, 2.6),
+    "dali-file": (3.2, 1.8),
     "dali-tfrecord": (0.75, 2.0),
 }
-"""Round trips of a record, and more of them for each megabyte."""
+"""Round trips of a record, and more of them for each megabyte.
+
+sshfs keeps what it knows of a file for 20 seconds, so in a long epoch each file costs a round trip or
+two more than in a short one.
+"""
 _PATIENCE: Final = 4
 _LEAST_LIMIT_NS: Final = 60_000_000_000
 _FULL: Final = {
