@@ -1,6 +1,6 @@
 """The paper's figures: sizes, claims and report, of runs that never were."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -215,6 +215,79 @@ def test_long_epochs_of_ours_show_that_distance_does_not_matter() -> None:
     assert flat.outcome is Outcome.KEPT
     assert flat.figure is not None
     assert flat.figure.median == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "outcome", "why"),
+    [
+        ({RTTS_NS[0]: 2.0}, Outcome.NOT_MEASURED, "at both 100 µs and 30 ms"),
+        ({RTTS_NS[0]: 44.9, FAR_NS: 500.0}, Outcome.NOT_MEASURED, "cut"),
+        ({RTTS_NS[0]: 2.0, FAR_NS: 500.0}, Outcome.MISSED, "first batch"),
+    ],
+    ids=["one distance", "cut just above", "cut far above"],
+)
+def test_distance_matters_where_the_farthest_is_missing_or_was_cut(
+    seconds: Mapping[int, float], outcome: Outcome, why: str
+) -> None:
+    """It is known to take more than 45 s."""
+    flat = claim(sample({OURS: seconds}, task_named("resnet-long")), "the same at any distance, ResNet-50")
+    assert flat.outcome is outcome
+    assert why in flat.why
+
+
+def with_ours(race: Race, change: Callable[[Run], Run]) -> Race:
+    return replace(race, runs=tuple(change(run) if run.subject == OURS[0] else run for run in race.runs))
+
+
+def test_runs_that_lost_records_keep_no_claim_and_are_told() -> None:
+    def half(run: Run) -> Run:
+        (contest,) = (one for one in race.contests if one.name == run.contest)
+        lossy = make_run(contest, *OURS, seconds=1.0, lost=RECORDS // 2)
+        return replace(lossy, energy=hosts(7.0))
+
+    race = sample()
+    lossy = with_ours(race, half)
+    for name in ("speed-up, ResNet-50, dali-file", "energy, ResNet-50, dali-file"):
+        assert claim(race, name).outcome is Outcome.KEPT
+        found = claim(lossy, name)
+        assert found.outcome is Outcome.NOT_MEASURED
+        assert "record" in found.why
+    flat = sample({OURS: SECONDS[OURS]}, task_named("resnet-long"))
+    first, *rest = flat.runs
+    (contest,) = (one for one in flat.contests if one.name == first.contest)
+    flat = replace(flat, runs=(make_run(contest, *OURS, seconds=2.0, lost=1), *rest))
+    assert claim(flat, "the same at any distance, ResNet-50").outcome is Outcome.NOT_MEASURED
+    (doubts,) = (part for part in paper_parts(lossy, {}) if part.heading == "Do not believe blindly")
+    assert any("320 lost" in point for point in doubts.points)
+
+
+def test_energy_whose_error_allows_both_is_not_decided() -> None:
+    def estimated(run: Run, share: float) -> Run:
+        assert run.energy is not None
+        (host,) = run.energy.hosts
+        whole = host.idle_joules + host.active_joules
+        told = replace(host, method="estimated ±50%", idle_joules=share * whole, active_joules=(1 - share) * whole)
+        return replace(run, energy=replace(run.energy, hosts=(told,)))
+
+    race = sample({**SECONDS, ("dali-file", "default"): {RTTS_NS[0]: 2.1, FAR_NS: 24.0}})
+    name = "energy, ResNet-50, dali-file"
+    assert claim(race, name).outcome is Outcome.KEPT
+    shares = {OURS[0]: 0.3, "dali-file": 0.9}
+    race = replace(race, runs=tuple(estimated(run, shares.get(run.subject, 0.9)) for run in race.runs))
+    found = claim(race, name)
+    assert (found.outcome, found.why) == (Outcome.NOT_MEASURED, "its error allows both")
+    assert found.figure is not None
+    assert found.figure.least < found.required.least < found.figure.median
+
+
+def test_an_energy_claim_says_that_our_run_was_cut() -> None:
+    race = sample({**SECONDS, OURS: {RTTS_NS[0]: 2.0, FAR_NS: 500.0}})
+    assert claim(race, "energy, ResNet-50, dali-file").why == "our run was cut"
+
+
+def test_two_batches_decide_nothing() -> None:
+    race = replace(sample(), settings=(("scale", "tiny"),))
+    assert {check.outcome for check in claims(race)} == {Outcome.NOT_MEASURED}
 
 
 def test_on_one_host_the_epoch_is_compared_with_dalis_own_reader() -> None:

@@ -27,6 +27,7 @@ from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.race.outcome import Contest, Race, Run
 from emlio_bench.race.records.order import Epoch
 from emlio_bench.race.report.check import Check, Outcome
+from emlio_bench.race.report.doubts import race_doubts
 
 (FIGURE,) = figures_of((11,))
 (TASK,) = FIGURE.tasks
@@ -164,6 +165,21 @@ def test_runs_that_failed_and_runs_without_a_model_have_no_curve() -> None:
     assert len(curves_of(replace(race, runs=(*race.runs, failed, plain)), CONTEST)) == 4
 
 
+def test_a_training_with_a_batch_too_many_has_no_curve_and_is_told() -> None:
+    race = race_of()
+    whole = race.runs[0]
+    (epoch,) = whole.epochs
+    longer = msgspec.structs.replace(
+        epoch,
+        losses=(*epoch.losses, 0.1),
+        learned_ns=(*epoch.learned_ns, epoch.ended_ns),
+        records=epoch.records + TASK.batch,
+    )
+    race = replace(race, runs=(replace(whole, epochs=(longer,)), *race.runs[1:]))
+    assert len(curves_of(race, CONTEST)) == 3
+    assert any("records lost or repeated (no: 16 repeated)" in doubt for doubt in race_doubts(race))
+
+
 # ---- the claims ---------------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +282,15 @@ def test_nothing_is_told_of_the_same_loss_where_a_training_was_cut() -> None:
     runs[place] = replace(runs[place], epochs=(short,))
     assert claim(race, SAME).outcome is Outcome.KEPT
     assert claim(replace(race, runs=tuple(runs)), SAME).outcome is Outcome.NOT_MEASURED
+    # Also if the other reader's run with that seed failed, and only the yardstick is shorter.
+    beside = next(
+        number
+        for number, run in enumerate(runs)
+        if run.round == runs[place].round and (run.subject, run.setting) == OURS
+    )
+    runs[beside] = replace(runs[beside], epochs=(), failure="no room")
+    found = claim(replace(race, runs=tuple(runs)), SAME)
+    assert (found.outcome, "cut" in found.why) == (Outcome.NOT_MEASURED, True)
 
 
 def test_the_table_has_both_readers_at_the_same_steps() -> None:

@@ -166,7 +166,7 @@ def test_the_error_of_an_estimate_moves_the_ratio_between_that_of_rest_and_that_
     assert found.times.least < found.times.median < found.times.most
 
 
-def test_an_estimate_of_one_part_moves_it_against_another_that_is_counted() -> None:
+def test_an_estimate_of_one_part_leaves_another_that_is_counted() -> None:
     def only(work: dict[str, float]) -> Standing:
         methods = {"cpu": "estimated ±50%", "gpu": "measured"}
         hosts = tuple(
@@ -177,9 +177,11 @@ def test_an_estimate_of_one_part_moves_it_against_another_that_is_counted() -> N
         (row,) = standings(make_race([CONTEST], [make_entrant("x")], [run]))
         return row
 
-    found = energy_ratio(only({"cpu": 100.0}), only({"gpu": 100.0}))
+    found = energy_ratio(only({"cpu": 100.0, "gpu": 0.0}), only({"cpu": 0.0, "gpu": 100.0}))
     assert found is not None
     assert (found.times.least, found.times.median, found.times.most) == (0.5, 1.0, 1.5)
+    # A part that was not recorded for one of them did not use nothing.
+    assert energy_ratio(only({"cpu": 100.0, "gpu": 1.0}), only({"cpu": 100.0})) is None
 
 
 def test_what_was_cut_bounds_the_ratio_and_nothing_is_divided_by_a_bound() -> None:
@@ -188,6 +190,14 @@ def test_what_was_cut_bounds_the_ratio_and_nothing_is_divided_by_a_bound() -> No
     assert found.times.bound
     assert found.text.startswith("> 14.7")
     assert energy_ratio(row_with("slow", 100.0, 20.0), row_with("fast", 10.0, 10.0, cut=True)) is None
+
+
+def test_runs_that_lost_records_have_no_ratio() -> None:
+    slow, fast = row_with("slow", 100.0, 20.0), row_with("fast", 10.0, 10.0)
+    lossy = replace(make_run(CONTEST, "fast", lost=100), energy=fast.runs[0].energy)
+    (row,) = standings(make_race([CONTEST], [make_entrant("fast")], [lossy]))
+    assert energy_ratio(slow, fast) is not None
+    assert energy_ratio(slow, row) is None
 
 
 def test_a_race_without_the_energy_of_hosts_has_no_rows_of_it() -> None:

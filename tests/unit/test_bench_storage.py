@@ -20,7 +20,7 @@ from emlio_bench.link.contract import MADE_KINDS, LinkKind
 from emlio_bench.paper.figures import FIGURES, contest_of
 from emlio_bench.paper.report import paper_parts
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.paper.sides import kept_rtt_ns
+from emlio_bench.paper.sides import kept_rtt_ns, rtt_to_use_ns
 from emlio_bench.race.outcome import Energy, HostEnergy
 from emlio_bench.race.report.energy_table import method_words
 from emlio_bench.race.storage.by_hand import TOKEN, command_to_type, new_token
@@ -190,7 +190,13 @@ def test_a_run_that_goes_on_keeps_its_round_trip(tmp_path: Path) -> None:
     contest = contest_of(FIGURES[1].tasks[0], 2 * MS, records=64, limit_ns=1)
     race = replace(make_race([contest], [], []), settings=(("storage", "store"),))
     write_results(race, tmp_path / RESULTS)
-    assert kept_rtt_ns(PaperSettings(storage="store", out=tmp_path)) == 2 * MS
+    going_on = PaperSettings(storage="store", out=tmp_path)
+    assert kept_rtt_ns(going_on) == 2 * MS
+    assert rtt_to_use_ns(going_on, 2_400_000) == 2 * MS
+    for other_ns in (MS, 4 * MS):
+        with pytest.raises(ConfigError, match=r"about 2 ms, .* choose another --out"):
+            rtt_to_use_ns(going_on, other_ns)
+    assert rtt_to_use_ns(PaperSettings(storage="other", out=tmp_path), MS) == MS
     assert kept_rtt_ns(PaperSettings(storage="other", out=tmp_path)) is None
     assert kept_rtt_ns(PaperSettings(storage="store", out=tmp_path / "new")) is None
 

@@ -151,6 +151,7 @@ class PaperSettings(SharedSettings):
             ("mount", str(self.mount or "sshfs")),
             *([("model", self.model)] if self.real else []),
             *([("storage", self.storage)] if self.storage else []),
+            *([("storage_address", self.storage_address)] if self.storage_address else []),
             *([("cpu_watts", self.cpu_watts)] if self.cpu_watts else []),
             *([("powercap_root", str(self.powercap_root))] if self.powercap_root is not None else []),
         )

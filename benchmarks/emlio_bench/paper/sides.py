@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -34,9 +35,13 @@ from emlio_bench.race.storage.over_ssh import SshAgent, ssh_command, what_to_typ
 from emlio_bench.race.storage.two_hosts import TwoHosts
 from emlio_bench.race.systems.system import System
 
-__all__ = ["Side", "kept_rtt_ns", "mount_type", "open_side"]
+__all__ = ["Side", "kept_rtt_ns", "mount_type", "open_side", "rtt_to_use_ns"]
 
 _Tell = Callable[[str], None]
+
+_WANDER: Final = 1.5
+_WANDER_NS: Final = 200_000
+"""A real network wanders; one that is further away than this is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +112,7 @@ def open_side(
     _check_version(settings.storage, greeting, tell)
     address = settings.storage_address or ("" if greeting.reached_at else settings.storage)
     side = OtherHost(dialogue, greeting, name=settings.storage, address=address, forms=forms)
-    rtt_ns = kept_rtt_ns(settings) or side.rtt_ns
+    rtt_ns = rtt_to_use_ns(settings, side.rtt_ns)
     tell(f"{settings.storage}: {greeting.node} at {side.address}, a round trip of {format_duration(side.rtt_ns)}")
     shares = greeting.boot == boot_id() != ""
     if shares:
@@ -157,6 +162,23 @@ def kept_rtt_ns(settings: PaperSettings) -> int | None:
     if not isinstance(older, Race) or ("storage", settings.storage) not in older.settings:
         return None
     return next((contest.rtt_ns for contest in older.contests), None)
+
+
+def rtt_to_use_ns(settings: PaperSettings, measured_ns: int) -> int:
+    """Return the round trip of the run that is continued, else the one that was measured.
+
+    Raises:
+        ConfigError: the network is not as far as it was then.
+    """
+    kept_ns = kept_rtt_ns(settings)
+    if kept_ns is None:
+        return measured_ns
+    if max(kept_ns, measured_ns) > _WANDER * min(kept_ns, measured_ns) + _WANDER_NS:
+        raise ConfigError(
+            f"the round trip to {settings.storage} must be about {format_duration(kept_ns)}, that of the run in {settings.out}, "
+            f"got {format_duration(measured_ns)}; choose another --out"
+        )
+    return kept_ns
 
 
 def mount_type(folder: Path) -> str:

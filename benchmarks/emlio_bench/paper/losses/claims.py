@@ -64,9 +64,10 @@ def _same(
     required: Requirement, curves: Sequence[LossCurve], pairs: Sequence[tuple[LossCurve, LossCurve]], contest: str
 ) -> Check:
     apart = [distance(ours, theirs) for ours, theirs in pairs]
-    seeds = wander([curve for curve in curves if curve.subject in (OURS, _SHARDS)])
+    compared = [curve for curve in curves if curve.subject in (OURS, _SHARDS)]
+    seeds = wander(compared)
     told = f"{', '.join(map(number, apart))} nats apart"
-    if any(curve.cut for pair in pairs for curve in pair):
+    if any(curve.cut for curve in compared):
         return required.unknown(f"a training was cut, and losses wander most at first; the curves are {told}")
     if not seeds:
         return required.unknown(f"one seed is not enough; the two curves are {told}")

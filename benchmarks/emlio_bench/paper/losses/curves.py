@@ -18,6 +18,7 @@ from emlio.errors import ConfigError
 from emlio_bench.harness.spread import Seen
 from emlio_bench.paper.figures import Subject
 from emlio_bench.race.outcome import Contest, Race
+from emlio_bench.race.report.quantity import is_wrong
 
 __all__ = ["GUESS", "LEVEL", "LossCurve", "curves_of", "distance", "steps_of", "subjects_of", "wander"]
 
@@ -107,7 +108,7 @@ class LossCurve:
 
 
 def curves_of(race: Race, contest: Contest) -> tuple[LossCurve, ...]:
-    """Return the trainings of a contest, in the order of entrants and rounds."""
+    """Return the trainings of a contest that lost and repeated nothing, in the order of entrants and rounds."""
     order = [(entrant.subject, entrant.setting) for entrant in race.entrants]
     found = [
         LossCurve(
@@ -119,6 +120,7 @@ def curves_of(race: Race, contest: Contest) -> tuple[LossCurve, ...]:
         )
         for run in race.runs
         if run.contest == contest.name and run.failure is None and run.epochs and run.epochs[0].losses
+        if not is_wrong(contest, run)
     ]
     return tuple(sorted(found, key=lambda curve: (order.index(curve.subject), curve.round)))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from emlio_bench.harness.spread import Seen, Spread, spread, text
-from emlio_bench.race.report.quantity import Quantity, seen_of
+from emlio_bench.race.report.quantity import Quantity, is_wrong, seen_of
 from emlio_bench.race.report.standing import Standing
 
 __all__ = ["Check", "Outcome", "Requirement", "same_round_ratio"]
@@ -69,7 +69,7 @@ class Requirement:
 
     def _decide(self, figure: Spread | None, why: str) -> tuple[Outcome, str]:
         if figure is None:
-            return Outcome.NOT_MEASURED, "no round in which both came to an end"
+            return Outcome.NOT_MEASURED, "no round in which both came to an end with each record once"
         kept_by = "<" if self.least is None else ">"
         good = (self.least is None or figure.median >= self.least) and figure.median <= self.most
         if good and figure.sign in ("", kept_by):
@@ -138,9 +138,11 @@ def same_round_ratio(
 
 
 def _by_round(row: Standing, quantity: Quantity) -> dict[int, Spread]:
-    """Return the values of each round, several after an interrupted race."""
+    """Return the values of each round, several after an interrupted race; runs that lost or repeated records have none."""
     rounds: dict[int, list[Seen]] = {}
     for run in row.runs:
+        if is_wrong(row.contest, run):
+            continue
         seen = seen_of(quantity, row.contest, run)
         if seen is not None:
             rounds.setdefault(run.round, []).append(seen)

@@ -1,7 +1,7 @@
 """Reasons to doubt the results of a race.
 
-Covers: links that missed their target, runs that failed or were cut, dropped packets, wide spreads,
-few rounds, estimates. Pure. Does not cover: whether bounds are kept
+Covers: links that missed their target, runs that failed, were cut, or lost or repeated records,
+dropped packets, wide spreads, few rounds, estimates. Pure. Does not cover: whether bounds are kept
 (emlio_bench.race.report.verdict).
 """
 
@@ -74,6 +74,8 @@ def _of_runs(race: Race, rows: Sequence[Standing]) -> list[str]:
         failed = sum(run.failure is not None for run in row.runs)
         if failed:
             found.append(f"{_named(row)}: {failed} of {len(row.runs)} runs failed: {'; '.join(row.failures)}")
+        if row.is_wrong:
+            found.append(f"{_named(row)}: records lost or repeated ({row.exact}); these runs decide no claim")
     dropped = Counter({contest.name: 0 for contest in race.contests})
     for run in race.runs:
         dropped[run.contest] += run.dropped_packets

@@ -16,6 +16,7 @@ from typing import Final
 
 from emlio_bench.harness.spread import Spread, number, spread, text
 from emlio_bench.race.outcome import HostEnergy, Run
+from emlio_bench.race.report.quantity import is_wrong
 from emlio_bench.race.report.standing import Standing
 
 __all__ = ["EnergyRatio", "energy_ratio"]
@@ -49,10 +50,14 @@ class EnergyRatio:
 def energy_ratio(upper: Standing, lower: Standing) -> EnergyRatio | None:
     """Return the energy of an epoch of `upper` as a multiple of that of `lower`.
 
-    None if one of them is unknown, or `lower` was cut. If `upper` was cut, the ratio is a bound.
+    None if one of them is unknown, if not all runs have the same parts of the same hosts, or if
+    `lower` was cut. If `upper` was cut, the ratio is a bound. Runs that lost or repeated records do
+    not count.
     """
     above, below = _runs(upper), _runs(lower)
     if not above or not below or any(run.cut for run in below):
+        return None
+    if len({frozenset(_parts(run)) for run in (*above, *below)}) > 1:
         return None
     if not all(map(_all, below)):
         return None
@@ -75,7 +80,11 @@ def energy_ratio(upper: Standing, lower: Standing) -> EnergyRatio | None:
 
 
 def _runs(row: Standing) -> list[Run]:
-    return [run for run in row.runs if run.energy is not None and run.energy.hosts and run.epochs]
+    return [
+        run
+        for run in row.runs
+        if run.energy is not None and run.energy.hosts and run.epochs and not is_wrong(row.contest, run)
+    ]
 
 
 def _rest(run: Run) -> float:
@@ -137,11 +146,11 @@ def _terms(one: Run, other: Run) -> list[_Term]:
     above, below = _parts(one), _parts(other)
     return [
         _Term(
-            upper=above.get(part, (0.0, 0.0))[0],
-            lower=below.get(part, (0.0, 0.0))[0],
-            error=max(of[part][1] for of in (above, below) if part in of),
+            upper=above[part][0],
+            lower=below[part][0],
+            error=max(above[part][1], below[part][1]),
         )
-        for part in sorted(above.keys() | below.keys())
+        for part in sorted(above)
     ]
 
 

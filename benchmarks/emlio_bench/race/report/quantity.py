@@ -14,7 +14,7 @@ from emlio_bench.harness.spread import Seen, Spread, spread
 from emlio_bench.race.outcome import Contest, Energy, InFlight, Run
 from emlio_bench.race.records.order import Epoch, Finished
 
-__all__ = ["MEANINGS", "Meaning", "Quantity", "exactness", "over_runs", "seen_of"]
+__all__ = ["MEANINGS", "Meaning", "Quantity", "exactness", "is_wrong", "over_runs", "seen_of"]
 
 _S: Final = 1e9
 _Read = Callable[[Contest, Run], Seen | None]
@@ -95,6 +95,11 @@ def exactness(contest: Contest, runs: Sequence[Run]) -> str:
     repeated = max(epoch.records - epoch.distinct for epoch in wrong)
     told = [f"{count:,} {what}" for count, what in ((lost, "lost"), (repeated, "repeated")) if count > 0]
     return f"no: {' and '.join(told) or 'other records than planned'}"
+
+
+def is_wrong(contest: Contest, run: Run) -> bool:
+    """Return True if a complete epoch lost or repeated records: its time is not that of the same work."""
+    return exactness(contest, [run]).startswith("no")
 
 
 def _seconds(epoch: Epoch) -> float:

@@ -96,6 +96,11 @@ class Standing:
         return tuple(dict.fromkeys(run.failure for run in self.runs if run.failure is not None))
 
     @property
+    def is_wrong(self) -> bool:
+        """True if a complete epoch lost or repeated records."""
+        return self.exact.startswith("no")
+
+    @property
     def is_ours(self) -> bool:
         """True if this is the row that the others are compared with."""
         return self.entrant.subject == OURS and self.entrant.setting == DEFAULT
