@@ -220,6 +220,7 @@ def test_no_epoch_comes_after_one_that_was_cut(tmp_path: Path) -> None:
         "step_ns": step_ns,
         "limit_ns": step_ns // 2,
         "decode": False,
+        "decoders": 1,
         "options": {},
         "folder": str(tmp_path),
     }

@@ -39,6 +39,13 @@ RTTS_NS: Final = (NEAREST_NS, 1 * _MS, 10 * _MS, 30 * _MS)
 LEARNED_RTT_NS: Final = 10 * _MS
 """The round trip of the paper's figure 11."""
 
+_DECODERS: Final = 2
+"""Decoding threads.
+
+With one, a processor of a small machine takes longer to decode a picture than the paper's step takes
+for it, and an epoch shows the decoder.
+"""
+
 Subject = tuple[str, str]
 """A system and its setting."""
 
@@ -64,6 +71,7 @@ class Task:
         batch: records in a batch.
         step_ns: length of the step after each batch; 0 for no step.
         decode: whether pictures are decoded.
+        decoders: decoding threads of DALI.
         halves: whether every second shard is on the training host.
         model: a model of torchvision whose steps are taken on the GPU in place of pauses; empty for
             pauses.
@@ -83,6 +91,7 @@ class Task:
     batch: int = BATCH
     step_ns: int = 0
     decode: bool = False
+    decoders: int = _DECODERS
     halves: bool = False
     model: str = ""
     train: bool = False
@@ -180,7 +189,7 @@ _LOCAL: Final = Task(
     step_ns=RESNET.step_ns,
     decode=True,
     subjects=(OURS, OUR_LOCAL, DALI_LOCAL),
-    fit_records=640,
+    fit_records=6400,
     rtts_ns=(NEAREST_NS,),
     rounds=10,
 )
@@ -252,6 +261,7 @@ FIGURES: Final = (
                 corpus=DIGIT_PICTURES,
                 batch=_LEARNED_BATCH,
                 decode=True,
+                decoders=1,
                 train=True,
                 subjects=(OURS, ("dali-tfrecord", "default")),
                 fit_records=200 * _LEARNED_BATCH,
@@ -305,6 +315,7 @@ def contest_of(task: Task, rtt_ns: int, *, records: int, limit_ns: int) -> Conte
         epochs=1,
         step_ns=task.step_ns,
         decode=task.decode,
+        decoders=task.decoders,
         halves=task.halves,
         train=task.train,
         limit_ns=limit_ns,

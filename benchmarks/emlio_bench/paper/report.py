@@ -119,11 +119,23 @@ def _method(race: Race) -> tuple[str, ...]:
         *((steps,) if any(contest.step_ns for contest in race.contests) else ()),
         f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
         "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
-        "Pictures are decoded by DALI with one thread on the processor, in PyTorch's loader by torchvision in its workers.",
+        _decoding(race),
         _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
         *(TRAINING if any(contest.train for contest in race.contests) else ()),
+    )
+
+
+def _decoding(race: Race) -> str:
+    numbers = {task.name: {one.decoders for one in _contests(race, task) if one.decode} for task in _tasks()}
+    usual = sorted({number for found in numbers.values() for number in found})
+    words = ", ".join(
+        f"{number} ({', '.join(name for name, found in numbers.items() if number in found)})" for number in usual
+    )
+    return (
+        "Pictures are decoded by DALI on the processor, in PyTorch's loader by torchvision in its workers. Threads of DALI that "
+        f"decode: {words or 'none'}."
     )
 
 

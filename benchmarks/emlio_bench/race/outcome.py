@@ -41,6 +41,7 @@ class Contest:
         epochs: number of epochs, one after the other, with one loader.
         step_ns: length of the consumer's step after each batch; 0 for a consumer that only reads.
         decode: whether pictures are decoded.
+        decoders: decoding threads of DALI.
         limit_ns: time limit of an epoch; a longer epoch is cut.
         halves: whether every second shard is on the training host only.
         train: whether a model learns from the decoded pictures, in place of a step.
@@ -54,6 +55,7 @@ class Contest:
     epochs: int = 2
     step_ns: int = 0
     decode: bool = False
+    decoders: int = 1
     limit_ns: int = 60_000_000_000
     halves: bool = False
     train: bool = False
@@ -61,6 +63,8 @@ class Contest:
     def __post_init__(self) -> None:
         if not self.name or self.batch < 1 or self.epochs < 1 or self.step_ns < 0 or self.limit_ns < 1:
             raise ConfigError(f"a contest must have a name, a batch, an epoch and a time limit, got {self}")
+        if self.decoders < 1:
+            raise ConfigError(f"a contest must have a decoding thread, got {self}")
         if self.train and not self.decode:
             raise ConfigError(f"a contest must decode pictures for a model that learns from them, got {self}")
 

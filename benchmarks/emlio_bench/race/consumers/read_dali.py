@@ -98,7 +98,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
     more: dict[str, Any] = {}
     if "ahead" in options:
         more = {"prefetch_queue_depth": int(options["ahead"]), "dont_use_mmap": True, "read_ahead": True}
-    threads = _graph.THREADS if order["decode"] else _THREADS
+    threads = order["decoders"] if order["decode"] else _THREADS
     device = _graph.device_of(order)
     pipeline: Any = _dali.Pipeline(
         batch_size=batch, num_threads=threads, device_id=None if device == "cpu" else 0, seed=order["seed"]

@@ -30,7 +30,7 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         world_size=1,
         epochs=order["epochs"],
         local=order["here"] or None,
-        **(_decoding(_graph.device_of(order), learn=order["train"]) if order["decode"] else usual),
+        **(_decoding(order) if order["decode"] else usual),
     ) as loader:
 
         def batches(number: int) -> Iterator[Sequence[Any]]:
@@ -43,8 +43,9 @@ def open_source(order: dict[str, Any]) -> Generator[Callable[[int], Iterator[Seq
         yield batches
 
 
-def _decoding(device: str, *, learn: bool) -> dict[str, Any]:
+def _decoding(order: dict[str, Any]) -> dict[str, Any]:
     dali: Any = import_module("emlio.dali")
+    device, learn = _graph.device_of(order), order["train"]
 
     def training() -> Any:
         if not learn:
@@ -53,4 +54,4 @@ def _decoding(device: str, *, learn: bool) -> dict[str, Any]:
         return _graph.train_on(encoded, device, learn=True), label
 
     made = DaliPipeline(training, outputs=["image", "label"] if learn else ["image"])
-    return {"dali": made, "threads": _graph.THREADS, "ids": True, "device": device}
+    return {"dali": made, "threads": order["decoders"], "ids": True, "device": device}

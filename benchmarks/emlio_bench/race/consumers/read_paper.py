@@ -87,7 +87,7 @@ def _decoded(pulled: _Pulled, order: dict[str, Any]) -> Callable[[int], Iterator
     device, trains = _graph.device_of(order), "model" in order["options"]
     pipeline: Any = dali.Pipeline(
         batch_size=order["batch"],
-        num_threads=_graph.THREADS,
+        num_threads=order["decoders"],
         device_id=None if device == "cpu" else 0,
         seed=order["seed"],
         prefetch_queue_depth=_QUEUED_BATCHES,

@@ -10,15 +10,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["IMAGE", "LABEL", "NAME", "THREADS", "Ids", "device_of", "ids_of", "imported", "tensor_of", "train_on"]
+__all__ = ["IMAGE", "LABEL", "NAME", "Ids", "device_of", "ids_of", "imported", "tensor_of", "train_on"]
 
 IMAGE, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
-THREADS = 1
-"""The number of decoding threads.
-
-Storage and link need processors too. If they waited for decoding, an epoch would show the cost of
-the link instead of its round trip.
-"""
 
 
 @contextmanager

@@ -32,6 +32,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
         limit_ns: time limit of an epoch. An epoch that exceeds it is cut after the next batch, and
             is the last one.
         decode: whether pictures are decoded.
+        decoders: decoding threads of DALI.
         train: whether a model learns from the decoded pictures, in place of a pause.
         here: local folder of the shards that the storage does not have; empty if the storage has
             all.
@@ -47,6 +48,7 @@ class RaceOrder(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: int
     limit_ns: int
     decode: bool
+    decoders: int = 1
     train: bool = False
     here: str = ""
     folder: str

@@ -175,6 +175,7 @@ def _order(job: Job, serving: Serving, client: Path) -> RaceOrder:
         step_ns=contest.step_ns,
         limit_ns=contest.limit_ns,
         decode=contest.decode,
+        decoders=contest.decoders,
         train=contest.train,
         here=serving.here,
         folder=str(client),
