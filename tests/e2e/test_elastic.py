@@ -195,6 +195,7 @@ def rank_process(torchrun: RankProcess, rank: int) -> psutil.Process:
     raise AssertionError(f"torchrun must have a process of rank {rank}")
 
 
+@pytest.mark.slow  # test_training kills a job and lets it go on from its checkpoint each time
 def test_when_a_rank_dies_torchrun_starts_all_again_and_each_picture_counts_once(
     pictures: Path, tmp_path: Path
 ) -> None:

@@ -51,13 +51,14 @@ def test_each_picture_is_decoded_once(system: System, forms: Path) -> None:
 @pytest.mark.skipif(
     find_spec("nvidia.dali") is None or find_spec("torchvision") is None, reason="needs nvidia-dali and torchvision"
 )
+@pytest.mark.slow  # each imports PyTorch and builds a model
 @pytest.mark.parametrize(
     "system",
     [
         pytest.param(Local(), id="emlio-local"),
-        pytest.param(DaliLocal(), id="dali-local", marks=pytest.mark.slow),
-        pytest.param(PaperWay(), id="paper", marks=pytest.mark.slow),
-        pytest.param(PyTorchFiles(environment=None), id="pytorch-files", marks=pytest.mark.slow),
+        pytest.param(DaliLocal(), id="dali-local"),
+        pytest.param(PaperWay(), id="paper"),
+        pytest.param(PyTorchFiles(environment=None), id="pytorch-files"),
     ],
 )
 def test_a_real_model_is_trained_on_the_pictures_of_each_batch(system: System, forms: Path) -> None:
