@@ -51,8 +51,17 @@ def test_output_without_a_pause_does_not_put_off_the_limit_nor_the_end_of_the_gr
 
 
 def test_output_of_what_a_part_leaves_running_does_not_make_it_late() -> None:
-    leaves = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {FLOOD!r}])"
-    found = run_process([sys.executable, "-c", leaves], 60, lambda line: None, folder=ROOT)
+    # The part ends when the pipe is full already, and each line takes so long that the pipe never empties.
+    child = f"import os\nfor _ in range(20): os.write(1, b'more\\n' * 1000)\nos.write(2, b'.')\n{FLOOD}"
+    leaves = (
+        "import subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-c', {child!r}], stderr=subprocess.PIPE).stderr.read(1)"
+    )
+
+    def slow(line: str) -> None:
+        sum(range(1000))
+
+    found = run_process([sys.executable, "-c", leaves], 60, slow, folder=ROOT)
     assert found.status == 0
     assert found.seconds < 30
 
