@@ -119,12 +119,17 @@ def test_the_figures_read_ten_batches_at_least_in_their_share() -> None:
 
 
 def run(
-    tmp_path: Path, names: Sequence[str], said: dict[str, Ended], *, absent: Sequence[str] = ()
+    tmp_path: Path,
+    names: Sequence[str],
+    said: dict[str, Ended],
+    *,
+    absent: Sequence[str] = (),
+    leaves_results: bool = True,
 ) -> tuple[Came, ...]:
     parts = tuple(replace(part, command=lambda places, limit, part=part: [part.name]) for part in chosen(names))
 
     def carry_out(command: Sequence[str], limit_s: float) -> Ended:
-        if said[command[0]].status == 0:
+        if leaves_results and said[command[0]].status == 0:
             write_results(results_of("any", {}, ()), tmp_path / f"{command[0]}.json")
         return said[command[0]]
 
@@ -144,6 +149,11 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert [one.outcome for one in found] == [Outcome.FAILED, Outcome.PASSED]
     assert found[0].reason == "exit status 2: error: no room"
     assert exit_status(found) == 1
+
+
+def test_a_part_that_ends_well_without_results_fails(tmp_path: Path) -> None:
+    (found,) = run(tmp_path, ["decode"], {"decode": ended(0)}, leaves_results=False)
+    assert (found.outcome, found.reason) == (Outcome.FAILED, "it left no results")
 
 
 def test_a_part_whose_packages_are_absent_does_not_run_and_fails_nothing(tmp_path: Path) -> None:
