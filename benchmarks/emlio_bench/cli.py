@@ -8,7 +8,9 @@ import argparse
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -151,7 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a benchmark.
 
     Returns:
-        0 on success, 1 if a figure missed its bound, 2 after an error, 130 after an interruption.
+        0 on success, 1 if a figure missed its bound, 2 after an error, 70 after any other exception,
+        130 after an interruption.
     """
     arguments = _parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
     # On SIGTERM it must end its children first, as after Ctrl-C.
@@ -167,6 +170,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"emlio-bench {arguments.command}: interrupted", file=sys.stderr)
         return 130
+    except Exception:  # noqa: BLE001  # Python's own exit status would say that a figure missed its bound
+        with suppress(OSError):  # the reader of stderr may have gone
+            traceback.print_exc()
+        return os.EX_SOFTWARE
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -1,9 +1,10 @@
 """The figures of an all-reduce beside a loader, of rounds that never were."""
 
+import msgspec
 import pytest
 
 from emlio.errors import TransportError
-from emlio_bench.allreduce.reduce import Slice, rate_of
+from emlio_bench.allreduce.reduce import Slice, rate_of, slice_of
 from emlio_bench.allreduce.run import Round, allreduce_figures
 
 
@@ -36,3 +37,12 @@ def test_a_slice_counts_as_far_as_it_lies_in_the_window() -> None:
     assert rate_of(slices, 3 * second // 2, 3 * second) == pytest.approx((100 + 300) / 1.5)
     with pytest.raises(TransportError, match="must report between"):
         rate_of(slices, 9 * second, 10 * second)
+
+
+@pytest.mark.parametrize("span_s", [4, 25, 60, 600, 36_000])
+def test_slices_that_nobody_reads_fit_into_a_pipe(span_s: int) -> None:
+    year_ns = 365 * 86_400 * 1_000_000_000
+    line_bytes = 1 + len(msgspec.json.encode(Slice(begun_ns=year_ns, ended_ns=year_ns, bytes=10**16)))
+    # The loader may take twice its window, and up to 90 s for its start and its end.
+    slices = (2 * span_s + 90) * 1e9 / slice_of(span_s * 1_000_000_000)
+    assert slices * line_bytes < 65_536

@@ -5,6 +5,7 @@ import pytest
 
 from emlio_bench.cli import COMMANDS, main
 from emlio_bench.delivery.run import make_subjects
+from emlio_bench.harness.environment import read_environment
 from emlio_bench.harness.results import Figure, Results, read_results
 from emlio_bench.harness.settings import CommonSettings, DeliverySettings
 
@@ -56,8 +57,6 @@ def test_plan_prints_every_order_and_appends_only_to_like_runs(
 
 def test_a_missed_bound_exits_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def miss(settings: CommonSettings) -> Results:
-        from emlio_bench.harness.environment import read_environment
-
         figure = Figure(name="too slow", unit="records/s", values=(1.0,), at_least=2.0)
         return Results(benchmark="start", environment=read_environment(None), settings=(), figures=(figure,))
 
@@ -75,3 +74,20 @@ def test_an_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setitem(COMMANDS, "start", replace(COMMANDS["start"], run=interrupt))
     assert main(["start"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_defect_exits_with_70_also_after_the_results_were_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A missed bound is all that exits with 1."""
+
+    def draw(results: Results, path: Path) -> None:
+        raise ZeroDivisionError("no width")
+
+    path = tmp_path / "decode.json"
+    made = Results(benchmark="decode", environment=read_environment(None), settings=())
+    broken = replace(COMMANDS["decode"], run=lambda settings: made, plot=draw)
+    monkeypatch.setitem(COMMANDS, "decode", broken)
+    assert main(["decode", "--json", str(path), "--plot", str(tmp_path / "decode.png")]) == 70
+    assert read_results(path) == made
+    assert capsys.readouterr().err.endswith("ZeroDivisionError: no width\n")

@@ -1,24 +1,32 @@
 """A run of all that needs a GPU, with parts that never were."""
 
+import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
+from sample_race import MS, keep_race, make_entrant, make_race, make_run
 
+from emlio.units import parse_duration_ns
 from emlio_bench.experiment.figures import figure, results_of
 from emlio_bench.gpu import cli
+from emlio_bench.gpu.objection import objection_to
+from emlio_bench.gpu.outcome import Came, Objection, Outcome, exit_status, outcome_of
 from emlio_bench.gpu.parts import PARTS, PlacesOfPart, chosen, lacks, limit_of
-from emlio_bench.gpu.process import Ended, run_process
+from emlio_bench.gpu.process import Ended
 from emlio_bench.gpu.report import first_words, write_gpu_report
-from emlio_bench.gpu.report import tests_table as table_of_tests
-from emlio_bench.gpu.run import Came, Outcome, exit_status, outcome_of, run_parts
+from emlio_bench.gpu.run import run_parts
+from emlio_bench.gpu.settings import GpuSettings
+from emlio_bench.gpu.tests_file import tests_table as table_of_tests
 from emlio_bench.harness.cuda import why_no_gpu
+from emlio_bench.harness.parsers import durations_ns
 from emlio_bench.harness.results import write_results
-from emlio_testing.processes import settles
+from emlio_bench.nvml.run import LOADS
+from emlio_bench.paper.figures import contest_of, figures_of
+from emlio_bench.paper.scale import Scale, records_of
+from emlio_bench.race.outcome import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 S = 1_000_000_000
@@ -84,26 +92,53 @@ def test_the_tests_of_the_run_are_those_that_are_marked(tmp_path: Path) -> None:
     assert all("mark.gpu" in (ROOT / file).read_text(encoding="utf-8") for file in files)
 
 
-def test_the_figures_plan_with_less_than_their_limit(tmp_path: Path) -> None:
+def words_of_figures(limit_ns: int) -> dict[str, str]:
     (part,) = chosen(["figures"])
-    words = part.command(PlacesOfPart(root=ROOT, out=tmp_path, data=tmp_path), 200 * S)
-    assert words[words.index("--within") + 1] == "150s"
-    assert words[words.index("--model") + 1] == "real"
+    words = part.command(PlacesOfPart(root=ROOT, out=ROOT, data=ROOT), limit_ns)
+    options = words[words.index("paper") + 1 :]
+    return dict(zip(options[::2], options[1::2], strict=True))
+
+
+def test_the_figures_plan_with_less_than_their_limit() -> None:
+    words = words_of_figures(200 * S)
+    assert (words["--within"], words["--model"]) == ("150s", "real")
+
+
+def test_the_figures_read_ten_batches_at_least_in_their_share() -> None:
+    (part,) = chosen(["figures"])
+    words = words_of_figures(part.share_ns)
+    within_ns = parse_duration_ns(words["--within"])
+    assert within_ns == 0.75 * part.share_ns
+    figures = figures_of(tuple(map(int, words["--figure"].split(","))), real=True)
+    found = records_of(figures, durations_ns(words["--rtt"]), Scale.FIT, within_ns=within_ns, rounds=1)
+    assert len(found) == 2
+    assert all(count >= 10 * task.batch for task, count in found.items())
 
 
 # ---- running ------------------------------------------------------------------------------------------------------------
 
 
 def run(
-    tmp_path: Path, names: Sequence[str], said: dict[str, Ended], *, absent: Sequence[str] = ()
+    tmp_path: Path,
+    names: Sequence[str],
+    said: dict[str, Ended],
+    *,
+    absent: Sequence[str] = (),
+    leaves_results: bool = True,
 ) -> tuple[Came, ...]:
     parts = tuple(replace(part, command=lambda places, limit, part=part: [part.name]) for part in chosen(names))
+
+    def carry_out(command: Sequence[str], limit_s: float) -> Ended:
+        if leaves_results and said[command[0]].status == 0:
+            write_results(results_of("any", {}, ()), tmp_path / f"{command[0]}.json")
+        return said[command[0]]
+
     return run_parts(
         parts,
         PlacesOfPart(root=ROOT, out=tmp_path, data=tmp_path),
         10 * MINUTE_NS,
         is_installed=lambda module: module not in absent,
-        carry_out=lambda command, limit_s: said[command[0]],
+        carry_out=carry_out,
         tell=lambda line: None,
         clock_ns=lambda: 0,
     )
@@ -114,6 +149,11 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert [one.outcome for one in found] == [Outcome.FAILED, Outcome.PASSED]
     assert found[0].reason == "exit status 2: error: no room"
     assert exit_status(found) == 1
+
+
+def test_a_part_that_ends_well_without_results_fails(tmp_path: Path) -> None:
+    (found,) = run(tmp_path, ["decode"], {"decode": ended(0)}, leaves_results=False)
+    assert (found.outcome, found.reason) == (Outcome.FAILED, "it left no results")
 
 
 def test_a_part_whose_packages_are_absent_does_not_run_and_fails_nothing(tmp_path: Path) -> None:
@@ -130,53 +170,100 @@ def test_results_of_an_earlier_run_are_not_taken_for_this_ones(tmp_path: Path) -
     assert not (tmp_path / "nvml.json").exists()
 
 
+NO_RESULTS = Objection(outcome=Outcome.FAILED, reason="it left no results")
+NO_CHECK = Objection(outcome=Outcome.UNCHECKED, reason="no counter")
+
+
 @pytest.mark.parametrize(
-    ("status", "found", "outcome"),
+    ("status", "objection", "outcome", "reason"),
     [
-        (0, True, Outcome.PASSED),
-        (1, True, Outcome.MISSED),
-        (1, False, Outcome.FAILED),
-        (2, True, Outcome.FAILED),
-        (None, True, Outcome.CUT),
+        (0, None, Outcome.PASSED, ""),
+        (0, NO_RESULTS, Outcome.FAILED, "it left no results"),
+        (0, NO_CHECK, Outcome.UNCHECKED, "no counter"),
+        (1, None, Outcome.MISSED, "said"),
+        (1, NO_CHECK, Outcome.MISSED, "said"),
+        (1, NO_RESULTS, Outcome.FAILED, "exit status 1: said; it left no results"),
+        (2, None, Outcome.FAILED, "exit status 2: said"),
+        (70, None, Outcome.FAILED, "exit status 70: said"),  # an exception, also one after the results were written
+        (None, None, Outcome.CUT, "ended at its time limit, after 1 s"),
+        (None, NO_RESULTS, Outcome.CUT, "ended at its time limit, after 1 s"),
     ],
 )
-def test_an_exit_status_and_results_say_what_came_of_a_part(status: int | None, found: bool, outcome: Outcome) -> None:
-    assert outcome_of(PARTS[0], ended(status, "said"), found=found).outcome is outcome
+def test_an_exit_status_and_results_say_what_came_of_a_part(
+    status: int | None, objection: Objection | None, outcome: Outcome, reason: str
+) -> None:
+    found = outcome_of(PARTS[0], ended(status, "said"), objection)
+    assert (found.outcome, found.reason) == (outcome, reason)
 
 
-def python(program: str, limit_s: float, told: list[str]) -> Ended:
-    return run_process([sys.executable, "-c", program], limit_s, told.append, folder=ROOT)
+def test_what_cannot_be_checked_here_fails_nothing_and_is_no_success() -> None:
+    unchecked = came("nvml", Outcome.UNCHECKED)
+    assert exit_status([unchecked]) == 2
+    assert exit_status([unchecked, came("decode", Outcome.PASSED)]) == 0
 
 
-def test_a_process_is_shown_line_by_line_with_its_errors() -> None:
-    told: list[str] = []
-    found = python("import sys; print('one', flush=True); print('two', file=sys.stderr); sys.exit(3)", 60, told)
-    assert told == ["one", "two"]
-    assert (found.status, found.last) == (3, ("one", "two"))
+# ---- results that speak against a part ----------------------------------------------------------------------------------
 
 
-def test_a_process_that_would_never_end_is_ended_at_its_limit() -> None:
-    told: list[str] = []
-    found = python("import signal; print('begun', flush=True); signal.pause()", 0.5, told)
-    assert found.status is None
+def objection(name: str, folder: Path) -> Objection | None:
+    (part,) = chosen([name])
+    return objection_to(part, folder)
 
 
-def test_what_a_part_leaves_running_is_ended_and_does_not_make_it_late() -> None:
-    told: list[str] = []
-    leaves = (
-        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)']).pid)"
-    )
-    found = python(leaves, 60, told)
-    assert (found.status, len(told)) == (0, 1)
-    assert settles(lambda: not is_alive(int(told[0])), 20)
+def test_a_part_must_leave_results_that_can_be_read(tmp_path: Path) -> None:
+    assert objection("nvml", tmp_path) == NO_RESULTS
+    (tmp_path / "tests.xml").write_text(JUNIT[:200])
+    found = objection("tests", tmp_path)
+    assert found is not None
+    assert found.outcome is Outcome.FAILED
+    assert found.reason.startswith("tests.xml must be a JUnit file of pytest: ")
+    (tmp_path / "tests.xml").write_text(JUNIT)
+    assert objection("tests", tmp_path) is None
 
 
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie that its new parent has not collected does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def test_a_recorder_that_was_compared_with_no_counter_was_not_checked(tmp_path: Path) -> None:
+    counted = [figure(f"{load}: recorder / counter", "", [1.0], at_most=1.03) for load in LOADS]
+    write_results(results_of("nvml", {}, counted), tmp_path / "nvml.json")
+    assert objection("nvml", tmp_path) is None
+    write_results(results_of("nvml", {}, counted[:2]), tmp_path / "nvml.json")
+    found = objection("nvml", tmp_path)
+    assert found is not None
+    assert found.outcome is Outcome.UNCHECKED
+    assert found.reason.endswith("has no energy counter, so the recorder was not checked: in pulses")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "failure", "reason"),
+    [
+        (1.0, None, None),
+        (1.0, "it ended with 1\nTraceback\ntorch.OutOfMemoryError: no room", "torch.OutOfMemoryError: no room"),
+        (1000.0, None, "all were cut"),
+    ],
+)
+def test_figures_without_a_whole_run_of_ours_fail_with_the_reason(
+    tmp_path: Path, seconds: float, failure: str | None, reason: str | None
+) -> None:
+    contests = [
+        contest_of(task, 30 * MS, records=640, limit_ns=45 * S)
+        for one in figures_of((5, 9), real=True)
+        for task in one.tasks
+    ]
+    runs: list[Run] = []
+    for contest in contests:
+        # What others do is of no help, and one run of ours in another contest neither.
+        runs.append(make_run(contest, "dali-local", seconds=2.0))
+        last = contest is contests[-1]
+        runs.append(make_run(contest, "emlio", seconds=seconds if last else 1.0, failure=failure if last else None))
+    entrants = [make_entrant("emlio", family="ours"), make_entrant("dali-local", family="local")]
+    keep_race(make_race(contests, entrants, runs), tmp_path / "figures")
+    found = objection("figures", tmp_path)
+    if reason is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.outcome is Outcome.FAILED
+        assert found.reason.startswith("vgg-real-30ms: no run of emlio came to its end: ")
+        assert found.reason.endswith(reason)
 
 
 # ---- the page -----------------------------------------------------------------------------------------------------------
@@ -214,6 +301,16 @@ def test_the_page_has_every_part_and_the_tables_of_those_with_results(tmp_path: 
     assert first_words(found).startswith("Of 3 parts: 1 passed, 1 missed, 1 not run.")
 
 
+def test_results_that_cannot_be_read_leave_the_page_of_all_others(tmp_path: Path) -> None:
+    (tmp_path / "tests.xml").write_text(JUNIT[:200])
+    write_results(results_of("nvml", {}, [figure("busy: recorder", "J", [123.0])]), tmp_path / "nvml.json")
+    found = [came("tests", Outcome.FAILED, "exit status 3"), came("nvml", Outcome.PASSED)]
+    _, text, *_ = write_gpu_report(found, tmp_path, "1 x Imagined GPU")
+    written = text.read_text(encoding="utf-8")
+    assert "The results cannot be read: tests.xml." in written
+    assert "busy: recorder" in written
+
+
 # ---- without a GPU ------------------------------------------------------------------------------------------------------
 
 
@@ -234,3 +331,36 @@ def test_the_script_refuses_before_it_installs_anything() -> None:
     assert said.stderr.startswith("scripts/gpu: a GPU is needed: ")
     assert len(said.stderr.splitlines()) == 1
     assert (ROOT / ".venv-gpu").exists() == there_before
+
+
+# ---- folders ------------------------------------------------------------------------------------------------------------
+
+
+def test_folders_count_from_the_callers_and_results_lie_in_the_checkout_by_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = cli.places_of(GpuSettings(), {"XDG_CACHE_HOME": "/cache"})
+    assert (usual.out, usual.data) == (ROOT / "docs/results/gpu", Path("/cache/emlio-bench/gpu"))
+    named = cli.places_of(GpuSettings(out=Path("out"), cache=Path("data")), {})
+    assert (named.out, named.data) == (tmp_path / "out", tmp_path / "data/gpu")
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_the_script_runs_the_callers_python_in_the_callers_folder(tmp_path: Path, by_variable: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin/python"
+    fake.write_text('#!/bin/sh\necho "$PWD $*"\n')
+    fake.chmod(0o755)
+    named = [] if by_variable else ["--python", "bin/python"]
+    said = subprocess.run(
+        [str(ROOT / "scripts/gpu"), "--out", "here", *named],
+        cwd=tmp_path,
+        env={**os.environ, "EMLIO_PYTHON": "bin/python" if by_variable else ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout == f"{tmp_path} -P -m emlio_bench.gpu.cli --out here\n"

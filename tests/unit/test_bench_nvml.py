@@ -1,5 +1,7 @@
 """The recorder beside NVML, on a GPU that never was."""
 
+from dataclasses import replace
+
 import pytest
 
 from emlio.energy.recording.instant_reading import Edge
@@ -8,7 +10,7 @@ from emlio.energy.values.domain import Domain, Method
 from emlio.energy.values.reading import Reading
 from emlio.errors import ConfigError
 from emlio_bench.harness.report import missed_bounds
-from emlio_bench.nvml.run import Agreement, gpus_of, measure, nvml_figures
+from emlio_bench.nvml.run import LOADS, Agreement, gpus_of, measure, not_counted, nvml_figures
 from emlio_bench.nvml.sampling import NvmlSample, NvmlSampler, counted_joules, integrated_joules
 from emlio_testing.clock import ManualClock
 from emlio_testing.energy_machines import FakeGpu, FakeNvml
@@ -108,6 +110,14 @@ def test_without_a_counter_only_power_is_compared() -> None:
     found = Agreement(load="busy", recorded=100.0, counted=None, integrated=90.0)
     names = [figure.name for figure in nvml_figures([found])]
     assert names == ["busy: recorder", "busy: NVML's power, integrated", "busy: recorder / power"]
+
+
+def test_loads_without_a_counter_are_named_and_the_tables_say_that_nothing_was_checked() -> None:
+    spans = {load: Agreement(load=load, recorded=100.0, counted=100.0, integrated=90.0) for load in LOADS}
+    assert not_counted(nvml_figures(list(spans.values()))) == ()
+    figures = nvml_figures([replace(spans["at rest"], counted=None), spans["busy"]])
+    assert not_counted(figures) == ("at rest", "in pulses")
+    assert "was compared with power only, and not checked" in figures[0].note
 
 
 def test_a_recorder_without_a_gpu_is_refused() -> None:

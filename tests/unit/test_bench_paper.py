@@ -23,7 +23,7 @@ from emlio_bench.paper.figures import (
 from emlio_bench.paper.plots import draw_task, drawings_of
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.report import first_words, paper_parts, write_paper_report
-from emlio_bench.paper.scale import Scale, expected_ns, limit_ns, records_of
+from emlio_bench.paper.scale import Scale, expected_ns, limit_ns, records_of, too_short
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.race.outcome import Energy, HostEnergy, Race, Run
 from emlio_bench.race.report.check import Check, Outcome
@@ -141,6 +141,17 @@ def test_more_rounds_have_fewer_records() -> None:
 def test_too_little_time_is_refused_with_the_least() -> None:
     with pytest.raises(ConfigError, match="--within must leave time"):
         sizes(Scale.FIT, MINUTE_NS)
+
+
+def test_tasks_with_the_least_number_of_batches_are_told() -> None:
+    real = figures_of((5, 9), real=True)
+    # 10 runs start in 90 s.
+    found = records_of(real, (FAR_NS,), Scale.FIT, within_ns=95_000_000_000, rounds=1)
+    assert {count // task.batch for task, count in found.items()} == {2}
+    told = too_short(found, Scale.FIT) or ""
+    assert told.startswith("--within is too short for more than 2 batches of resnet-real, vgg-real")
+    assert too_short(sizes(Scale.FIT), Scale.FIT) is None
+    assert too_short(sizes(Scale.TINY), Scale.TINY) is None
 
 
 def test_limits_leave_the_slowest_several_times_its_time() -> None:

@@ -16,9 +16,15 @@ from emlio.errors import TransportError
 from emlio_bench.harness.pair import ANSWER_S
 from emlio_bench.processes.child import Child, say, start_worker
 
-__all__ = ["ReduceOrder", "Reducing", "Slice", "rate_of", "reduce", "reducing"]
+__all__ = ["ReduceOrder", "Reducing", "Slice", "rate_of", "reduce", "reducing", "slice_of"]
 
-_SLICE_NS: Final = 250_000_000
+_LEAST_SLICE_NS: Final = 250_000_000
+_SLICES: Final = 100
+"""Slices of a measurement.
+
+Nobody reads the slices while the loader runs beside the all-reduce. All of them must fit into the
+pipe, which holds 64 KiB; else the process would stop.
+"""
 _START_S: Final = 90.0
 """Imports of PyTorch, and NCCL's setup, which looks at all GPUs and their links."""
 
@@ -32,6 +38,7 @@ class ReduceOrder(msgspec.Struct, frozen=True, kw_only=True):
         world: number of processes.
         port: port of the group's store on this machine.
         buffer_bytes: bytes of the buffer.
+        slice_ns: least length of a slice.
     """
 
     device: str
@@ -39,6 +46,7 @@ class ReduceOrder(msgspec.Struct, frozen=True, kw_only=True):
     world: int
     port: int
     buffer_bytes: int
+    slice_ns: int
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +60,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     def bytes_per_s(self) -> float:
         """Bytes per second."""
         return self.bytes * 1e9 / (self.ended_ns - self.begun_ns)
+
+
+def slice_of(span_ns: int) -> int:
+    """Return the length of a slice for measurements of this length."""
+    return max(_LEAST_SLICE_NS, span_ns // _SLICES)
 
 
 def reduce(orders: bytes) -> None:
@@ -83,7 +96,7 @@ def reduce(orders: bytes) -> None:
         arrive()
         count += 1
         now_ns = time.monotonic_ns()
-        if now_ns - begun_ns >= _SLICE_NS:
+        if now_ns - begun_ns >= order.slice_ns:
             say(Slice(begun_ns=begun_ns, ended_ns=now_ns, bytes=count * order.buffer_bytes))
             begun_ns, count = now_ns, 0
 
@@ -95,11 +108,17 @@ def _nothing() -> None:
 class Reducing:
     """A group at work."""
 
-    def __init__(self, members: Sequence[Child]) -> None:
-        """Wait until every process has reduced for a slice."""
+    def __init__(self, members: Sequence[Child], slice_ns: int) -> None:
+        """Wait until every process has reduced for a slice.
+
+        Args:
+            members: the processes.
+            slice_ns: length of their slices.
+        """
         self._members = members
+        self._slice_s = slice_ns / 1e9
         for member in members:
-            member.hear(Slice, _START_S)
+            member.hear(Slice, _START_S + self._slice_s)
 
     def bytes_per_s(self, from_ns: int, to_ns: int) -> float:
         """Return the mean rate of the processes between these moments, the later of which is past."""
@@ -108,7 +127,7 @@ class Reducing:
 
     def _until(self, member: Child, to_ns: int) -> Generator[Slice, None, None]:
         while True:
-            one = member.hear(Slice, ANSWER_S)
+            one = member.hear(Slice, ANSWER_S + self._slice_s)
             yield one
             if one.ended_ns >= to_ns:
                 return
@@ -132,7 +151,7 @@ def rate_of(slices: Iterable[Slice], from_ns: int, to_ns: int) -> float:
 
 
 @contextmanager
-def reducing(device: str, world: int, port: int, buffer_bytes: int) -> Generator[Reducing, None, None]:
+def reducing(device: str, world: int, port: int, buffer_bytes: int, slice_ns: int) -> Generator[Reducing, None, None]:
     """Run a group while the block lasts.
 
     Args:
@@ -140,10 +159,11 @@ def reducing(device: str, world: int, port: int, buffer_bytes: int) -> Generator
         world: number of processes.
         port: free port of this machine.
         buffer_bytes: bytes of the buffer.
+        slice_ns: length of a slice; see `slice_of`.
     """
     with ExitStack() as stack:
         orders = [
-            ReduceOrder(device=device, rank=rank, world=world, port=port, buffer_bytes=buffer_bytes)
+            ReduceOrder(device=device, rank=rank, world=world, port=port, buffer_bytes=buffer_bytes, slice_ns=slice_ns)
             for rank in range(world)
         ]
-        yield Reducing([stack.enter_context(start_worker("allreduce", order)) for order in orders])
+        yield Reducing([stack.enter_context(start_worker("allreduce", order)) for order in orders], slice_ns)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from emlio.errors import ConfigError
 from emlio.progress import Progress
 from emlio_bench.allreduce.load import loaded
-from emlio_bench.allreduce.reduce import Reducing, reducing
+from emlio_bench.allreduce.reduce import Reducing, reducing, slice_of
 from emlio_bench.allreduce.settings import AllReduceSettings
 from emlio_bench.decode.subjects import is_installed
 from emlio_bench.experiment.command import Command
@@ -75,7 +75,7 @@ def run_allreduce(settings: AllReduceSettings) -> Results:
                 if way == ALONE[0]:
                     seen["loader_alone"] = load(directory).bytes_per_s
                     continue
-                with reducing(settings.device, world, _free_port(), buffer_bytes) as group:
+                with reducing(settings.device, world, _free_port(), buffer_bytes, slice_of(span_ns)) as group:
                     if way == BESIDE:
                         window = load(directory)
                         seen["loader_beside"] = window.bytes_per_s

@@ -1,18 +1,19 @@
 """The page of a run on a GPU.
 
-Covers: the table of all parts, each part's own tables, results of the tests. Does not cover: making
-those tables (emlio_bench.harness.report, emlio_bench.paper.report), files (emlio_bench.harness.page).
+Covers: the table of all parts, each part's own tables. Does not cover: making those tables
+(emlio_bench.harness.report, emlio_bench.paper.report, emlio_bench.gpu.tests_file), files
+(emlio_bench.harness.page).
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from xml.etree import ElementTree
 
 from emlio.errors import ConfigError
 from emlio_bench.experiment.figures import results_of
-from emlio_bench.gpu.run import Came, Outcome
+from emlio_bench.gpu.outcome import Came, Outcome
+from emlio_bench.gpu.tests_file import is_tests_file, tests_table
 from emlio_bench.harness.page import Part, write_report
 from emlio_bench.harness.report import environment_table, result_parts
 from emlio_bench.harness.results import Results
@@ -20,7 +21,7 @@ from emlio_bench.harness.table import Table
 from emlio_bench.paper.report import paper_parts
 from emlio_bench.race.outcome import Race, read_run
 
-__all__ = ["TITLE", "first_words", "gpu_parts", "tests_table", "write_gpu_report"]
+__all__ = ["TITLE", "first_words", "gpu_parts", "write_gpu_report"]
 
 TITLE: Final = "EMLIO on a GPU"
 _NOT_OF_REAL_MODELS: Final = ("", "Claim by claim", "Numbers of the paper that cannot be right")
@@ -67,33 +68,16 @@ def _parts_of(came: Came, out: Path) -> list[Part]:
     file = out / came.part.results
     if came.outcome is Outcome.NOT_RUN or not file.exists():
         return []
-    if file.suffix == ".xml":
-        return [Part(heading=came.part.words, tables=(tests_table(file),))]
-    kept = read_run(file)
+    try:
+        if is_tests_file(file):
+            return [Part(heading=came.part.words, tables=(tests_table(file),))]
+        kept = read_run(file)
+    except ConfigError:
+        # The other parts have their tables in any case.
+        return [Part(heading=came.part.words, text=f"The results cannot be read: {came.part.results}.")]
     if isinstance(kept, Race):
         parts = [part for part in paper_parts(kept, {}) if part and part.heading not in _NOT_OF_REAL_MODELS]
     else:
         parts = [part for part in result_parts(kept)[1:] if part]
     # One heading for all of it; what had a heading of its own has it as text.
     return [replace(part, heading=came.part.words if not place else part.heading) for place, part in enumerate(parts)]
-
-
-def tests_table(file: Path) -> Table:
-    """Return the tests of pytest's JUnit file.
-
-    Raises:
-        ConfigError: it is no such file.
-    """
-    try:
-        cases = list(ElementTree.parse(file).iter("testcase"))
-    except (OSError, ElementTree.ParseError) as error:
-        raise ConfigError(f"{file} must be a JUnit file of pytest: {error}") from error
-    return Table(header=("test", "outcome", "s", "why"), rows=tuple(map(_row, cases)), names=2)
-
-
-def _row(case: ElementTree.Element) -> tuple[str, ...]:
-    name = case.get("name", "").replace("_", " ")
-    for kind, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
-        if (found := case.find(kind)) is not None:
-            return name, outcome, case.get("time", ""), found.get("message", "").partition("\n")[0]
-    return name, "passed", case.get("time", ""), ""

@@ -1,52 +1,19 @@
-"""A run of all parts, one after the other, and the outcome of each.
+"""A run of all parts, one after the other.
 
-Covers: skipping parts whose packages are absent, limits, outcomes. Does not cover: the parts
-(emlio_bench.gpu.parts), their processes (emlio_bench.gpu.process), the page
-(emlio_bench.gpu.report).
+Covers: skipping parts whose packages are absent, limits. Does not cover: the parts
+(emlio_bench.gpu.parts), their processes (emlio_bench.gpu.process), their outcomes
+(emlio_bench.gpu.outcome, emlio_bench.gpu.objection), the page (emlio_bench.gpu.report).
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
+from emlio_bench.gpu.objection import objection_to
+from emlio_bench.gpu.outcome import Came, Outcome, outcome_of
 from emlio_bench.gpu.parts import Part, PlacesOfPart, lacks, limit_of
 from emlio_bench.gpu.process import Ended
-from emlio_bench.race.run.failure import in_short
 
-__all__ = ["Came", "Outcome", "exit_status", "outcome_of", "run_parts"]
-
-_MISSED = 1
-"""The exit status of emlio-bench if a figure is out of its bounds, and of pytest if a test fails."""
-
-
-class Outcome(StrEnum):
-    """The end of a part."""
-
-    PASSED = "passed"
-    MISSED = "missed"
-    """It ended, and a figure is out of its bounds or a test failed."""
-    FAILED = "failed"
-    CUT = "cut"
-    """It was ended at its time limit; what it had found until then is shown."""
-    NOT_RUN = "not run"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Came:
-    """A part and what came of it.
-
-    Attributes:
-        part: the part.
-        outcome: what came of it.
-        seconds: how long it ran.
-        reason: why it did not run or pass; empty if it passed.
-    """
-
-    part: Part
-    outcome: Outcome
-    seconds: float
-    reason: str = ""
+__all__ = ["run_parts"]
 
 
 def run_parts(
@@ -86,35 +53,7 @@ def run_parts(
         # What an earlier run left must not be taken for this one's.
         (places.out / part.results).unlink(missing_ok=True)
         ended = carry_out(part.command(places, limit_ns), limit_ns / 1e9)
-        came = outcome_of(part, ended, found=(places.out / part.results).exists())
-        tell(f"{part.name}: {came.outcome} after {came.seconds:.0f} s")
+        came = outcome_of(part, ended, objection_to(part, places.out))
+        tell(f"{part.name}: {came.outcome} after {came.seconds:.0f} s{came.reason and f', {came.reason}'}")
         found.append(came)
     return tuple(found)
-
-
-def outcome_of(part: Part, ended: Ended, *, found: bool) -> Came:
-    """Return what came of a part.
-
-    Args:
-        part: the part.
-        ended: the end of its process.
-        found: whether it left results. Python's exit status after an exception is that of a missed bound.
-    """
-    last = ended.last[-1].strip("= ") if ended.last else "it said nothing"  # pytest's is a ruled line
-    if ended.status == 0:
-        outcome, reason = Outcome.PASSED, ""
-    elif ended.status is None:
-        outcome, reason = Outcome.CUT, f"ended at its time limit, after {ended.seconds:.0f} s"
-    elif ended.status == _MISSED and found:
-        outcome, reason = Outcome.MISSED, last
-    else:
-        outcome, reason = Outcome.FAILED, f"exit status {ended.status}: {in_short(last)}"
-    return Came(part=part, outcome=outcome, seconds=ended.seconds, reason=reason)
-
-
-def exit_status(found: Sequence[Came]) -> int:
-    """Return 0 if all parts passed that could run, 1 if one did not, 2 if none could run."""
-    ran = [came for came in found if came.outcome is not Outcome.NOT_RUN]
-    if not ran:
-        return 2
-    return int(any(came.outcome is not Outcome.PASSED for came in ran))

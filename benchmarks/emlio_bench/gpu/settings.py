@@ -20,9 +20,9 @@ class GpuSettings:
 
     parts: tuple[str, ...] = names([part.name for part in PARTS], "what runs")
     within: int = duration("10m", "time for all parts; environments are not counted")
-    out: Path = option(
-        Path("docs/results/gpu"),
-        "folder for the results and the page (default docs/results/gpu)",
+    out: Path | None = option(
+        None,
+        "folder for the results and the page (default docs/results/gpu of the checkout)",
         parse=path,
         metavar="FOLDER",
     )

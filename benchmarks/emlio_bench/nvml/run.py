@@ -33,7 +33,17 @@ from emlio_bench.nvml.sampling import NvmlSampler, counted_joules, integrated_jo
 from emlio_bench.nvml.settings import NvmlSettings
 from emlio_bench.processes.child import start_worker
 
-__all__ = ["COMMAND", "LOADS", "Agreement", "Recording", "gpus_of", "measure", "nvml_figures", "run_nvml"]
+__all__ = [
+    "COMMAND",
+    "LOADS",
+    "Agreement",
+    "Recording",
+    "gpus_of",
+    "measure",
+    "not_counted",
+    "nvml_figures",
+    "run_nvml",
+]
 
 _SECOND: Final = 1_000_000_000
 _QUICK_SPAN_NS: Final = 1_500_000_000
@@ -52,6 +62,7 @@ _NOTE: Final = (
     "beside it, over the same time. The power that NVML tells is a mean of the last second on most GPUs, and its sensor may see\n"
     "only a part of the time: it is shown, and has no bound."
 )
+_NOT_COUNTED: Final = "A GPU here has no energy counter, so the recorder was compared with power only, and not checked."
 
 
 class Recording(Protocol):
@@ -212,14 +223,26 @@ def nvml_figures(found: Sequence[Agreement], *, bound: bool = True) -> tuple[Fig
         recorded = [one.recorded for one in spans]
         counted = [one.counted for one in spans if one.counted is not None]
         integrated = [one.integrated for one in spans]
-        figures.append(figure(f"{load}: recorder", "J", recorded, _NOTE))
-        if len(counted) == len(spans):
+        has_counter = len(counted) == len(spans)
+        note = _NOTE if has_counter else f"{_NOTE}\n{_NOT_COUNTED}"
+        figures.append(figure(f"{load}: recorder", "J", recorded, note))
+        if has_counter:
             figures.append(figure(f"{load}: NVML's counter", "J", counted))
             ratios = ratio_values(recorded, counted)
-            figures.append(figure(f"{load}: recorder / counter", "", ratios, at_least=at_least, at_most=at_most))
+            figures.append(figure(_beside_counter(load), "", ratios, at_least=at_least, at_most=at_most))
         figures.append(figure(f"{load}: NVML's power, integrated", "J", integrated))
         figures.append(figure(f"{load}: recorder / power", "", ratio_values(recorded, integrated)))
     return tuple(figures)
+
+
+def not_counted(figures: Sequence[Figure]) -> tuple[str, ...]:
+    """Return the loads whose joules were compared with no counter."""
+    names = {one.name for one in figures}
+    return tuple(load for load in LOADS if _beside_counter(load) not in names)
+
+
+def _beside_counter(load: str) -> str:
+    return f"{load}: recorder / counter"
 
 
 COMMAND: Final = Command(

@@ -24,7 +24,7 @@ from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.link.measurement.measuring import measure_link
 from emlio_bench.paper.figures import Figure, Task, contest_of, figures_of
 from emlio_bench.paper.losses.needs import why_no_training
-from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of
+from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of, too_short
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.sides import Side, open_side
 from emlio_bench.race.needs.environments import cache_folder
@@ -57,6 +57,8 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
     with ExitStack() as stack:
         side = open_side(stack, settings, tell, look_at=_LookOnce(), forms=cache / FORMS)
         contests, records = _contests(settings, figures, side)
+        if (warning := too_short(records, settings.scale)) is not None:
+            tell(warning)
         names = {subject for task in records for subject, _ in task.subjects}
         systems = [system for system in all_rivals(cache, settings.mount) if system.name in names]
         rtts_ns = sorted({contest.rtt_ns for contest in contests.values()})

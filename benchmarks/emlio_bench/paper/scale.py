@@ -17,7 +17,7 @@ from emlio_bench.paper.figures import Figure, Task
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG
 from emlio_bench.race.records.corpus import CORPORA
 
-__all__ = ["Scale", "expected_ns", "limit_ns", "records_of", "rounds_of"]
+__all__ = ["Scale", "expected_ns", "limit_ns", "records_of", "rounds_of", "too_short"]
 
 
 class Scale(StrEnum):
@@ -94,6 +94,22 @@ def records_of(
         )
     part = left_ns / reading_ns
     return {task: _enough(task, int(records * part)) for task, records in wanted.items()}
+
+
+def too_short(records: Mapping[Task, int], scale: Scale) -> str | None:
+    """Return a warning if the time given leaves some tasks no more records than the least, else None.
+
+    Args:
+        records: the records of each task, as `records_of` returned them.
+        scale: how many were wanted.
+    """
+    least = [task.name for task, count in records.items() if count == _TINY_BATCHES * task.batch]
+    if scale is not Scale.FIT or not least:
+        return None
+    return (
+        f"--within is too short for more than {_TINY_BATCHES} batches of {', '.join(least)}, which measure little and may end "
+        "late; give more time, or choose fewer figures or round trips"
+    )
 
 
 def _enough(task: Task, records: int) -> int:
