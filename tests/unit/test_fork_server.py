@@ -110,7 +110,7 @@ def test_a_rank_reads_what_it_is_told_stops_and_is_killed() -> None:
 
 @pytest.mark.usefixtures("server")
 def test_ctrl_c_in_the_terminal_leaves_the_server_which_ends_what_it_started() -> None:
-    (server,) = fork_server_pids()
+    server = fork_server_pids()[0]
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1); time.sleep(100)"
     with RankProcess(script) as rank:
         assert rank.line(0) == 1
@@ -183,9 +183,10 @@ def test_a_start_that_is_interrupted_after_the_answer_leaves_no_process(
             os.close(handle)
         raise Interrupted
 
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+    with monkeypatch.context() as patch:
         patch.setattr(socket, "recv_fds", interrupted)
-        server.start(["-c", "import time; time.sleep(100)"], _environment())
+        with pytest.raises(Interrupted):
+            server.start(["-c", "import time; time.sleep(100)"], _environment())
     assert settles(lambda: not psutil.Process(server.pid).children(), 20)
     assert _ended(server, "")[0] == 0
 
@@ -218,6 +219,24 @@ def test_ctrl_c_does_not_reach_a_thread_that_an_import_started(tmp_path: Path) -
         os.kill(server.pid, signal.SIGINT)
         assert _ended(server, "", **place)[0] == 0
         assert _ended(server, "import os, signal; os.kill(os.getpid(), 2)", **place)[0] == -signal.SIGINT
+
+
+def test_more_modules_can_be_loaded_for_later_processes() -> None:
+    script = "import sys; print('wave' in sys.modules)"
+    with ForkServer() as server:
+        assert _ended(server, script)[1] == "False\n"
+        server.load("wave")
+        assert _ended(server, script)[1] == "True\n"
+
+
+@pytest.mark.usefixtures("server")
+def test_a_process_is_forked_from_the_latest_server_that_can_fork_it() -> None:
+    script, variables = "import os; print(os.getppid())", {"OMP_NUM_THREADS": "1"}
+    with fork_server(environment=variables):
+        latest, earlier, *_ = fork_server_pids()
+        with RankProcess(script, environment=variables) as one, RankProcess(script) as other:
+            assert (one.line(0), other.line(0)) == (latest, earlier)
+    assert fork_server_pids()[0] == earlier
 
 
 @pytest.mark.usefixtures("server")

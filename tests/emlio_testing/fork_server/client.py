@@ -33,8 +33,9 @@ _SET_AFTER_START: Final = (
     "LOCAL_WORLD_SIZE",
     "GROUP_RANK",
     "MASTER_",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
 )
-"""Names that no interpreter and no library reads while it starts."""
+"""Beginnings of names that no interpreter and no library reads while it starts."""
 
 _UNBUFFERED: Final = "PYTHONUNBUFFERED"
 _MOST_BYTES: Final = 100
@@ -216,6 +217,11 @@ class ForkServer:
                 if number == self._requests:
                     return pid, handles[0]
                 os.close(handles[0])  # the caller of that start was interrupted while it waited
+
+    def load(self, *modules: str) -> None:
+        """Let it import more modules, for the processes that are started from now on."""
+        with self._lock:
+            self._channel.send(json.dumps({"modules": modules}).encode())
 
     @property
     def pid(self) -> int:

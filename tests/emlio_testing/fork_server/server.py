@@ -107,6 +107,10 @@ def _serve(channel: socket.socket) -> dict[str, Any] | None:
                 children.poll.unregister(channel)
                 children.end()
                 return None
+            asked: dict[str, Any] = json.loads(message)
+            if "modules" in asked:
+                _load(asked["modules"])
+                continue
             *standard, status = descriptors
             pid = os.fork()
             if pid == 0:
@@ -117,13 +121,18 @@ def _serve(channel: socket.socket) -> dict[str, Any] | None:
                     os.dup2(descriptor, number)
                     os.close(descriptor)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-                request: dict[str, Any] = json.loads(message)
-                return request
+                return asked
             handle = children.add(pid, status)
-            number = json.loads(message)["number"]
-            socket.send_fds(channel, [json.dumps([number, pid]).encode()], [handle])
+            socket.send_fds(channel, [json.dumps([asked["number"], pid]).encode()], [handle])
             for descriptor in standard:
                 os.close(descriptor)
+
+
+def _load(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a child's collector must not touch, and so copy, what it shares with the server
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -152,10 +161,7 @@ def main(words: Sequence[str]) -> dict[str, Any] | None:
     descriptor, *modules = words
     # Ctrl-C is for the tests, which end what they started. A thread that an import starts blocks it, too.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    for module in modules:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # a child's collector must not touch, and so copy, what it shares with the server
+    _load(modules)
     request = _serve(socket.socket(fileno=int(descriptor)))
     if request is not None:
         _become(request)
