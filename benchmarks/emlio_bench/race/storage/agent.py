@@ -81,11 +81,13 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> None:
                 with Duties(environment, reached_at=connection.getsockname()[0]) as duties:
                     _attend(requests, answers, duties)
             return
+        # Python closes sys.stdin when it ends, and aborts if a thread is still reading from it.
+        requests = os.fdopen(os.dup(0), "rb")
         # Whatever a program writes to standard output must not come between the answers.
         answers = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         with Duties(environment, reached_at=_reached_at(environment)) as duties:
-            _attend(sys.stdin.buffer, answers, duties)
+            _attend(requests, answers, duties)
     except EmlioError as error:
         raise SystemExit(f"the agent: {error}") from error
     except BrokenPipeError:
