@@ -4,12 +4,16 @@ Covers: the mark all of them carry, their datasets' folders. Does not cover: lea
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from emlio_testing.datasets import make_dataset
-from emlio_testing.processes import DaemonProcess
+from emlio_testing.fork_server.client import ForkServer
+from emlio_testing.processes import DaemonProcess, forked_from
+from emlio_testing.rank_groups import TORCH_ENVIRONMENT
 
 SMALL_RECORDS = 500
 
@@ -24,6 +28,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _starts(forked_starts: None) -> None:
     """The end-to-end tests start most of all processes."""
+
+
+@pytest.fixture(scope="session")
+def torch_server(pytestconfig: pytest.Config) -> Iterator[ForkServer | None]:
+    """A fork server that has imported PyTorch, made for the first test that wants it; None with --fresh-starts."""
+    if pytestconfig.getoption("--fresh-starts") or find_spec("torch") is None:
+        yield None
+        return
+    pictures = ["PIL.Image"] if find_spec("PIL") else []
+    with ForkServer(["torch", "torch.distributed", *pictures], TORCH_ENVIRONMENT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def torch_starts(torch_server: ForkServer | None) -> Iterator[None]:
+    """Processes of the module with TORCH_ENVIRONMENT are forked from one that has imported PyTorch."""
+    with nullcontext() if torch_server is None else forked_from(torch_server):
+        yield
 
 
 @pytest.fixture(scope="session")

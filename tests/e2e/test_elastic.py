@@ -25,6 +25,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.rank_groups import TORCH_ENVIRONMENT, TORCHRUN, end_all, finish_all
 
 # ---- another number of ranks --------------------------------------------------------------------------------------------
 
@@ -154,7 +155,6 @@ def test_after_such_an_epoch_any_number_of_ranks_has_the_next_one_whole(served: 
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 PICTURES = 150
-TORCHRUN = "import runpy; runpy.run_module('torch.distributed.run', run_name='__main__')"
 START_S = 120.0  # three processes that import torch, on two busy cores
 
 
@@ -177,17 +177,6 @@ def seen(steps: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def end_all(pid: int) -> None:
-    """What torchrun started is no group of its own: each by its number."""
-    if not psutil.pid_exists(pid):
-        return
-    started = psutil.Process(pid).children(recursive=True)
-    for process in started:
-        if process.is_running():
-            process.kill()
-    psutil.wait_procs(started, 10.0)
-
-
 def rank_process(torchrun: RankProcess, rank: int) -> psutil.Process:
     for process in psutil.Process(torchrun.pid).children():
         if process.environ().get("RANK") == str(rank):
@@ -196,6 +185,7 @@ def rank_process(torchrun: RankProcess, rank: int) -> psutil.Process:
 
 
 @pytest.mark.slow  # test_training kills a job and lets it go on from its checkpoint each time
+@pytest.mark.usefixtures("torch_starts")
 def test_when_a_rank_dies_torchrun_starts_all_again_and_each_picture_counts_once(
     pictures: Path, tmp_path: Path
 ) -> None:
@@ -207,17 +197,17 @@ def test_when_a_rank_dies_torchrun_starts_all_again_and_each_picture_counts_once
     resume = ["--checkpoint", str(checkpoint), "--checkpoint-every", "3", "--resume"]
     # PyTorch 2.15 would else give the ranks of the second start the store of the first, with the addresses of dead processes.
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **own_store}
+    environment = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo", **own_store}
     with ExitStack() as stack:
         daemon = stack.enter_context(DaemonProcess({"pictures": pictures}, folder=tmp_path))
         words = (*elastic, daemon.address("pictures"), *usual, *run, *resume)
         job = stack.enter_context(RankProcess(TORCHRUN, *words, environment=environment))
-        stack.callback(end_all, job.pid)
+        stack.callback(end_all, [job])
         reached = settles(lambda: not job.running or any(line["step"] >= 7 for line in seen(steps)), START_S)
         assert reached, job.log
         assert job.running, job.log
         rank_process(job, 1).send_signal(signal.SIGKILL)
-        assert job.finish(START_S) == 0, job.log
+        assert finish_all([job], START_S) == [0], job.log
 
     lines = seen(steps)
     owns = [[line for line in lines if line["rank"] == rank] for rank in range(2)]

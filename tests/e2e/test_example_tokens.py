@@ -11,20 +11,22 @@ from typing import Any
 
 import pytest
 
-from emlio_testing.processes import DaemonProcess, run_python
+from emlio_testing.processes import DaemonProcess
+from emlio_testing.rank_groups import TORCH_ENVIRONMENT, run_script
 from emlio_testing.token_records import make_token_dataset
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tokens.py"
 END_S = 60.0
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="not installed: torch")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="not installed: torch"),
+    pytest.mark.usefixtures("torch_starts"),
+]
 
 
 def run(*words: object) -> str:
     """What it prints."""
-    return run_python(
-        EXAMPLE, *words, timeout_s=END_S, environment={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    )
+    return run_script(EXAMPLE, *words, timeout_s=END_S, environment=TORCH_ENVIRONMENT)
 
 
 def test_it_writes_documents_starts_a_daemon_and_learns() -> None:

@@ -1,4 +1,6 @@
-"""The examples with Lightning, Accelerate, transformers and torch.distributed.checkpoint, as users start them.
+"""The examples with Lightning, Accelerate, transformers and torch.distributed.checkpoint.
+
+With --fresh-starts each is started as a user starts it. Otherwise the ranks of Lightning and Accelerate are forked.
 
 Covers: which records come on which rank and step, against a plan computed from the files alone; checkpoints that the frameworks
 write in the middle and at the end of an epoch, and going on from them. Does not cover: what the models learn.
@@ -17,7 +19,9 @@ from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.shards.dataset import open_dataset
+from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import DaemonProcess, run_python
+from emlio_testing.rank_groups import TORCH_ENVIRONMENT, run_script
 
 RECORDS = 101  # divides by no number of ranks or batches used here
 BATCH = 8
@@ -32,6 +36,9 @@ STOPS = [
 END_S = 120.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+IMPORTED = ("accelerate", "lightning.pytorch")
+
+pytestmark = pytest.mark.usefixtures("torch_starts", "frameworks")
 
 Seen = dict[tuple[int, int], list[list[int]]]
 """Rank and epoch to the ids of each batch."""
@@ -51,6 +58,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def frameworks(torch_server: ForkServer | None) -> None:
+    """The processes of this module are forked with the frameworks imported, too."""
+    if torch_server is not None:
+        torch_server.load(*(name for name in IMPORTED if importlib.util.find_spec(name.partition(".")[0])))
+
+
+@pytest.fixture(scope="module")
 def address(pictures: Path) -> Iterator[str]:
     with DaemonProcess({"pictures": pictures}, folder=pictures.parent) as daemon:
         yield daemon.address("pictures")
@@ -58,8 +72,12 @@ def address(pictures: Path) -> Iterator[str]:
 
 def python(*words: object) -> None:
     """Run a Python to its end."""
-    quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    run_python(*words, timeout_s=END_S, environment=quiet)
+    run_python(*words, timeout_s=END_S, environment=TORCH_ENVIRONMENT)
+
+
+def on_two_ranks(script: Path, *words: object, launcher: tuple[object, ...] = ()) -> None:
+    """Run a script on two ranks to their end; `launcher` starts them for users."""
+    run_script(script, *words, ranks=TWO, launcher=launcher, timeout_s=END_S, environment=TORCH_ENVIRONMENT)
 
 
 def seen(lines: Path) -> Seen:
@@ -100,12 +118,13 @@ def assert_whole_epochs(found: Seen) -> None:
 def lightning(address: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a job that was never stopped left its checkpoints, and what it saw."""
     folder: Path = tmp_path_factory.mktemp("lightning")
-    python(*with_lightning(address), "--folder", folder, "--save-every", 1, "--ids", folder / "seen")
+    kept = ["--folder", folder, "--save-every", 1, "--ids", folder / "seen"]
+    on_two_ranks(EXAMPLES / "with_lightning.py", *with_lightning(address), *kept)  # it starts its ranks itself
     return folder
 
 
 def with_lightning(address: str) -> list[object]:
-    return [EXAMPLES / "with_lightning.py", address, "--batch-size", BATCH, "--devices", TWO, "--epochs", EPOCHS]
+    return [address, "--batch-size", BATCH, "--devices", TWO, "--epochs", EPOCHS]
 
 
 @needs("lightning", "PIL")
@@ -121,7 +140,7 @@ def test_lightning_goes_on_where_its_checkpoint_was_written(
     lightning: Path, address: str, pictures: Path, tmp_path: Path, step: int, consumed: int
 ) -> None:
     resume = ["--folder", tmp_path, "--resume", lightning / f"step={step}.ckpt", "--ids", tmp_path / "seen"]
-    python(*with_lightning(address), *resume)
+    on_two_ranks(EXAMPLES / "with_lightning.py", *with_lightning(address), *resume)
     assert seen(tmp_path / "seen") == planned(pictures, TWO, consumed)
 
 
@@ -160,12 +179,14 @@ def test_transformers_goes_on_where_its_checkpoint_was_written(
 def test_accelerate_gives_two_ranks_each_record_once_and_goes_on_with_one(
     address: str, pictures: Path, tmp_path: Path
 ) -> None:
-    script = [EXAMPLES / "with_accelerate.py", address, "--batch-size", BATCH, "--epochs", EPOCHS]
-    python(*TORCHRUN, TWO, *script, "--folder", tmp_path / "run", "--save-every", 3, "--ids", tmp_path / "whole")
+    script, words = EXAMPLES / "with_accelerate.py", [address, "--batch-size", BATCH, "--epochs", EPOCHS]
+    kept = ["--folder", tmp_path / "run", "--save-every", 3, "--ids", tmp_path / "whole"]
+    on_two_ranks(script, *words, *kept, launcher=(*TORCHRUN, TWO))
     assert_whole_epochs(seen(tmp_path / "whole"))
     assert seen(tmp_path / "whole") == planned(pictures, TWO)
     consumed = 3 * BATCH * TWO
-    python(*script, "--resume", tmp_path / "run" / f"epoch-0-at-{consumed}", "--ids", tmp_path / "rest")
+    resume = ["--resume", tmp_path / "run" / f"epoch-0-at-{consumed}", "--ids", tmp_path / "rest"]
+    run_script(script, *words, *resume, timeout_s=END_S, environment=TORCH_ENVIRONMENT)
     assert seen(tmp_path / "rest") == planned(pictures, 1, consumed)
 
 

@@ -13,12 +13,16 @@ import pytest
 from emlio.receiver.torch_adapter import torch_is_installed
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import RankProcess
+from emlio_testing.rank_groups import TORCH_ENVIRONMENT
 
 _RECORDS = 24
 _WORLD = 2
 _LONG_S = 120.0  # importing torch takes seconds, with other tests beside it many
 
-pytestmark = pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
+pytestmark = [
+    pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed"),
+    pytest.mark.usefixtures("torch_starts"),
+]
 
 # A rank of each scenario after the other: importing torch takes longer than all of them.
 _RANK = """
@@ -82,7 +86,7 @@ class _Ranks:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Ranks]:
     folder = tmp_path_factory.mktemp("group")
     make_dataset(folder / "numbers", records=_RECORDS, shards=2)
-    environment = {"GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo"}
     with ExitStack() as stack:
         processes = [
             stack.enter_context(

@@ -5,23 +5,18 @@ Covers: what the error and the log before it say, when the processes end. Does n
 """
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from emlio.receiver.torch_adapter import torch_is_installed
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.rank_groups import TORCH_ENVIRONMENT, finish_all, started_group
 
 TIMEOUT_S = 4.0
 BUSY_S = 3.0
@@ -124,33 +119,6 @@ except Exception as error:
 )
 
 
-@contextmanager
-def torchrun(script: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Started with its ranks, of which none is left in the end."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(WORLD),
-        str(script),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    with (
-        script.with_suffix(".log").open("wb") as told,
-        subprocess.Popen(
-            [*command, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=told
-        ) as process,
-    ):
-        started = psutil.Process(process.pid)
-        try:
-            yield process
-        finally:
-            for each in [*started.children(recursive=True), started] if process.poll() is None else []:
-                each.send_signal(signal.SIGKILL)
-
-
 def said(folder: Path, rank: int) -> list[Any]:
     path = folder / f"said-{rank}"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -158,16 +126,19 @@ def said(folder: Path, rank: int) -> list[Any]:
 
 
 @pytest.mark.skipif(not torch_is_installed(), reason="torch is not installed")
+@pytest.mark.usefixtures("torch_starts")
 def test_a_process_group_ends_with_the_error_and_does_not_hang(daemon: DaemonProcess, tmp_path: Path) -> None:
     script = tmp_path / "group.py"
     script.write_text(GROUP, encoding="utf-8")
-    with torchrun(script, daemon.address("numbers"), f"{TIMEOUT_S}s", str(tmp_path)) as job:
+    environment = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo"}
+    words = (daemon.address("numbers"), f"{TIMEOUT_S}s", tmp_path)
+    with started_group(script, *words, ranks=WORLD, environment=environment) as processes:
         reading = settles(lambda: all(said(tmp_path, rank) for rank in range(WORLD)), START_S)
-        assert reading, script.with_suffix(".log").read_text()
+        assert reading, "\n".join(process.log for process in processes)
         daemon.kill()
         killed = time.monotonic()
         # torchrun looks after its ranks every now and then, and gives those that are left time to end.
-        assert job.wait(TIMEOUT_S + 30.0) == 1
+        assert finish_all(processes, TIMEOUT_S + 30.0) == [1] * len(processes)
     ends = [line for rank in range(WORLD) for line in said(tmp_path, rank)[1:]]
     named = [text for kind, text, _ in ends if kind == "PeerLostError"]
     assert named, ends

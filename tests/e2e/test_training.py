@@ -11,31 +11,31 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import psutil
 import pytest
 
 from emlio.example import encode_example
 from emlio_testing.datasets import make_dataset
 from emlio_testing.ports import free_ports
-from emlio_testing.processes import DaemonProcess, RankProcess, fork_server, settles
+from emlio_testing.processes import DaemonProcess, RankProcess, settles
+from emlio_testing.rank_groups import RUN_SCRIPT, TORCH_ENVIRONMENT, TORCHRUN, end_all, finish_all, rank_variables
 
 torch = pytest.importorskip("torch", reason="the training example needs PyTorch")
 Image = pytest.importorskip("PIL.Image", reason="the training example decodes with Pillow")
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
-TORCHRUN = "import runpy; runpy.run_module('torch.distributed.run', run_name='__main__')"
 RECORDS = 203
 OTHERS = 33
 STEP_TIME = "80ms"
 DETERMINISTIC = ("--epochs", "2", "--batch-size", "8", "--deterministic", "--learning-rate", "2.0")
 START_S = 120.0  # five processes that import torch, on two busy cores
 END_S = 120.0
+
+pytestmark = pytest.mark.usefixtures("torch_starts")
 
 
 def picture(record: int) -> bytes:
@@ -57,23 +57,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _torch_is_imported(pytestconfig: pytest.Config) -> Iterator[None]:
-    modules, environment = ("torch", "torch.distributed", "PIL.Image"), {"OMP_NUM_THREADS": "1"}
-    fresh = pytestconfig.getoption("--fresh-starts")
-    with nullcontext() if fresh else fork_server(*modules, environment=environment):
-        yield
-
-
-_RUN = """
-import os, runpy, sys
-sys.argv.pop(0)
-sys.path[0] = os.path.dirname(sys.argv[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""Runs a script as `python SCRIPT` does."""
-
-
 class Job:
     """The example as one process, as several ranks, or by torchrun; ended at the end of the `with`, whatever happens."""
 
@@ -91,14 +74,18 @@ class Job:
         self.steps.touch()
         usual = ["--model", "tiny", "--classes", "10", "--image-size", "32", "--device", "cpu", "--prefetch", "16MiB"]
         words = [str(TRAIN), address, *usual, "--step-log", str(self.steps), *options]
-        environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        environment = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": "lo"}
         if torchrun:
             launcher = ["--standalone", "--nproc-per-node", str(ranks)]
             self._processes = [RankProcess(TORCHRUN, *launcher, *words, environment=environment)]
             return
         (port,) = free_ports(1, "127.0.0.1")
         self._processes = [
-            RankProcess(_RUN, *words, environment={**environment, **_place(rank, ranks, port)})
+            RankProcess(
+                RUN_SCRIPT,
+                *words,
+                environment={**environment, **(rank_variables(rank, ranks, port) if ranks else {})},
+            )
             for rank in range(ranks or 1)
         ]
 
@@ -135,22 +122,11 @@ class Job:
 
     def finish(self) -> int:
         """Return its exit status: 0, or one that is not 0 of its processes."""
-        return max((process.finish(END_S) for process in self._processes), key=abs)
+        return max(finish_all(self._processes, END_S), key=abs)
 
     def kill(self) -> None:
-        """kill -9 to all of its processes; the ranks are no group of torchrun's, so each by its number."""
-        started = [
-            child
-            for process in self._processes
-            if process.running
-            for child in psutil.Process(process.pid).children(recursive=True)
-        ]
-        for process in self._processes:
-            process.kill()
-        for child in started:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(started, END_S)
+        """kill -9 to all of its processes, each by its number."""
+        end_all(self._processes)
 
     def __enter__(self) -> Self:
         return self
@@ -159,14 +135,6 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def _place(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Return what torchrun tells a rank about its place in the group; nothing without a group."""
-    if not ranks:
-        return {}
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
-    return {**group, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
 
 
 def run(folder: Path, address: str, *options: str, ranks: int = 0) -> Job:

@@ -26,6 +26,7 @@ __all__ = [
     "RankProcess",
     "fork_server",
     "fork_server_pids",
+    "forked_from",
     "fresh_interpreters",
     "run_python",
     "settles",
@@ -83,9 +84,9 @@ class _Lines:
 
 
 class _Starts:
-    """The way of starting Python: a fork server if there is one, else a new interpreter."""
+    """The fork servers in use, the latest first. What none of them can fork is a new interpreter."""
 
-    server: ForkServer | None = None
+    servers: tuple[ForkServer, ...] = ()
 
 
 @contextmanager
@@ -96,27 +97,33 @@ def fork_server(*modules: str, environment: Mapping[str, str] | None = None) -> 
         modules: what it imports besides the modules of daemons and ranks.
         environment: variables in addition to this process's, with which it imports them.
     """
-    with ForkServer(modules, environment or {}) as server:
-        before, _Starts.server = _Starts.server, server
-        try:
-            yield server
-        finally:
-            _Starts.server = before
+    with ForkServer(modules, environment or {}) as server, forked_from(server):
+        yield server
+
+
+@contextmanager
+def forked_from(server: ForkServer) -> Generator[None]:
+    """Start daemons and ranks by this server meanwhile, and by earlier ones those that it cannot fork."""
+    _Starts.servers = (server, *_Starts.servers)
+    try:
+        yield
+    finally:
+        _Starts.servers = tuple(one for one in _Starts.servers if one is not server)
 
 
 def fork_server_pids() -> tuple[int, ...]:
-    """Return the process that forks daemons and ranks now, if there is one."""
-    return () if _Starts.server is None else (_Starts.server.pid,)
+    """Return the processes that fork daemons and ranks now, the latest first."""
+    return tuple(server.pid for server in _Starts.servers)
 
 
 @contextmanager
 def fresh_interpreters() -> Generator[None]:
     """Start daemons and ranks as a user does meanwhile, for tests in which their start matters."""
-    server, _Starts.server = _Starts.server, None
+    servers, _Starts.servers = _Starts.servers, ()
     try:
         yield
     finally:
-        _Starts.server = server
+        _Starts.servers = servers
 
 
 def start_python(
@@ -136,9 +143,9 @@ def start_python(
         python: the interpreter; by default this process's.
         told: whether its standard input is a pipe; else it is empty.
     """
-    server = _Starts.server
-    if server is not None and python is None and server.serves(environment):
-        return server.start(program, environment, folder=folder, told=told)
+    for server in _Starts.servers if python is None else ():
+        if server.serves(environment):
+            return server.start(program, environment, folder=folder, told=told)
     return subprocess.Popen(
         [sys.executable if python is None else str(python), *program],
         stdin=subprocess.PIPE if told else subprocess.DEVNULL,
@@ -242,17 +249,24 @@ class _Process:
         ]
         return all(state == "T" for state in states)
 
+    def ends(self, timeout_s: float) -> bool:
+        """Wait for the end of the process; return whether it came in time."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def finish(self, timeout_s: float = _END_S) -> int:
         """Wait for the end of the process and return its exit status; negative for a signal.
 
         Raises:
             TimeoutError: it has not ended in time and was killed.
         """
-        try:
-            status = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        if not self.ends(timeout_s):
             self.kill()
-            raise TimeoutError(self._told(f"must end within {timeout_s} s")) from None
+            raise TimeoutError(self._told(f"must end within {timeout_s} s"))
+        status = self._process.wait(_KILL_S)
         self._out.join(_KILL_S)
         self._err.join(_KILL_S)
         return status

@@ -7,6 +7,7 @@ Covers: data, servers, meters, energy, halves; both ways to start it. Does not c
 import os
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ from emlio_bench.race.systems.ours import Local, Remote
 from emlio_bench.race.systems.paper import PaperWay
 from emlio_bench.race.systems.system import System
 from emlio_testing.ports import free_ports
-from emlio_testing.processes import settles
+from emlio_testing.processes import RankProcess, settles
 from tests.e2e.test_energy_record import Host
 
 HERE = "127.0.0.1"
@@ -192,6 +193,44 @@ def test_its_servers_end_where_it_is_killed(ssh: str, tmp_path: Path) -> None:
             agent.dialogue.ask(AskClock(), int)
 
 
+INTERRUPTED = """
+import os, signal, sys
+from emlio_bench.race.storage import agent
+
+class Duties:
+    def __init__(self, environment, *, reached_at):
+        pass
+
+    def carry_out(self, request):
+        return 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        print("all servers have ended", file=sys.stderr)
+
+agent.Duties = Duties
+agent.main([], os.environ)
+"""
+"""An agent that gets signals while it ends its servers."""
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, None])
+def test_no_further_signal_breaks_off_its_end(first: signal.Signals | None) -> None:
+    with RankProcess(INTERRUPTED, told=True) as agent:
+        agent.tell({"type": "AskClock"})
+        assert agent.line(0)["answer"] == 0
+        if first is None:
+            agent.tell_no_more()
+        else:
+            agent.send_signal(first)
+        assert agent.finish(SOON_S) == 0, agent.log
+        assert "all servers have ended" in agent.log
+
+
 def alive(process: psutil.Process) -> bool:
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
@@ -285,3 +324,24 @@ def test_an_agent_by_hand_needs_a_token_and_gives_up() -> None:
         pass
     with pytest.raises(ConfigError, match="it had not"):
         call(HERE, new_token(), name="store", port=port, wait_s=-1)
+
+
+def test_an_agent_that_is_busy_or_breaks_off_is_not_told_to_have_another_token() -> None:
+    with socket.create_server((HERE, 0)) as listener:
+        port = listener.getsockname()[1]
+        # The connection waits in the queue of the listener, as behind another connection.
+        with pytest.raises(TransportError, match=r"must answer within 0\.1 s, it did not"):
+            call(HERE, new_token(), name="store", port=port, answer_s=0.1)
+        listener.accept()[0].close()
+
+        def close_after(sent: bytes) -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(sent)
+
+        for sent in (b"", bytes(7)):
+            with ThreadPoolExecutor(1) as threads:
+                closing = threads.submit(close_after, sent)
+                with pytest.raises(TransportError, match="must answer, the connection broke"):
+                    call(HERE, new_token(), name="store", port=port)
+                closing.result(SOON_S)

@@ -246,6 +246,23 @@ def test_a_child_ends_with_its_block_whatever_happens() -> None:
     assert not child.running
 
 
+def test_a_child_is_killed_if_a_signal_breaks_off_the_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); signal.pause()"
+    with Child("a child", [sys.executable, "-c", program]) as child:
+        assert child.hear(int, 10) == 1
+        wait = child._process.wait
+
+        def interrupted(timeout: float | None = None) -> int:
+            if timeout is not None:
+                raise KeyboardInterrupt
+            return wait()
+
+        monkeypatch.setattr(child._process, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            child.end()
+        assert not child.running
+
+
 def test_a_program_that_is_not_there_is_an_error_of_ours() -> None:
     with pytest.raises(TransportError, match="must start"):
         Child("iperf3", ["/no/such/program"])

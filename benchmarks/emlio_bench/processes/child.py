@@ -15,6 +15,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -165,13 +166,13 @@ class Child:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
+    try:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    finally:
+        process.kill()  # also if a signal broke off the wait; does nothing if the process has ended
+        process.wait()
 
 
 def worker_command(role: str, job: Any) -> list[str]:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 from typing import IO, Final, Self
@@ -33,8 +33,9 @@ _SET_AFTER_START: Final = (
     "LOCAL_WORLD_SIZE",
     "GROUP_RANK",
     "MASTER_",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
 )
-"""Names that no interpreter and no library reads while it starts."""
+"""Beginnings of names that no interpreter and no library reads while it starts."""
 
 _UNBUFFERED: Final = "PYTHONUNBUFFERED"
 _MOST_BYTES: Final = 100
@@ -181,29 +182,26 @@ class ForkServer:
             "module": what if flag == "-m" else "",
             "script": what if flag == "-c" else "",
         }
-        inner, stdin = os.pipe() if told else (os.open(os.devnull, os.O_RDONLY), None)
-        out, inner_out = os.pipe()
-        err, inner_err = os.pipe()
-        status, inner_status = os.pipe()
-        inners = [inner, inner_out, inner_err, inner_status]
-        try:
+        # If the start is interrupted, all of `kept` is closed. A child whose status no process reads is killed by the server.
+        with ExitStack() as kept, ExitStack() as passed:
+            status, inner_status = os.pipe()
+            kept.callback(os.close, status)
+            if told:
+                inner_in, outer_in = os.pipe()
+                stdin = kept.enter_context(open(outer_in, "w", encoding="utf-8"))
+            else:
+                inner_in, stdin = os.open(os.devnull, os.O_RDONLY), None
+            outer_out, inner_out = os.pipe()
+            outer_err, inner_err = os.pipe()
+            out, err = (kept.enter_context(open(outer, encoding="utf-8")) for outer in (outer_out, outer_err))
+            inners = [inner_in, inner_out, inner_err, inner_status]
+            for inner in inners:
+                passed.callback(os.close, inner)
             pid, handle = self._forked(request, inners)
-        except BaseException:
-            for descriptor in (stdin, out, err, status):
-                if descriptor is not None:
-                    os.close(descriptor)
-            raise
-        finally:
-            for descriptor in inners:
-                os.close(descriptor)
-        return ForkedProcess(
-            pid,
-            handle,
-            status,
-            None if stdin is None else open(stdin, "w", encoding="utf-8"),
-            open(out, encoding="utf-8"),
-            open(err, encoding="utf-8"),
-        )
+            kept.callback(os.close, handle)
+            process = ForkedProcess(pid, handle, status, stdin, out, err)
+            kept.pop_all()
+            return process
 
     def _forked(self, request: Mapping[str, object], descriptors: Sequence[int]) -> tuple[int, int]:
         """Return the number and the handle of the process that the server forks."""
@@ -218,10 +216,12 @@ class ForkServer:
                 number, pid = json.loads(answer)
                 if number == self._requests:
                     return pid, handles[0]
-                # The caller of that start was interrupted while it waited.
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(handles[0], signal.SIGKILL)
-                os.close(handles[0])
+                os.close(handles[0])  # the caller of that start was interrupted while it waited
+
+    def load(self, *modules: str) -> None:
+        """Let it import more modules, for the processes that are started from now on."""
+        with self._lock:
+            self._channel.send(json.dumps({"modules": modules}).encode())
 
     @property
     def pid(self) -> int:
@@ -229,9 +229,16 @@ class ForkServer:
         return self._process.pid
 
     def close(self) -> None:
-        """End the server. Processes that it forked go on."""
-        self._channel.close()
-        self._process.wait(_END_S)
+        """End the server. Processes that it forked go on, except those whose start was interrupted."""
+        with suppress(OSError):  # it was closed before
+            self._channel.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(_END_S)
+        finally:
+            # Only now: closing a channel with unread answers is an error for the server.
+            self._channel.close()
+            self._process.kill()
+            self._process.wait(_END_S)
 
     def __enter__(self) -> Self:
         return self

@@ -36,46 +36,103 @@ def _report(pid: int, status: int) -> None:
     os.close(status)  # where this is read, it is gone
 
 
+class _Children:
+    """The running children of the server.
+
+    A child whose status pipe has no reader is killed: its start was interrupted, and no test knows it.
+    """
+
+    def __init__(self) -> None:
+        self.poll = select.poll()
+        self._ends: dict[int, tuple[int, int]] = {}  # from the handle to the process and its status pipe
+        self._handles: dict[int, int] = {}  # from the status pipe to the handle
+
+    def add(self, pid: int, status: int) -> int:
+        """Return the handle of a new child."""
+        handle = os.pidfd_open(pid)
+        self._ends[handle] = (pid, status)
+        self._handles[status] = handle
+        self.poll.register(handle, select.POLLIN)
+        self.poll.register(status, 0)  # POLLERR is always reported: the pipe has no reader
+        return handle
+
+    def attend(self, ready: int) -> None:
+        """Handle the end of a child, or the end of the reader of its status pipe.
+
+        Args:
+            ready: the descriptor that is ready.
+        """
+        if ready in self._ends:
+            pid, status = self._ends.pop(ready)
+            self.poll.unregister(ready)
+            if self._handles.pop(status, None) is not None:
+                self.poll.unregister(status)
+            _report(pid, status)
+            os.close(ready)
+        elif ready in self._handles:
+            self.poll.unregister(ready)
+            signal.pidfd_send_signal(self._handles.pop(ready), signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill the children whose status pipe has no reader. The others go on."""
+        for ready, _ in self.poll.poll(0):
+            if ready in self._handles:
+                handle = self._handles[ready]
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                os.waitid(os.P_PIDFD, handle, os.WEXITED)
+
+    def forget(self) -> None:
+        """Close the descriptors of all children. For a new child."""
+        for handle, (_, status) in self._ends.items():
+            os.close(handle)
+            os.close(status)
+
+
 def _serve(channel: socket.socket) -> dict[str, Any] | None:
     """Fork for each request.
 
     Returns:
         In a child its request; in the server None, when the channel has ended.
     """
-    children: dict[int, tuple[int, int]] = {}
-    poll = select.poll()
-    poll.register(channel, select.POLLIN)
+    children = _Children()
+    children.poll.register(channel, select.POLLIN)
     while True:
-        for ready, _ in poll.poll():
-            if ready in children:
-                poll.unregister(ready)
-                _report(*children.pop(ready))
-                os.close(ready)
+        # The channel comes last: a new descriptor may get the number of one that was ready and is closed now.
+        for ready, _ in sorted(children.poll.poll(), key=lambda event: event[0] == channel.fileno()):
+            if ready != channel.fileno():
+                children.attend(ready)
                 continue
             message, descriptors, _, _ = socket.recv_fds(channel, _MOST_BYTES, _STANDARD + 1)
             if not message:
+                children.poll.unregister(channel)
+                children.end()
                 return None
+            asked: dict[str, Any] = json.loads(message)
+            if "modules" in asked:
+                _load(asked["modules"])
+                continue
             *standard, status = descriptors
             pid = os.fork()
             if pid == 0:
-                for one, (_, other) in children.items():
-                    os.close(one)
-                    os.close(other)
+                children.forget()
                 os.close(status)
                 channel.close()
                 for number, descriptor in enumerate(standard):
                     os.dup2(descriptor, number)
                     os.close(descriptor)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-                request: dict[str, Any] = json.loads(message)
-                return request
-            handle = os.pidfd_open(pid)
-            children[handle] = (pid, status)
-            poll.register(handle, select.POLLIN)
-            number = json.loads(message)["number"]
-            socket.send_fds(channel, [json.dumps([number, pid]).encode()], [handle])
+                return asked
+            handle = children.add(pid, status)
+            socket.send_fds(channel, [json.dumps([asked["number"], pid]).encode()], [handle])
             for descriptor in standard:
                 os.close(descriptor)
+
+
+def _load(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a child's collector must not touch, and so copy, what it shares with the server
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -102,11 +159,9 @@ def main(words: Sequence[str]) -> dict[str, Any] | None:
         words: the descriptor of the channel, and names of modules.
     """
     descriptor, *modules = words
-    for module in modules:
-        importlib.import_module(module)
-    gc.collect()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the tests, which end what they started
-    gc.freeze()  # a child's collector must not touch, and so copy, what it shares with the server
+    # Ctrl-C is for the tests, which end what they started. A thread that an import starts blocks it, too.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    _load(modules)
     request = _serve(socket.socket(fileno=int(descriptor)))
     if request is not None:
         _become(request)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
 from types import FrameType
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ from emlio_bench.race.storage.duties import Duties
 from emlio_bench.race.storage.messages import Request, Said
 
 __all__ = ["attend", "main"]
+
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def attend(requests: BinaryIO, answers: BinaryIO, duties: Duties, interrupt: Callable[[], None]) -> None:
@@ -69,25 +71,34 @@ def _answer(line: bytes, duties: Duties) -> Said:
 
 def main(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     """Attend to one training host."""
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGHUP, _end)
+    for number in _ENDINGS:
+        signal.signal(number, _end)
     try:
         if argv:
             address, port = argv
             with admit(address, int(port), environment.get(TOKEN, "")) as connection:
                 requests, answers = connection.makefile("rb"), connection.makefile("wb")
                 with Duties(environment, reached_at=connection.getsockname()[0]) as duties:
-                    attend(requests, answers, duties, _interrupt)
+                    _attend(requests, answers, duties)
             return
+        # Python closes sys.stdin when it ends, and aborts if a thread is still reading from it.
+        requests = os.fdopen(os.dup(0), "rb")
         # Whatever a program writes to standard output must not come between the answers.
         answers = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         with Duties(environment, reached_at=_reached_at(environment)) as duties:
-            attend(sys.stdin.buffer, answers, duties, _interrupt)
+            _attend(requests, answers, duties)
     except EmlioError as error:
         raise SystemExit(f"the agent: {error}") from error
-    except (BrokenPipeError, KeyboardInterrupt):
+    except BrokenPipeError:
         return
+
+
+def _attend(requests: BinaryIO, answers: BinaryIO, duties: Duties) -> None:
+    try:
+        attend(requests, answers, duties, _interrupt)
+    finally:
+        _ignore_endings()
 
 
 def _reached_at(environment: Mapping[str, str]) -> str:
@@ -97,8 +108,14 @@ def _reached_at(environment: Mapping[str, str]) -> str:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)
+    _ignore_endings()
     raise SystemExit(0)
+
+
+def _ignore_endings() -> None:
+    """Let no further signal break off the clean-up, which ends all servers."""
+    for number in _ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ def call(
     name: str,
     port: int = PORT,
     wait_s: float = _WAIT_S,
+    answer_s: float = _ANSWER_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> Dialogue:
     """Connect to an agent as soon as it listens.
@@ -116,14 +117,19 @@ def call(
         name: name of the storage host, for errors.
         port: port of the agent.
         wait_s: the longest time until it listens.
+        answer_s: the longest time until it answers; it serves one connection at a time.
         pause: waits before the next attempt; the agent is started by hand, so nothing tells when.
+
+    Raises:
+        ConfigError: no agent listens in time, or it has another token.
+        TransportError: the agent does not answer in time, or breaks off.
     """
     deadline = time.monotonic() + wait_s
     while True:
         with suppress(OSError):
-            connection = socket.create_connection((address, port), timeout=_ANSWER_S)
+            connection = socket.create_connection((address, port), timeout=answer_s)
             try:
-                return _admitted(connection, token, name)
+                return _admitted(connection, token, name, answer_s)
             except BaseException:
                 connection.close()
                 raise
@@ -132,16 +138,29 @@ def call(
         pause(_PAUSE_S)
 
 
-def _admitted(connection: socket.socket, token: str, name: str) -> Dialogue:
+def _admitted(connection: socket.socket, token: str, name: str, answer_s: float) -> Dialogue:
     try:
-        connection.sendall(_proof(token, _exactly(connection, _CHALLENGE_BYTES)))
-        admitted = _exactly(connection, len(_ADMITTED)) == _ADMITTED
-    except OSError:
-        admitted = False
+        challenge = _exactly(connection, _CHALLENGE_BYTES)
+        admitted = _answers_proof(connection, _proof(token, challenge))
+    except TimeoutError:
+        raise TransportError(
+            f"the agent of {name} must answer within {answer_s:g} s, it did not; another connection may occupy it"
+        ) from None
+    except OSError as error:
+        raise TransportError(f"the agent of {name} must answer, the connection broke: {error}") from error
     if not admitted:
         raise ConfigError(f"{name} must accept the token, its agent was started with another one")
     _keep_alive(connection)
     return Dialogue(connection, name=name)
+
+
+def _answers_proof(connection: socket.socket, proof: bytes) -> bool:
+    """Send the proof and return whether the agent accepts it. An agent with another token closes the connection."""
+    try:
+        connection.sendall(proof)
+        return _exactly(connection, len(_ADMITTED)) == _ADMITTED
+    except ConnectionError:
+        return False
 
 
 def _proof(token: str, challenge: bytes) -> bytes:
