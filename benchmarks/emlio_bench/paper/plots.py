@@ -14,6 +14,7 @@ from emlio_bench.harness.page import Picture
 from emlio_bench.harness.palette import INK, colour
 from emlio_bench.harness.plot import NARROW, Drawing, Sheet, blank_figure, dress
 from emlio_bench.harness.spread import Spread, number
+from emlio_bench.paper.figures import FIGURES
 from emlio_bench.paper.losses.plots import loss_drawings
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.bars import named
@@ -31,6 +32,16 @@ _BELOW: Final = 1.6
 """A bar begins at the least value divided by this."""
 _ABOVE: Final = 1.8
 _LABELLED_BARS: Final = 5
+_CALLED: Final = {
+    "emlio-local": "EMLIO, data on its host",
+    "emlio-streams-1": "EMLIO, one connection",
+    "emlio-streams-2": "EMLIO, two connections",
+    "pytorch-files": "DataLoader, remote files",
+    "dali-file": "DALI, remote files",
+    "dali-tfrecord": "DALI, remote TFRecords",
+    "dali-local": "DALI, data on its host",
+}
+"""Legends have words for a reader of the paper; tables have the names of commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +66,7 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
     """Return the pictures of one task for which there are figures."""
     rows = [row for row in standings(race) if row.contest in contests]
     name = contests[0].name.rpartition("-")[0]
+    task = f"{name} ({_figures(name)})"
     where = contests[0].corpus.text
     found: list[Drawing] = []
     epochs = [_Bar(row=row, whole=of) for row in rows if (of := row.of(Quantity.FIRST_EPOCH)) is not None]
@@ -62,7 +74,7 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
         found.append(
             Drawing(
                 name=f"{name}-epochs",
-                title=f"{name}: seconds of an epoch",
+                title=f"{task}: seconds of an epoch",
                 where=where,
                 caption="each group a round trip, logarithmic; an open triangle: it took longer and was cut",
                 draw=partial(_draw, contests, epochs, "seconds, logarithmic"),
@@ -77,7 +89,7 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
         found.append(
             Drawing(
                 name=f"{name}-energy",
-                title=f"{name}: joules of an epoch, both hosts",
+                title=f"{task}: joules of an epoch, both hosts",
                 where=where,
                 caption="each group a round trip, logarithmic; the line in a bar: energy at rest; "
                 + "; ".join(dict.fromkeys(_method(bar.row) for bar in energy)),
@@ -87,13 +99,23 @@ def drawings_of(race: Race, contests: Sequence[Contest]) -> tuple[Drawing, ...]:
     return tuple(found)
 
 
+def _figures(task: str) -> str:
+    """Return the figures of the paper that a task is measured for, in words."""
+    numbers = [str(figure.number) for figure in FIGURES if task in {one.name for one in (*figure.tasks, *figure.real)}]
+    return f"figure{'s' * (len(numbers) > 1)} {' and '.join(numbers)}"
+
+
+def _called(row: Standing) -> str:
+    return _CALLED.get(row.entrant.subject) or named(row)
+
+
 def _method(row: Standing) -> str:
     methods = [method_words(one.method) for run in row.runs if run.energy is not None for one in run.energy.hosts]
     return ", ".join(dict.fromkeys(methods))
 
 
 def _draw(contests: Sequence[Contest], bars: Sequence[_Bar], axis: str, chosen: Sheet, title: str) -> Any:
-    names = list(dict.fromkeys(named(bar.row) for bar in bars))
+    names = list(dict.fromkeys(_called(bar.row) for bar in bars))
     lines = -(-len(names) // (2 if chosen is NARROW else 4))
     figure, axes = blank_figure(chosen.width, _HEIGHT + _LEGEND_LINE * lines, title=title, font=chosen.font)
     height = figure.get_figheight()
@@ -105,11 +127,11 @@ def _draw(contests: Sequence[Contest], bars: Sequence[_Bar], axis: str, chosen: 
     labelled = len(names) <= _LABELLED_BARS and chosen is not NARROW
     for place, contest in enumerate(contests):
         for bar in (bar for bar in bars if bar.row.contest == contest):
-            number_of = names.index(named(bar.row))
+            number_of = names.index(_called(bar.row))
             middle = place - _GROUP / 2 + width * (number_of + 0.5)
             _one(axes, middle, width, least, bar, font=chosen.font if labelled else 0.0)
     for name in names:
-        row = next(bar.row for bar in bars if named(bar.row) == name)
+        row = next(bar.row for bar in bars if _called(bar.row) == name)
         axes.bar([0], [0], color=_fill(row), alpha=_alpha(row), label=name)
     axes.set_xlim(-0.5, len(contests) - 0.5)
     axes.set_xticks(range(len(contests)), [format_duration(contest.rtt_ns) for contest in contests])
