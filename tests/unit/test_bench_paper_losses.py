@@ -92,14 +92,14 @@ def test_the_figure_is_one_of_the_papers_at_its_round_trip() -> None:
     assert CONTEST.decode
 
 
-def test_a_longer_time_trains_no_longer_than_the_loss_needs() -> None:
+def test_any_time_trains_as_long_as_the_loss_needs() -> None:
     sizes = [
         records_of(figures, RTTS_NS, scale, within_ns=minutes * MINUTE_NS, rounds=1)[TASK] // TASK.batch
         for figures in (FIGURES, (FIGURE,))
-        for scale, minutes in ((Scale.TINY, 90), (Scale.FIT, 90), (Scale.FIT, 900), (Scale.FULL, 90))
+        for scale, minutes in ((Scale.TINY, 90), (Scale.FIT, 60), (Scale.FIT, 900), (Scale.FULL, 90))
     ]
     assert sizes[0] == sizes[4] == 2
-    assert 100 <= min(sizes[1:4]) <= max(sizes) == STEPS
+    assert set(sizes[1:4]) == set(sizes[5:]) == {STEPS}
 
 
 def test_every_reader_trains_with_two_seeds() -> None:

@@ -86,13 +86,17 @@ def records_of(
     turns = [(task, rtt_ns, rounds_of(task, rounds)) for task in wanted for rtt_ns in task.rtts_ns or rtts_ns]
     runs = sum(len(task.subjects) * times for task, _, times in turns)
     reading_ns = sum(expected_ns(task, wanted[task], rtt_ns) * times for task, rtt_ns, times in turns)
-    left_ns = within_ns - runs * _START_NS
+    needed_ns = sum(
+        expected_ns(task, task.least_records, rtt_ns) * times for task, rtt_ns, times in turns if task.least_records
+    )
+    left_ns = within_ns - runs * _START_NS - needed_ns
     if left_ns <= 0:
+        least_min = (runs * _START_NS + needed_ns) / 60e9
         raise ConfigError(
-            f"--within must leave time for {runs} runs, {runs * _START_NS / 60e9:.0f} minutes for their starts alone, got "
+            f"--within must leave time for {runs} runs, which need {least_min:.0f} minutes at least, got "
             f"{within_ns / 60e9:g} minutes; choose fewer figures by --figure"
         )
-    part = left_ns / reading_ns
+    part = left_ns / max(reading_ns - needed_ns, 1)
     return {task: _enough(task, int(records * part)) for task, records in wanted.items()}
 
 
@@ -116,6 +120,7 @@ def _enough(task: Task, records: int) -> int:
     """Return whole batches of about so many records, within the bounds of the task."""
     if task.most_records:
         records = min(records, task.most_records)
+    records = max(records, task.least_records)
     return max(records // task.batch, _TINY_BATCHES) * task.batch
 
 
