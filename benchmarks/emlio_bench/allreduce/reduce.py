@@ -22,7 +22,7 @@ _LEAST_SLICE_NS: Final = 250_000_000
 _SLICES: Final = 100
 """Slices of a measurement.
 
-Nobody reads the slices while the loader runs beside the all-reduce. All of them must fit into the
+The slices are read after the loader has run beside the all-reduce. All of them must fit into the
 pipe, which holds 64 KiB; else the process would stop.
 """
 _START_S: Final = 90.0
