@@ -11,7 +11,7 @@ import pytest
 
 from emlio_testing import commands
 from emlio_testing.commands import Ended, run_emlio
-from emlio_testing.processes import fork_server, fresh_interpreters
+from emlio_testing.processes import fork_server, fresh_interpreters, settles
 
 LONG_S = 30
 SOON_S = 15.0
@@ -19,6 +19,14 @@ SOON_S = 15.0
 
 class Interrupted(BaseException):
     pass
+
+
+def has_ended(pid: int) -> bool:
+    """True if the process is gone, or has ended and is not collected yet."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.fixture(params=["forked", "fresh"])
@@ -60,7 +68,7 @@ def test_an_interruption_ends_it_and_what_it_started(monkeypatch: pytest.MonkeyP
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - begun < SOON_S
     started = int((tmp_path / "pid").read_text())
-    assert not psutil.pid_exists(started) or psutil.Process(started).status() == psutil.STATUS_ZOMBIE
+    assert settles(lambda: has_ended(started), SOON_S)
 
 
 def test_a_process_that_it_left_with_its_pipes_is_waited_for_until_the_timeout_only(
