@@ -148,11 +148,14 @@ class LaneSocket:
         """
         if _look_up(connection.descriptor, self.port) != connection:
             return False
-        lent = tcp.socket(fileno=connection.descriptor)
+        try:
+            lent = tcp.socket(fileno=connection.descriptor)
+        except OSError:
+            return False  # the connection has ended by itself, after the look
         try:
             lent.shutdown(tcp.SHUT_RDWR)
         except OSError:
-            return False  # the connection has ended by itself
+            return False  # it has ended by itself
         finally:
             lent.detach()  # the socket still belongs to libzmq
         return True
