@@ -37,7 +37,8 @@ def torch_server(pytestconfig: pytest.Config) -> Iterator[ForkServer | None]:
         yield None
         return
     pictures = ["PIL.Image"] if find_spec("PIL") else []
-    with ForkServer(["torch", "torch.distributed", *pictures], TORCH_ENVIRONMENT) as server:
+    # Each rank's first optimizer imports torch._dynamo, which takes as long as torch itself.
+    with ForkServer(["torch", "torch.distributed", "torch._dynamo", *pictures], TORCH_ENVIRONMENT) as server:
         yield server
 
 

@@ -6,12 +6,14 @@ group's store, and ranks that say which they are need not be those of the group.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emlio.receiver.torch_adapter import torch_is_installed
 from emlio_testing.datasets import make_dataset
+from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import RankProcess
 from emlio_testing.rank_groups import TORCH_ENVIRONMENT
 
@@ -155,3 +157,11 @@ def test_a_rank_may_have_a_loader_for_itself(ranks: _Ranks) -> None:
     (_, everything), (_, part) = ranks.said("in turn", {"rank": 0, "world_size": 1, "seed": 5}, {})
     assert sorted(everything) == list(range(_RECORDS))
     assert len(part) == _RECORDS // 2
+
+
+@pytest.mark.usefixtures("ranks")
+def test_the_process_that_they_are_forked_from_has_one_thread(torch_server: ForkServer | None) -> None:
+    """A lock that another thread holds would stay locked in a child."""
+    if torch_server is None:
+        pytest.skip("with --fresh-starts nothing is forked")
+    assert len(list(Path(f"/proc/{torch_server.pid}/task").iterdir())) == 1
