@@ -265,6 +265,7 @@ def test_a_checkpoint_of_another_dataset_is_refused_with_the_reason(
     with Job(tmp_path, served.address("others"), *options, "--resume") as refused:
         assert refused.finish() == 1
     assert refused.seen() == []
-    assert re.fullmatch(
-        r"train.py: rank 0: .*whole.pt does not fit this run: .*state of another dataset.*\n", refused.log
-    )
+    # Triton, which PyTorch imports, may write lines of its own when the interpreter ends.
+    said, *others = refused.log.splitlines()
+    assert re.fullmatch(r"train.py: rank 0: .*whole.pt does not fit this run: .*state of another dataset.*", said)
+    assert not any("Traceback" in line or "train.py" in line for line in others)
