@@ -17,15 +17,15 @@ _WIDTH = 28
 
 
 class Progress:
-    """A count towards a total, drawn on a terminal; on anything else it draws nothing.
+    """A count towards a total, or towards an unknown end, drawn on a terminal and nowhere else.
 
     It has one owner; `close` (or `with`) ends the line. Calls from several threads may lose a
     redraw, but never a count that matters.
     """
 
-    def __init__(self, label: str, total: int, *, in_bytes: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, label: str, total: int | None, *, in_bytes: bool = False, stream: TextIO | None = None) -> None:
         self._label = label
-        self._total = max(total, 1)
+        self._total = None if total is None else max(total, 1)
         self._in_bytes = in_bytes
         self._stream = stream if stream is not None else sys.stderr
         self._shown = self._stream.isatty()
@@ -42,11 +42,15 @@ class Progress:
             self._draw(now)
 
     def _draw(self, now: float) -> None:
-        share = min(self._done / self._total, 1.0)
         seconds = max(now - self._started, 1e-9)
-        filled = round(share * _WIDTH)
         amount = format_size(self._done) if self._in_bytes else f"{self._done:,}"
         rate = format_size(self._done / seconds) if self._in_bytes else f"{self._done / seconds:,.0f}"
+        if self._total is None:
+            self._stream.write(f"\r\x1b[K{self._label}  {amount}  {rate}/s  {format_duration(seconds * 1e9)}")
+            self._stream.flush()
+            return
+        share = min(self._done / self._total, 1.0)
+        filled = round(share * _WIDTH)
         left = format_duration((seconds / share - seconds) * 1e9) if 0 < share < 1 else format_duration(seconds * 1e9)
         bar = "█" * filled + "·" * (_WIDTH - filled)
         self._stream.write(f"\r\x1b[K{self._label} {bar} {share:4.0%}  {amount}  {rate}/s  {left}")

@@ -54,11 +54,14 @@ class FrameRun:
         starts: the begin of each record's data.
         ends: the end of each record's data. Both are 0 for frames whose position is not known.
         faults: the invalid frames, by rising position; these must not be used.
+        notes: (n, 2) begin and end of what is told of each record beside its bytes; None if nothing
+            is.
     """
 
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     faults: tuple[FrameFault, ...]
+    notes: npt.NDArray[np.int64] | None = None
 
 
 def frame(data: Buffer) -> bytes:

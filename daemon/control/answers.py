@@ -44,7 +44,7 @@ def welcome_to(
     served: ServedDataset, config: DaemonConfig, *, session: int, daemon: Identity, protection: str, data_offset: int
 ) -> Welcome:
     """Return the welcome, the first answer of a session."""
-    missing = served.dataset.missing
+    missing, contents = served.dataset.missing, served.dataset.contents
     return Welcome(
         session=session,
         daemon=daemon.name,
@@ -59,6 +59,10 @@ def welcome_to(
         max_lanes=MAX_LANES,
         data_offset=data_offset,
         protection=protection,
+        format=contents.format,
+        settings=contents.settings,
+        label_names=dict(contents.label_names),
+        schema={name: (column.kind, column.shape) for name, column in contents.schema.items()},
     )
 
 

@@ -79,9 +79,10 @@ class ServedDataset:
         held = self.dataset.shards[number] if number is not None else None
         if held is None or first >= held.records:
             return SizesReply(shard=shard, first=first, offset=0, sizes=b"")
-        part = held.offsets[first : first + min(count, RECORDS_PER_SIZES) + 1]
-        sizes = np.minimum(np.diff(part), _LARGEST_SIZE).astype("<u4")
-        return SizesReply(shard=shard, first=first, offset=int(part[0]), sizes=sizes.tobytes())
+        part = slice(first, first + min(count, RECORDS_PER_SIZES))
+        starts, ends = held.starts[part], held.ends[part]
+        sizes = np.minimum(ends - starts, _LARGEST_SIZE).astype("<u4")
+        return SizesReply(shard=shard, first=first, offset=int(starts[0]), sizes=sizes.tobytes())
 
     def check_copies(self, catalog: Catalog) -> None:
         """Refuse a catalog that describes another copy of a shard held here."""

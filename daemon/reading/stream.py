@@ -219,7 +219,7 @@ class Stream:
             self._being_read_bytes = size_bytes
         self._planned = None
         memory, apart = self._read(message, gatherer, size_bytes)
-        head = encode_data_header(self._header(message))
+        head = encode_data_header(self._header(message, memory.data[: message.payload_bytes]))
         if self._seal is not None:
             memory, apart = self._sealed(self._seal, message, head, memory), False
         outgoing = Outgoing(
@@ -241,9 +241,9 @@ class Stream:
 
     def _wire_bytes(self, message: MessagePlan) -> int:
         """Return the bytes of the payload as it is sent."""
-        return message.size_bytes + (TAG_BYTES if self._seal is not None else 0)
+        return message.payload_bytes + (TAG_BYTES if self._seal is not None else 0)
 
-    def _header(self, message: MessagePlan) -> DataHeader:
+    def _header(self, message: MessagePlan, payload: memoryview) -> DataHeader:
         return DataHeader(
             version=DATA_VERSION,
             session=self.session,
@@ -254,6 +254,8 @@ class Stream:
             count=message.count,
             ids_crc=message.ids_crc,
             sizes=message.sizes.astype("<u4").tobytes(),
+            crcs=self._feed.crcs(message, payload),
+            notes=len(message.notes),
         )
 
     def _read(self, message: MessagePlan, gatherer: Gatherer, size_bytes: int) -> tuple[npt.NDArray[np.uint8], bool]:
@@ -273,10 +275,10 @@ class Stream:
             self._uncount(size_bytes - message.size_bytes)
             return memory, True
         if self._seal is None:
-            memory = self._take(message.size_bytes + tail_room(message.count), size_bytes)
+            memory = self._take(message.payload_bytes + tail_room(message.count), size_bytes)
         else:
-            memory = self._pool.take(message.size_bytes, lambda _: self._uncount(size_bytes))
-        self._feed.read(message, gatherer, memory[: message.size_bytes])
+            memory = self._pool.take(message.payload_bytes, lambda _: self._uncount(size_bytes))
+        self._feed.read(message, gatherer, memory[: message.payload_bytes])
         return memory, False
 
     def _sealed(

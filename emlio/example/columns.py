@@ -33,12 +33,15 @@ class Piece:
         starts: start of each record's data in the buffer (the data, not the frame around it).
         ends: one past its last byte.
         slots: each record's place in the batch.
+        notes: (n, 2) begin and end in the buffer of what is told of each record beside its bytes;
+            None if nothing is.
     """
 
     buffer: memoryview
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int64]
+    notes: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.buffer.format != "B" or self.buffer.ndim != 1 or not self.buffer.c_contiguous:
@@ -54,6 +57,8 @@ class Piece:
             or not (self.starts <= self.ends).all()
         ):
             raise ConfigError(f"a piece's records must be inside its buffer of {len(self.buffer)} bytes")
+        if self.notes is not None and self.notes.shape != (len(self.starts), 2):
+            raise ConfigError(f"a piece's notes must be a begin and an end per record, got {self.notes.shape}")
 
 
 class ColumnDecoder:

@@ -110,6 +110,7 @@ def without(pieces: Sequence[Piece], places: Collection[int]) -> list[Piece]:
             starts=piece.starts[keep],
             ends=piece.ends[keep],
             slots=np.searchsorted(in_order, piece.slots[keep]).astype(np.int64),
+            notes=None if piece.notes is None else piece.notes[keep],
         )
         for piece, keep in zip(pieces, kept, strict=True)
         if keep.any()

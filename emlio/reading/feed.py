@@ -123,7 +123,7 @@ class Feed:
             return None
         if gatherer.cold:
             for message in list(self._planned)[self._advised :]:
-                gatherer.advise(self._shards, message.shard, message.starts, message.sizes)
+                gatherer.advise(self._shards, message.file, message.starts, message.sizes)
             self._advised = len(self._planned)
         self._advised = max(self._advised - 1, 0)
         return self._planned.popleft()
@@ -134,26 +134,31 @@ class Feed:
         They must be one long run of a shard under a lease, which nothing can shorten meanwhile. The
         borrower is told when nothing refers to them any more.
         """
-        if not message.one_run or message.size_bytes < LONG_RUN_BYTES:
+        if not message.one_run or message.size_bytes < LONG_RUN_BYTES or message.notes:
             return None
+        checksums = self._shards.dataset.checksums
+        if checksums is not None and not checksums.known(message.shard, message.record).all():
+            return None  # they are computed from a copy, which no other process can shorten meanwhile
         return patiently(partial(self._borrow, message, gatherer, borrower), self._stopped.wait)
 
     def _borrow(self, message: MessagePlan, gatherer: Gatherer, borrower: Borrower) -> npt.NDArray[np.uint8] | None:
-        self._shards.check(message.shard[:1], self._clock.monotonic_ns())
+        self._shards.check(message.file[:1], self._clock.monotonic_ns())
         start = int(message.starts[0])
-        view = self._shards.lend(int(message.shard[0]), start, start + message.size_bytes, borrower)
+        view = self._shards.lend(int(message.file[0]), start, start + message.size_bytes, borrower)
         if view is not None:
             gatherer.look_at_disk()
         return view
 
     def read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
-        """Fill `out`, which has the message's size, with the frames of its records."""
+        """Fill `out`, which has the size of the message's payload, with its records and notes."""
         patiently(partial(self._read, message, gatherer, out), self._stopped.wait)
 
     def _read(self, message: MessagePlan, gatherer: Gatherer, out: npt.NDArray[np.uint8]) -> None:
-        self._shards.check_used(message.shard, self._clock.monotonic_ns())
+        self._shards.check_used(message.file, self._clock.monotonic_ns())
+        records = out[: message.size_bytes]
+        out[message.size_bytes :] = np.frombuffer(message.notes, np.uint8)
         try:
-            gatherer.read(self._shards, message.shard, message.starts, message.sizes, out)
+            gatherer.read(self._shards, message.file, message.starts, message.sizes, records)
         except ShortReadError as short:
             raise self._cut_short(message, short.position) from short
 
@@ -162,15 +167,25 @@ class Feed:
 
         Raises another error if the file has changed.
         """
-        number, offset = int(message.shard[at]), int(message.starts[at])
-        shard = self._shards.dataset.shards[number]
+        number, offset, record = int(message.file[at]), int(message.starts[at]), int(message.record[at])
+        dataset = self._shards.dataset
         with self._shards.open(number) as descriptor:
-            shard.check_unchanged(os.fstat(descriptor))
-        record = int(np.searchsorted(shard.offsets, offset, side="right")) - 1
+            dataset.files.check_unchanged(number, os.fstat(descriptor))
         return CorruptRecordError(
-            f"record {record} of {shard.path} cannot be read: it must have {int(message.sizes[at])} bytes at offset "
-            f"{offset}",
-            shard=shard.name,
+            f"record {record} of {dataset.files.path(number)} cannot be read: it must have {int(message.sizes[at])} "
+            f"bytes at offset {offset}",
+            shard=dataset.shards[int(message.shard[at])].name,
             record=record,
             offset=offset,
         )
+
+    def crcs(self, message: MessagePlan, payload: memoryview) -> bytes:
+        """Return the checksums that the message's records must have, packed; none if they are framed.
+
+        A record that is read for the first time has the checksum of what was read. At any later
+        time it must have the same one, which the rank checks.
+        """
+        checksums = self._shards.dataset.checksums
+        if checksums is None:
+            return b""
+        return checksums.of(message.shard, message.record, message.sizes, payload).astype("<u4").tobytes()

@@ -32,6 +32,9 @@ _CHECK_EVERY_NS = 200_000_000
 """The time for which a check that a file is unchanged stays valid. One stat per file and message
 would cost more than reading small records."""
 
+_PATHS_CHECKED = 10_000
+"""The most files whose paths are looked at when a rank joins: a tenth of a second."""
+
 _SCANS = 16
 """The number of shards with a new change time that may be scanned at once; one thread scans
 each."""
@@ -71,14 +74,14 @@ class OpenShards:
         """
         self.dataset = dataset
         self.on_stuck: Callable[[Path, Collection[Borrower]], None] = _ignore
-        count = len(dataset.shards)
+        count = len(dataset.files)
         self._files = OpenSet(count, files or file_room(), self._open_file, _close_file, self._not_opened)
         self._maps = OpenSet(count, mappings or mapping_room(), self._map_file, self._unmap_file, self._not_mapped)
         self._lenders: Lenders | None = None
         if leases is not None:
             self._lenders = Lenders(dataset, leases, leased or lease_room(), self._open_file, self._hear_stuck)
         self._checked_ns = np.zeros(count, np.int64)
-        self._ctimes_ns = np.array([shard.ctime_ns for shard in dataset.shards], np.int64)
+        self._ctimes_ns = np.array(dataset.files.ctimes_ns, np.int64)
         self._scanning = [Lock() for _ in range(_SCANS)]
         self._closing = Event()
 
@@ -137,6 +140,8 @@ class OpenShards:
     def check_paths(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Raise `DatasetError` if a path no longer leads to the indexed file, open or not.
 
+        Of very many files some are looked at.
+
         Args:
             stopped: called before each file; if it returns True, the rest is not checked.
         """
@@ -145,19 +150,21 @@ class OpenShards:
             return self._closing.wait(seconds) or stopped()
 
         patiently(self.dataset.folder.check_in_place, pause)
-        for number in range(len(self.dataset.shards)):
+        count = len(self.dataset.files)
+        # The others are compared when they are opened.
+        for number in range(0, count, -(-count // _PATHS_CHECKED) or 1):
             if stopped():
                 return
             patiently(partial(self._check, number), pause)
 
     def _check(self, number: int) -> None:
         """Check by name. Files are compared when they are opened, so the name stands for both."""
-        shard = self.dataset.shards[number]
+        files = self.dataset.files
         try:
-            found = self.dataset.folder.stat(shard.name)
+            found = self.dataset.folder.stat(files.names[number])
         except OSError as error:
-            raise refusal_of(error, f"shard {shard.path}") or DatasetError(
-                f"a shard must not be removed while it is served: {shard.path} {absence(error)}"
+            raise refusal_of(error, f"shard {files.path(number)}") or DatasetError(
+                f"a shard must not be removed while it is served: {files.path(number)} {absence(error)}"
             ) from error
         self._compare(number, found)
 
@@ -174,23 +181,21 @@ class OpenShards:
         return True
 
     def _compare(self, number: int, found: os.stat_result) -> None:
-        shard = self.dataset.shards[number]
-        shard.check_unchanged(found)
+        self.dataset.files.check_unchanged(number, found)
         if found.st_ctime_ns != self._ctimes_ns[number]:
             # A new change time may mean that other content was written and its size and time
             # restored, or no more than a chmod.
             # A second thread finds that the first has scanned it.
             with self._scanning[number % _SCANS]:
                 if found.st_ctime_ns != self._ctimes_ns[number]:
-                    shard.check_content(self.dataset.folder)
+                    self.dataset.files.check_content(number, self.dataset.folder)
                     self._ctimes_ns[number] = found.st_ctime_ns
 
     # ---- opening and closing --------------------------------------------------------------------------------------
 
     def _open_file(self, number: int) -> int:
-        shard = self.dataset.shards[number]
         try:
-            descriptor, found = self._open_status(shard.name)
+            descriptor, found = self._open_status(self.dataset.files.names[number])
         except OSError as error:
             if not is_used_up(error):
                 self._check(number)  # raises a better error if the file has changed
@@ -212,19 +217,20 @@ class OpenShards:
 
     def _map_file(self, number: int) -> int:
         with self._files.hold(number) as descriptor:
-            return map_file(descriptor, self.dataset.shards[number].size_bytes)
+            return map_file(descriptor, self.dataset.files.size_bytes(number))
 
     def _unmap_file(self, number: int, address: int) -> None:
-        unmap(address, self.dataset.shards[number].size_bytes)
+        unmap(address, self.dataset.files.size_bytes(number))
 
     def _not_opened(self, number: int, error: OSError) -> EmlioError:
-        path = self.dataset.shards[number].path
+        path = self.dataset.files.path(number)
         return refusal_of(error, f"shard {path}") or DatasetError(f"a shard must be readable: {path}: {error.strerror}")
 
     def _not_mapped(self, number: int, error: OSError) -> EmlioError:
-        shard = self.dataset.shards[number]
-        return refusal_of(error, f"shard {shard.path}") or DatasetError(
-            f"a shard must have the {shard.size_bytes} bytes that were indexed: {shard.path}: {error.strerror}"
+        files = self.dataset.files
+        return refusal_of(error, f"shard {files.path(number)}") or DatasetError(
+            f"a shard must have the {files.size_bytes(number)} bytes that were indexed: {files.path(number)}: "
+            f"{error.strerror}"
         )
 
     def _hear_stuck(self, path: Path, borrowers: Collection[Borrower]) -> None:

@@ -55,7 +55,7 @@ class Lenders:
             on_stuck: called, in the lease thread, with a path and the borrowers who must give back
                 what they have of it.
         """
-        self.wanted = len(dataset.shards)
+        self.wanted = len(dataset.files)
         self._dataset = dataset
         self._leases = leases
         self._room = room
@@ -122,17 +122,17 @@ class Lenders:
         self._end(retired)
         if not room:
             return None
-        shard = self._dataset.shards[number]
+        files = self._dataset.files
         try:
             descriptor = self._open_file(number)
         except OSError:
             return None  # reading raises the error
         try:
-            mapping = MappedFile(descriptor, shard.size_bytes)
+            mapping = MappedFile(descriptor, files.size_bytes(number))
         except OSError:
             os.close(descriptor)
             return None
-        path = shard.path
+        path = files.path(number)
         lender = SliceLender(
             descriptor, mapping.array(), self._leases, lambda borrowers: self._on_stuck(path, borrowers)
         )

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.notes import MOST_NOTED, pack_notes
 from emlio.planner.order import ShuffleMode
 from emlio.planner.plan import Plan, stretches
 from emlio.reading.gather import run_starts
@@ -56,25 +57,36 @@ class MessagePlan:
         slot: the rank's running sample number of the first record.
         ids_crc: the checksum of the records' global ids.
         shard: which of the dataset's shards each record lies in.
-        starts: the byte offset of each record's frame.
-        sizes: the bytes of each record's frame.
-        size_bytes: the bytes of all frames.
-        one_run: whether the records are contiguous in one shard.
+        record: its number in that shard.
+        file: which of the dataset's files holds it.
+        starts: the byte of that file at which each record begins, with its frame if it has one.
+        sizes: the bytes of each record.
+        size_bytes: the bytes of all records.
+        one_run: whether the records are contiguous in one file.
+        notes: what ranks are told of the records beside their bytes, as it is sent.
     """
 
     epoch: int
     slot: int
     ids_crc: int
     shard: npt.NDArray[np.int64]
+    record: npt.NDArray[np.int64]
+    file: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     size_bytes: int
     one_run: bool
+    notes: bytes = b""
 
     @property
     def count(self) -> int:
         """The number of records."""
         return len(self.sizes)
+
+    @property
+    def payload_bytes(self) -> int:
+        """The bytes of the records and of what is told of them."""
+        return self.size_bytes + len(self.notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +190,11 @@ class MessagePlanner:
     ) -> Iterator[MessagePlan]:
         ids = self.plan.catalog.bases[shard] + record
         numbers = self.local[shard]
-        starts, ends = self._ranges(numbers, record)
+        files, starts, ends = self._ranges(numbers, record)
         sizes = ends - starts
         filled = np.cumsum(sizes)
-        runs = np.append(run_starts(numbers, starts, sizes), len(sizes))
+        runs = np.append(run_starts(files, starts, sizes), len(sizes))
+        most_records = MAX_MESSAGE_RECORDS if self.dataset.notes is None else MOST_NOTED
         begin, before, run = 0, 0, 0
         while begin < len(sizes):
             # A record longer than a message is still sent whole, alone.
@@ -189,7 +202,7 @@ class MessagePlanner:
             if self.most_bytes is not None:
                 most = min(most, self.most_bytes())
             end = int(np.searchsorted(filled, before + most, side="right"))
-            end = min(max(end, begin + 1), begin + MAX_MESSAGE_RECORDS)
+            end = min(max(end, begin + 1), begin + most_records)
             while runs[run] <= begin:
                 run += 1
             run_end = int(runs[run])
@@ -203,24 +216,40 @@ class MessagePlanner:
                 slot=int(slots[begin]),
                 ids_crc=ids_checksum(ids[begin:end]),
                 shard=numbers[begin:end],
+                record=record[begin:end],
+                file=files[begin:end],
                 starts=starts[begin:end],
                 sizes=sizes[begin:end],
                 size_bytes=upto - before,
                 one_run=end <= run_end,
+                notes=self._notes(numbers[begin:end], record[begin:end]),
             )
             begin, before = end, upto
 
     def _refuse(self, number: int, record: int, size: int) -> None:
+        (file,) = self.dataset.shards[number].files_of(number, np.array([record], np.int64)).tolist()
         raise DatasetError(
             f"a record must have at most {MAX_PAYLOAD_BYTES:,} bytes with its frame to be sent, record {record} of "
-            f"{self.dataset.shards[number].path} has {size:,}"
+            f"{self.dataset.files.path(file)} has {size:,}"
         )
+
+    def _notes(self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]) -> bytes:
+        """Return what ranks are told of these records, packed."""
+        tell = self.dataset.notes
+        if tell is None:
+            return b""
+        notes = [b""] * len(record)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            for place, note in zip(places.tolist(), tell(number, record[places]), strict=True):
+                notes[place] = note
+        return pack_notes(notes)
 
     def _ranges(
         self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the begin and end of each record's frame in its file."""
-        starts, ends = np.empty(len(record), np.int64), np.empty(len(record), np.int64)
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return each record's file, and where it begins and ends there."""
+        files, starts, ends = np.empty((3, len(record)), np.int64)
         order = np.argsort(numbers, kind="stable")
         grouped = numbers[order]
         edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]
@@ -228,8 +257,10 @@ class MessagePlanner:
             if begin == end:
                 continue
             group = order[begin:end]
-            offsets = self.dataset.shards[int(grouped[begin])].offsets
+            number = int(grouped[begin])
+            shard = self.dataset.shards[number]
             of_group = record[group]
-            starts[group] = offsets[of_group]
-            ends[group] = offsets[of_group + 1]
-        return starts, ends
+            files[group] = shard.files_of(number, of_group)
+            starts[group] = shard.starts[of_group]
+            ends[group] = shard.ends[of_group]
+        return files, starts, ends

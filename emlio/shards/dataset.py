@@ -1,37 +1,61 @@
-"""An open dataset on this host's disks: its shards, their numbers of records and record offsets.
+"""An open dataset on this host's disks: its shards, and where their records lie.
 
-Covers: opening, which finds, indexes and checks the shards, and detecting later changes of a file.
-Does not cover: reading records (emlio.reading), joining the shards of several hosts
-(emlio.planner.catalog).
+Covers: the values. Does not cover: opening one (emlio.shards.opening), reading records
+(emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
 """
 
-import logging
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ClosedError, DatasetError
-from emlio.open_limits import refusal_of
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import ShardEntry
-from emlio.shards.discover import Discovery, discover, open_folder
+from emlio.shards.checksums import Checksums
+from emlio.shards.file_table import FileTable
 from emlio.shards.folder import AFTER_RESTART, Folder
 from emlio.shards.mapping import ShardMapping, content_digest
-from emlio.shards.parallel import for_each_shard
-from emlio.shards.store import IndexStore
-from emlio.shards.tfrecord import Framing, scan
+from emlio.shards.tfrecord import scan
 
-__all__ = ["Dataset", "Shard", "open_dataset"]
+__all__ = ["Dataset", "Notes", "RangeShard", "Shard", "ShardRanges"]
 
-_LOG = logging.getLogger(__name__)
-_SCANS = 4
-"""The limit of scans of a shard whose ctime changes during the scan although its content does not.
-"""
+Notes = Callable[[int, npt.NDArray[np.int64]], Sequence[bytes]]
+"""Returns what ranks are told of some records beside their bytes, by shard and numbers in it."""
+
+
+class ShardRanges(Protocol):
+    """Some records of a dataset, by name, and where each of them lies.
+
+    Attributes:
+        name: unique in the dataset.
+        records: how many there are.
+        size_bytes: of all of them, by which daemons share the work.
+        digest: identifies their content, among other contents of the same name.
+        starts: (records,) the byte of its file at which each begins.
+        ends: (records,) the byte after its last one.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def starts(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def ends(self) -> npt.NDArray[np.int64]: ...
+
+    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of the files that hold these records; `number` is that of the shard."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +87,20 @@ class Shard:
     offsets: npt.NDArray[np.int64]
     mapping: ShardMapping | None = None
 
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`."""
+        return self.offsets[:-1]
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`."""
+        return self.offsets[1:]
+
+    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`. A TFRecord shard is one file of the same number."""
+        return np.full(len(records), number, np.int64)
+
     def check_content(self, folder: Folder) -> None:
         """Scan the file again after its ctime changed.
 
@@ -78,27 +116,53 @@ class Shard:
                 f"{digest}. {AFTER_RESTART}"
             )
 
-    def check_unchanged(self, now: os.stat_result) -> None:
-        """Compare the file's current status with that of the indexed file.
 
-        Raises:
-            DatasetError: it is another file, or has another size or time of change.
-        """
-        if now.st_ino != self.inode:
-            raise DatasetError(
-                f"a shard must not change while it is served: {self.path} was replaced by another file. {AFTER_RESTART}"
-            )
-        if now.st_size != self.size_bytes or now.st_mtime_ns != self.mtime_ns:
-            raise DatasetError(
-                f"shard {self.path}: changed while it was served: had {self.size_bytes} bytes and mtime "
-                f"{self.mtime_ns} ns, now {now.st_size} bytes and mtime {now.st_mtime_ns} ns. {AFTER_RESTART}"
-            )
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RangeShard:
+    """Records that are ranges of one file, or whole files. See `ShardRanges`.
+
+    Attributes:
+        name: see `ShardRanges`.
+        records: see `ShardRanges`.
+        size_bytes: see `ShardRanges`.
+        digest: see `ShardRanges`.
+        starts: see `ShardRanges`.
+        ends: see `ShardRanges`.
+        first_file: the number of the file, or of the first record's.
+        whole_files: whether each record is a file of its own.
+    """
+
+    name: str
+    records: int
+    size_bytes: int
+    digest: str
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    first_file: int
+    whole_files: bool = False
+
+    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`."""
+        if self.whole_files:
+            return records + self.first_file
+        return np.full(len(records), self.first_file, np.int64)
 
 
 class Dataset:
     """The open shards of one directory. Immutable until `close`, so threads may share it."""
 
-    def __init__(self, *, name: str, folder: Folder, shards: tuple[Shard, ...], missing: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        folder: Folder,
+        shards: "tuple[Shard, ...] | tuple[RangeShard, ...]",
+        missing: tuple[str, ...],
+        files: FileTable | None = None,
+        contents: Contents = TFRECORD,
+        checksums: Checksums | None = None,
+        notes: Notes | None = None,
+    ) -> None:
         """Create a dataset from its parts.
 
         Args:
@@ -106,11 +170,19 @@ class Dataset:
             folder: its folder; closed with the dataset.
             shards: those on this host, sorted by name.
             missing: names of the dataset's other shards.
+            files: the files that hold the records; by default one for each TFRecord shard.
+            contents: the format of its records, and what is known of them.
+            checksums: of the records, if their format has none.
+            notes: what ranks are told of records beside their bytes, if anything.
         """
         self.name = name
         self.folder = folder
         self.missing = missing
-        self._shards: tuple[Shard, ...] | None = shards
+        self.contents = contents
+        self.checksums = checksums
+        self.notes = notes
+        self._shards: tuple[ShardRanges, ...] | None = shards
+        self.files = _shard_files(folder, [one for one in shards if isinstance(one, Shard)]) if files is None else files
         self._entries = tuple(
             ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
             for shard in shards
@@ -122,11 +194,210 @@ class Dataset:
         return self.folder.path
 
     @property
-    def shards(self) -> tuple[Shard, ...]:
+    def shards(self) -> tuple[ShardRanges, ...]:
         """The shards on this host, sorted by name."""
         if self._shards is None:
             raise ClosedError(f"dataset {self.name!r} is closed")
         return self._shards
+
+    @property
+    def tfrecord_shards(self) -> tuple[Shard, ...]:
+        """The shards, for what only TFRecord files have.
+
+        Raises:
+            DatasetError: it has another format.
+        """
+        shards = tuple(shard for shard in self.shards if isinstance(shard, Shard))
+        if self.contents.format != TFRECORD.format:
+            raise DatasetError(f"{self.directory} must hold TFRecord files for this, its format is {self.contents.format}")
+        return shards
+
+    @property
+    def records(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def starts(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def ends(self) -> npt.NDArray[np.int64]: ...
+
+    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of the files that hold these records; `number` is that of the shard."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shard:
+    """One shard's file, as it was when the dataset was opened.
+
+    Attributes:
+        name: the file's name.
+        path: for people; the file is opened by its name in the dataset's folder.
+        size_bytes: its size.
+        mtime_ns: time of the last change of its content.
+        inode: its number in its file system.
+        ctime_ns: time of the last change of content or metadata, which no program can set back.
+        records: how many records it holds.
+        digest: of its content, see `emlio.shards.mapping`.
+        offsets: start of each record's frame, and finally the file's size; possibly mapped,
+            read-only.
+        mapping: its description, if there is one.
+    """
+
+    name: str
+    path: Path
+    size_bytes: int
+    mtime_ns: int
+    inode: int
+    ctime_ns: int
+    records: int
+    digest: str
+    offsets: npt.NDArray[np.int64]
+    mapping: ShardMapping | None = None
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`."""
+        return self.offsets[:-1]
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`."""
+        return self.offsets[1:]
+
+    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`. A TFRecord shard is one file of the same number."""
+        return np.full(len(records), number, np.int64)
+
+    def check_content(self, folder: Folder) -> None:
+        """Scan the file again after its ctime changed.
+
+        The ctime changes, for example, after `chmod` or when a time is set back.
+
+        Raises:
+            DatasetError: it holds other records.
+        """
+        digest = content_digest(scan(self.path, None, folder.opener))
+        if digest != self.digest:
+            raise DatasetError(
+                f"shard {self.path}: changed while it was served: its content had digest {self.digest}, now "
+                f"{digest}. {AFTER_RESTART}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RangeShard:
+    """Records that are ranges of one file, or whole files. See `ShardRanges`.
+
+    Attributes:
+        name: see `ShardRanges`.
+        records: see `ShardRanges`.
+        size_bytes: see `ShardRanges`.
+        digest: see `ShardRanges`.
+        starts: see `ShardRanges`.
+        ends: see `ShardRanges`.
+        first_file: the number of the file, or of the first record's.
+        whole_files: whether each record is a file of its own.
+    """
+
+    name: str
+    records: int
+    size_bytes: int
+    digest: str
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    first_file: int
+    whole_files: bool = False
+
+    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """See `ShardRanges`."""
+        if self.whole_files:
+            return records + self.first_file
+        return np.full(len(records), self.first_file, np.int64)
+
+
+class Dataset:
+    """The open shards of one directory. Immutable until `close`, so threads may share it."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        folder: Folder,
+        shards: "tuple[Shard, ...] | tuple[RangeShard, ...]",
+        missing: tuple[str, ...],
+        files: FileTable | None = None,
+        contents: Contents = TFRECORD,
+        checksums: Checksums | None = None,
+        notes: Notes | None = None,
+    ) -> None:
+        """Create a dataset from its parts.
+
+        Args:
+            name: its name in sessions.
+            folder: its folder; closed with the dataset.
+            shards: those on this host, sorted by name.
+            missing: names of the dataset's other shards.
+            files: the files that hold the records; by default one for each TFRecord shard.
+            contents: the format of its records, and what is known of them.
+            checksums: of the records, if their format has none.
+            notes: what ranks are told of records beside their bytes, if anything.
+        """
+        self.name = name
+        self.folder = folder
+        self.missing = missing
+        self.contents = contents
+        self.checksums = checksums
+        self.notes = notes
+        self._shards: tuple[ShardRanges, ...] | None = shards
+        self.files = _shard_files(folder, [one for one in shards if isinstance(one, Shard)]) if files is None else files
+        self._entries = tuple(
+            ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
+            for shard in shards
+        )
+
+    @property
+    def directory(self) -> Path:
+        """Its path when it was opened."""
+        return self.folder.path
+
+    @property
+    def shards(self) -> tuple[ShardRanges, ...]:
+        """The shards on this host, sorted by name."""
+        if self._shards is None:
+            raise ClosedError(f"dataset {self.name!r} is closed")
+        return self._shards
+
+    @property
+    def tfrecord_shards(self) -> tuple[Shard, ...]:
+        """The shards, for what only TFRecord files have.
+
+        Raises:
+            DatasetError: it has another format.
+        """
+        shards = tuple(shard for shard in self.shards if isinstance(shard, Shard))
+        if self.contents.format != TFRECORD.format:
+            raise DatasetError(f"{self.directory} must hold TFRecord files for this, its format is {self.contents.format}")
+        return shards
+
+    def record_at(self, file: int, offset: int) -> tuple[str, int]:
+        """Return the shard and the number of the record that begins at an offset of a file.
+
+        The number is -1 if there is none. It looks at every shard.
+        """
+        for number, shard in enumerate(self.shards):
+            if not shard.records:
+                continue
+            first = np.zeros(1, np.int64)
+            if isinstance(shard, RangeShard) and shard.whole_files:
+                if 0 <= file - int(shard.files_of(number, first)[0]) < shard.records:
+                    return shard.name, file - int(shard.files_of(number, first)[0])
+            elif int(shard.files_of(number, first)[0]) == file:
+                found = np.flatnonzero(np.asarray(shard.starts) == offset)
+                return shard.name, int(found[0]) if found.size else -1
+        return self.files.names[file], -1
 
     @property
     def records(self) -> int:
@@ -160,163 +431,18 @@ class Dataset:
         self.close()
 
 
-def open_dataset(
-    name: str,
-    directory: Path,
-    cache_dir: Path | None = None,
-    progress: bool = False,
-    *,
-    rebuild: bool = False,
-    use_mappings: bool = True,
-) -> Dataset:
-    """Open the dataset in a directory.
+def _shard_files(folder: Folder, shards: Sequence[Shard]) -> FileTable:
+    """Return the files of TFRecord shards."""
 
-    Shards without a valid index are scanned, several at a time, and the index is stored.
+    def check(number: int, inside: Folder) -> None:
+        shards[number].check_content(inside)
 
-    Args:
-        name: its name in sessions.
-        directory: its directory; sub-folders are ignored.
-        cache_dir: store new indexes under this folder; by default beside the shards, or in the
-            user's cache folder if the shards' folder cannot be written.
-        progress: show a line while scanning.
-        rebuild: scan everything even where there are indexes.
-        use_mappings: if False, ignore existing mappings.
-
-    Raises:
-        DatasetError: there is no dataset, or a file of it is invalid.
-    """
-    folder = open_folder(directory)
-    try:
-        found = discover(folder, use_mappings=use_mappings)
-        with IndexStore(folder, cache_dir) as store:
-            shards = _open_shards(name, folder, found, store, progress=progress, rebuild=rebuild)
-        if not any(shard.records for shard in shards):
-            raise DatasetError(f"dataset directory {directory}: its {len(shards)} shards must hold records, hold none")
-    except BaseException:
-        folder.close()
-        raise
-    return Dataset(name=name, folder=folder, shards=shards, missing=found.missing)
-
-
-def _open_shards(
-    name: str, folder: Folder, found: Discovery, store: IndexStore, *, progress: bool, rebuild: bool
-) -> tuple[Shard, ...]:
-    """Return the shards on this host, from their indexes if there are any, else scanned."""
-    known: dict[str, Shard] = {}
-    unknown: list[_Unscanned] = []
-    for file in found.present:
-        path = folder.path / file
-        mapping = found.mappings.get(file)
-        status = _stat(folder, file)
-        if mapping is not None and mapping.size_bytes != status.st_size:
-            raise _changed(path, f"has {status.st_size} bytes, {mapping.size_bytes} in its mapping")
-        kept = None
-        if not rebuild:
-            kept = store.load(file, status, mapped=mapping is not None)
-        if kept is None:
-            unknown.append(_Unscanned(path=path, status=status, mapping=mapping))
-        else:
-            known[file] = _shard(path, status, kept.offsets, kept.digest, mapping)
-
-    refused: list[OSError] = []
-
-    def scan_one(shard: _Unscanned, advance: Callable[[int], None]) -> Shard:
-        now, framing = _scan_unchanged(folder, shard, advance)
-        digest = content_digest(framing)
-        made = _shard(shard.path, now, framing.offsets, digest, shard.mapping)
-        if (refusal := store.save(made.name, made.offsets, now, digest=digest)) is not None:
-            refused.append(refusal)
-        return made
-
-    total = sum(shard.status.st_size for shard in unknown)
-    scanned = for_each_shard(unknown, scan_one, label=f"indexing {name}", total_bytes=total, progress=progress)
-    known.update((shard.name, shard) for shard in scanned)
-    if refused:
-        _LOG.warning(
-            "dataset %s: the indexes of %d of %d shards cannot be saved, so every start builds them again: %s",
-            name,
-            len(refused),
-            len(known),
-            refused[0],
-        )
-    return tuple(known[file] for file in found.present)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unscanned:
-    """A shard whose records are not known yet."""
-
-    path: Path
-    status: os.stat_result
-    mapping: ShardMapping | None
-
-
-def _scan_unchanged(
-    folder: Folder, shard: _Unscanned, advance: Callable[[int], None]
-) -> tuple[os.stat_result, Framing]:
-    """Scan the shard, and return its status, which was the same before and after the scan.
-
-    Raises:
-        DatasetError: another process writes to it.
-    """
-    before = shard.status
-    for _ in range(_SCANS):
-        framing = scan(shard.path, advance, folder.opener)
-        now = _stat(folder, shard.path.name)
-        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            break
-        if now.st_ctime_ns == before.st_ctime_ns:
-            return now, framing
-        before = (
-            now  # only the ctime changed: by a hard link, by other permissions, or by a write, so it is scanned again
-        )
-    raise DatasetError(
-        f"shard {shard.path}: changed while it was scanned. Open the dataset when no process writes to it"
-    )
-
-
-def _stat(folder: Folder, name: str) -> os.stat_result:
-    try:
-        return folder.stat(name)
-    except OSError as error:
-        raise refusal_of(error, f"shard {folder.path / name}") or DatasetError(
-            f"shard {folder.path / name}: cannot be read: {error.strerror or error}"
-        ) from error
-
-
-def _shard(
-    path: Path,
-    status: os.stat_result,
-    offsets: npt.NDArray[np.int64],
-    digest: str | None,
-    mapping: ShardMapping | None,
-) -> Shard:
-    """Return a shard after checking that its index and its mapping agree."""
-    records = len(offsets) - 1
-    if mapping is not None:
-        if mapping.records != records:
-            raise _changed(path, f"has {records} records in its index, {mapping.records} in its mapping")
-        if digest is not None and digest != mapping.digest:
-            raise _changed(path, f"has digest {digest}, {mapping.digest} in its mapping")
-    known = digest if digest is not None else mapping.digest if mapping is not None else None
-    if known is None:
-        raise AssertionError("an index without a digest is accepted only for a shard with a mapping")
-    return Shard(
-        name=path.name,
-        path=path,
-        size_bytes=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        inode=status.st_ino,
-        ctime_ns=status.st_ctime_ns,
-        records=records,
-        digest=known,
-        offsets=offsets,
-        mapping=mapping,
-    )
-
-
-def _changed(path: Path, how: str) -> DatasetError:
-    return DatasetError(
-        f"shard {path}: does not match its mapping: it {how}. Restore the file, or write the mapping again: emlio "
-        f"index --force --mapping {path.parent}"
+    return FileTable(
+        folder=folder.path,
+        names=[shard.name for shard in shards],
+        sizes=np.array([shard.size_bytes for shard in shards], np.int64),
+        mtimes_ns=np.array([shard.mtime_ns for shard in shards], np.int64),
+        ctimes_ns=np.array([shard.ctime_ns for shard in shards], np.int64),
+        inodes=np.array([shard.inode if shard.inode < 1 << 63 else shard.inode - (1 << 64) for shard in shards], np.int64),
+        check_content=check,
     )

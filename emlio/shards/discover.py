@@ -16,6 +16,7 @@ from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 __all__ = [
     "Discovery",
     "discover",
+    "has_shards",
     "numbered_family",
     "numbered_names",
     "numbered_shard",
@@ -92,6 +93,19 @@ def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
         if not name.isprintable():
             raise DatasetError(f"dataset directory {directory}: a shard's name must be printable text, got {name!r}")
     return found
+
+
+def has_shards(folder: Folder) -> bool:
+    """Return whether a folder must hold TFRecord files: they, their mappings or compressed ones are there.
+
+    Raises:
+        DatasetError: it cannot be read.
+    """
+    try:
+        names = [name for name, kind in folder.kinds().items() if kind is not Kind.FOLDER]
+    except OSError as error:
+        raise _unreadable(folder.path, error) from error
+    return any(_MAPPING.fullmatch(name) or _is_shard(name) or _COMPRESSED.search(name) for name in names)
 
 
 def numbered_shard(name: str) -> tuple[int, int] | None:

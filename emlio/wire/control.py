@@ -23,6 +23,7 @@ from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
     MAX_ENERGY_DEVICES,
     MAX_LANES,
+    MAX_SETTINGS_BYTES,
     MAX_SHARDS,
     READINGS_PER_ENERGY,
     RECORDS_PER_SIZES,
@@ -60,7 +61,7 @@ __all__ = [
     "encode_control",
 ]
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 RACE: Final = "race"
 ENERGY: Final = "energy"
 PACES: Final = (RACE, ENERGY)
@@ -136,6 +137,10 @@ class Welcome(_Message, frozen=True, kw_only=True):
     protection: Name = "clear"
     rows: Rows = []
     process: Name = ""  # drawn when the daemon starts: the same at two addresses means one daemon
+    format: Name = "tfrecord"  # of the dataset's records
+    settings: Annotated[bytes, msgspec.Meta(max_length=MAX_SETTINGS_BYTES)] = b""  # what the format needs to decode them
+    label_names: dict[int, Text] = {}
+    schema: dict[Name, tuple[Name, tuple[Count, ...] | None]] = {}  # columns: type and shape
 
 
 class ShardsRequest(_Message, frozen=True, kw_only=True):

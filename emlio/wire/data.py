@@ -1,4 +1,4 @@
-"""Data messages: records as stored in the shard, a header behind them, and the stamp of the lane.
+"""Data messages: records as stored in their files, a header behind them, and the stamp of the lane.
 
     header:     msgpack array, the fields of `DataHeader` in order
     stamp:      4 bytes lane | 8 bytes number in the lane | 4 bytes CRC32C of header, lane and number | 4 bytes header's length
@@ -15,6 +15,10 @@ payload, so that the daemon can write it into the memory that the payload was re
 sent from a mapped file has no such room, so it travels apart. Nothing is lost within a connection;
 the checksum of the payload's ends, its first and last 4 KiB, guards against a defect that pairs a
 payload with another header.
+
+The payload is the records, one after the other, and behind them the notes on them, if the format
+has any (emlio.formats.notes). Records that are framed bring their own checksums; the checksums of
+others are in the header.
 
 Covers: the bytes of the header and the tail, their checksum and limits, the packed sizes. Does not
 cover: the meaning of the payload and its checksums (emlio.tfrecord), whether the message is the
@@ -46,7 +50,7 @@ __all__ = [
     "tail_room",
 ]
 
-DATA_VERSION = 3
+DATA_VERSION = 4
 _CHECKSUM_BYTES: Final = 4
 _END_BYTES: Final = 4096
 _APART: Final = 1 << 31
@@ -57,9 +61,9 @@ _PLACE: Final = Struct("<IQ")
 _STAMP: Final = Struct("<IQII")
 """Lane, number, checksum, the header's length."""
 
-_FIXED_TAIL_BYTES: Final = 1 + 8 * 9 + 5 + _STAMP.size
-"""A tail without its sizes: an array of nine, eight integers of at most nine bytes, five bytes
-before the sizes, the stamp."""
+_FIXED_TAIL_BYTES: Final = 1 + 9 * 9 + 2 * 5 + _STAMP.size
+"""A tail without sizes and checksums: an array of eleven, nine integers of at most nine bytes, five
+bytes before sizes and checksums each, the stamp."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
@@ -79,6 +83,8 @@ class DataHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
         ids_crc: CRC32C of the records' global ids as little-endian int64, as the daemon's plan has
             them.
         sizes: bytes each record takes in the payload, packed as little-endian uint32.
+        crcs: CRC32C of each record, packed as little-endian uint32; empty if records are framed.
+        notes: the bytes of the notes behind the records.
     """
 
     version: _Count
@@ -90,10 +96,16 @@ class DataHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_RECORDS)]
     ids_crc: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
     sizes: Annotated[bytes, msgspec.Meta(max_length=4 * MAX_MESSAGE_RECORDS)]
+    crcs: Annotated[bytes, msgspec.Meta(max_length=4 * MAX_MESSAGE_RECORDS)] = b""
+    notes: _Count = 0
 
     def record_sizes(self) -> npt.NDArray[np.int64]:
         """Return the sizes as an array of numbers."""
         return np.frombuffer(self.sizes, dtype="<u4").astype(np.int64)
+
+    def record_crcs(self) -> npt.NDArray[np.uint32]:
+        """Return the checksums as an array of numbers."""
+        return np.frombuffer(self.crcs, dtype="<u4")
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -135,7 +147,7 @@ class DataFrame:
 
 def tail_room(records: int) -> int:
     """Return the most bytes that follow the payload of a message with so many records."""
-    return _FIXED_TAIL_BYTES + 4 * records
+    return _FIXED_TAIL_BYTES + 8 * records
 
 
 def data_tail(header: bytes, header_crc: int, lane: int, sequence: int) -> bytes:
@@ -226,9 +238,15 @@ def decode_data_header(data: bytes | memoryview, payload_bytes: int) -> DataHead
         raise RemoteProtocolError(
             f"a header of {header.count} records must hold {4 * header.count} bytes of sizes, got {len(header.sizes)}"
         )
-    total = int(np.frombuffer(header.sizes, dtype="<u4").sum(dtype=np.int64))
-    if total != payload_bytes:
+    if len(header.crcs) not in (0, len(header.sizes)):
         raise RemoteProtocolError(
-            f"the sizes of {header.count} records must add up to the payload's {payload_bytes} bytes, got {total}"
+            f"a header of {header.count} records must hold {4 * header.count} bytes of checksums or none, got "
+            f"{len(header.crcs)}"
+        )
+    total = int(np.frombuffer(header.sizes, dtype="<u4").sum(dtype=np.int64))
+    if total + header.notes != payload_bytes:
+        raise RemoteProtocolError(
+            f"the sizes of {header.count} records and {header.notes} bytes of notes must add up to the payload's "
+            f"{payload_bytes} bytes, got {total + header.notes}"
         )
     return header

@@ -15,6 +15,7 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "MAX_NOTE_LENGTH",
     "MAX_PAYLOAD_BYTES",
+    "MAX_SETTINGS_BYTES",
     "MAX_SHARDS",
     "READINGS_PER_ENERGY",
     "RECORDS_PER_SIZES",
@@ -60,6 +61,9 @@ VALUES_PER_ENERGY = 1 << 16
 """Numbers in these readings, of at most nine bytes each: 576 KiB, small enough not to delay a
 heartbeat behind them on a slow path."""
 
+MAX_SETTINGS_BYTES = 1 << 20
+"""What a format needs to decode records, such as the columns of a table."""
+
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""
 
@@ -72,8 +76,8 @@ MAX_LANE_COMMAND_BYTES = 4096
 MAX_MESSAGE_RECORDS = 1 << 17
 """Records in one data message: a message of 1 MiB holds 65,536 of the smallest frames."""
 
-MAX_DATA_HEADER_BYTES = 1 << 20
-"""MAX_MESSAGE_RECORDS lengths of four bytes, and half as much again."""
+MAX_DATA_HEADER_BYTES = 2 << 20
+"""MAX_MESSAGE_RECORDS lengths and checksums of four bytes each, and half as much again."""
 
 MAX_PAYLOAD_BYTES = (1 << 31) - 1024
 """The longest payload: 1 KiB less than 2 GiB.

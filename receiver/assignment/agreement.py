@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import ShardEntry
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
@@ -32,6 +33,7 @@ class Holding:
         missing: names of some shards that belong to the dataset but are not there.
         missing_count: the number of missing shards.
         here: whether the shards are on this host; then no daemon needs to send them.
+        contents: the format of the records, and what is known of them.
     """
 
     peer: str
@@ -39,6 +41,7 @@ class Holding:
     missing: tuple[str, ...]
     missing_count: int
     here: bool = False
+    contents: Contents = TFRECORD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +54,7 @@ class Agreement:
         holdings: which daemons hold which shards.
         streams: (daemons of `holdings`,) the number of each one's stream.
         here: those of them that are directories of this host.
+        contents: what all of them hold.
     """
 
     plan: Plan
@@ -58,6 +62,7 @@ class Agreement:
     holdings: Holdings
     streams: npt.NDArray[np.int64]
     here: tuple[str, ...] = ()
+    contents: Contents = TFRECORD
 
     def share_out(
         self,
@@ -106,6 +111,7 @@ class Agreement:
         Raises:
             DatasetError: it holds no shard of the plan, or a different shard under the name of one.
         """
+        self.contents.joined(holding.contents, holding.peer)
         known = {entry.name: entry for entry in self.plan.catalog.shards}
         rows = {row.name: row for row in holding.rows if row.name in known}
         for name, row in rows.items():
@@ -142,6 +148,7 @@ class Agreement:
             holdings=holdings,
             streams=streams,
             here=self.here,
+            contents=self.contents,
         )
 
     def rows(self) -> list[ShardRow]:
@@ -184,6 +191,9 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
     Raises:
         DatasetError: the holdings contradict each other or leave shards out.
     """
+    contents = holdings[0].contents
+    for holding in holdings[1:]:
+        contents = contents.joined(holding.contents, holding.peer)
     merged = merge_holdings({holding.peer: [_entry(row) for row in holding.rows] for holding in holdings})
     _check_complete(config, holdings, {entry.name for entry in merged.catalog.shards})
     # Daemons are numbered by their sorted names.
@@ -197,6 +207,7 @@ def agree(config: LoaderConfig, holdings: Sequence[Holding], numbers: Sequence[i
         holdings=readable,
         streams=streams,
         here=tuple(holding.peer for holding in holdings if holding.here),
+        contents=contents,
     )
 
 

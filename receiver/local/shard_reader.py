@@ -11,6 +11,7 @@ shards are read (emlio.receiver.assignment.agreement), processing a message
 
 import logging
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
 
@@ -28,7 +29,6 @@ from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
 from emlio.shards.dataset import Dataset, open_dataset
-from emlio.tfrecord import check_frames
 from emlio.waker import Waker
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader
@@ -99,6 +99,7 @@ class LocalShards:
             missing=self._dataset.missing[:_NAMED],
             missing_count=len(self._dataset.missing),
             here=True,
+            contents=self._dataset.contents,
         )
         self._numbers = {entry.name: number for number, entry in enumerate(self._dataset.entries)}
         self._pool = BufferPool(_SLAB_BYTES, keep_bytes=2 * _AHEAD_BYTES)
@@ -164,8 +165,9 @@ class LocalShards:
         number = self._numbers.get(shard)
         if number is None:
             return None
-        offsets = self._dataset.shards[number].offsets
-        return RecordSizes(offset=int(offsets[first]), sizes=np.diff(offsets[first : first + count + 1]))
+        held = self._dataset.shards[number]
+        starts, ends = held.starts[first : first + count], held.ends[first : first + count]
+        return RecordSizes(offset=int(starts[0]), sizes=ends - starts)
 
     def _run(self) -> None:
         gatherer = Gatherer()
@@ -207,10 +209,11 @@ class LocalShards:
         planned = feed.next(gatherer)
         if planned is None:
             return None
-        payload = self._pool.take(planned.size_bytes, _nobody_counts)
+        payload = self._pool.take(planned.payload_bytes, _nobody_counts)
         feed.read(planned, gatherer, payload)
-        run = check_frames(payload.data, planned.sizes, verify=self._verify)
-        return Message(header=_header(planned), payload=payload.data, sizes=planned.sizes, run=run)
+        header = _header(planned, feed.crcs(planned, payload.data))
+        message = Message(header=header, payload=payload.data, sizes=planned.sizes)
+        return replace(message, run=message.checked(verify=self._verify))
 
     def close(self) -> None:
         """Stop the thread and close the files. A second call does nothing."""
@@ -234,7 +237,7 @@ def _nobody_counts(size_bytes: int) -> None:
     """Ignore the size: buffers in use are counted by the loader's window."""
 
 
-def _header(planned: MessagePlan) -> DataHeader:
+def _header(planned: MessagePlan, crcs: bytes) -> DataHeader:
     return DataHeader(
         version=DATA_VERSION,
         session=0,
@@ -245,4 +248,6 @@ def _header(planned: MessagePlan) -> DataHeader:
         count=planned.count,
         ids_crc=planned.ids_crc,
         sizes=b"",
+        crcs=crcs,
+        notes=len(planned.notes),
     )

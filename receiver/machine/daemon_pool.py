@@ -268,7 +268,13 @@ class DaemonPool:
                 case Listed(rows=rows, missing=missing):
                     welcome = source.conversation.welcome
                     count = welcome.missing_count if welcome is not None else 0
-                    held = Holding(peer=source.peer_name, rows=rows, missing=missing, missing_count=count)
+                    held = Holding(
+                        peer=source.peer_name,
+                        rows=rows,
+                        missing=missing,
+                        missing_count=count,
+                        contents=_contents(welcome) if welcome is not None else TFRECORD,
+                    )
                     self._listed(source, held)
                 case Agreed():
                     self._agreed(source)
@@ -401,3 +407,12 @@ class DaemonPool:
         """Say goodbye to all daemons."""
         for source in self.sources:
             source.dismiss()
+
+
+def _contents(welcome: Welcome) -> Contents:
+    return Contents(
+        format=welcome.format,
+        settings=welcome.settings,
+        label_names=welcome.label_names,
+        schema={name: FieldType(*column) for name, column in welcome.schema.items()},
+    )

@@ -21,7 +21,7 @@ from emlio.receiver.placement.reorder import Reorder
 from emlio.receiver.placement.schedule import PlanSchedule
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.session.credits import Place
-from emlio.tfrecord import FrameFault, check_frames
+from emlio.tfrecord import FrameFault
 from emlio.wire.credit import Credit
 from emlio.wire.data import DataHeader
 
@@ -250,10 +250,12 @@ class Intake:
         reorder, header, payload = self.reorder, message.header, message.payload
         if reorder is None:
             return False
-        run = message.run or check_frames(payload, message.sizes, verify=self._config.recovery.verifies)
+        run = message.checked(verify=self._config.recovery.verifies)
         if run.faults and not here and not self._believes(reorder, stream, header, run.faults):
             return False
-        placed_bytes = reorder.place(stream, header, payload, run.starts, run.ends, message.sizes, run.faults)
+        placed_bytes = reorder.place(
+            stream, header, payload, run.starts, run.ends, message.sizes, run.faults, run.notes
+        )
         self.grants.came(stream, header.count, len(payload), placed_bytes)
         if not placed_bytes:
             return False

@@ -8,7 +8,7 @@ complete. Pure: no sockets, threads or clocks. Does not cover: how far ahead mes
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -229,6 +229,7 @@ class Reorder:
         ends: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         faults: Sequence[FrameFault],
+        notes: npt.NDArray[np.int64] | None = None,
     ) -> int:
         """Put a message's records at their places; return the bytes of those that were missing."""
         label = self._streams[stream]
@@ -256,6 +257,7 @@ class Reorder:
             if not new.size:
                 return 0
             slots, starts, ends, sizes = slots[new], starts[new], ends[new], sizes[new]
+            notes = notes[new] if notes is not None else None
             bad = {place: bad[was] for place, was in enumerate(new.tolist()) if was in bad}
         size = self._plan.spec.batch_size
         first_step, last_step = int(slots[0]) // size, int(slots[-1]) // size
@@ -279,10 +281,17 @@ class Reorder:
             batch.placed += end - begin
             batch.size_bytes += int(sizes[begin:end].sum())
             keep = slice(begin, end)
+            piece = Piece(
+                buffer=payload,
+                starts=starts[keep],
+                ends=ends[keep],
+                slots=places,
+                notes=notes[keep] if notes is not None else None,
+            )
             if not bad:
-                batch.pieces.append(Piece(buffer=payload, starts=starts[keep], ends=ends[keep], slots=places))
+                batch.pieces.append(piece)
             else:
-                self._place_with_faults(batch, payload, starts[keep], ends[keep], places, begin, bad)
+                self._place_with_faults(batch, piece, begin, bad)
             if batch.whole:
                 self._whole.append(key)
         return int(sizes.sum())
@@ -302,15 +311,21 @@ class Reorder:
     def _place_with_faults(
         self,
         batch: WholeBatch,
-        payload: memoryview,
-        starts: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        places: npt.NDArray[np.int64],
+        piece: Piece,
         begin: int,
         bad: dict[int, str],
     ) -> None:
+        places = piece.slots
         good = np.array([begin + at not in bad for at in range(len(places))], np.bool_)
-        batch.pieces.append(Piece(buffer=payload, starts=starts[good], ends=ends[good], slots=places[good]))
+        batch.pieces.append(
+            replace(
+                piece,
+                starts=piece.starts[good],
+                ends=piece.ends[good],
+                slots=places[good],
+                notes=None if piece.notes is None else piece.notes[good],
+            )
+        )
         shards, records = self._plan.catalog.locate(batch.ids[places])
         for at in np.flatnonzero(~good).tolist():
             batch.bad.append(

@@ -1,7 +1,7 @@
 """The records of a batch as columns, before a transform.
 
-Covers: the value, selecting records, one record as a sample, records as views of their bytes. Does
-not cover: making it (emlio.receiver.batches.assemble).
+Covers: the value, selecting records, one record as a sample. Does not cover: making it
+(emlio.receiver.batches.assemble).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from emlio.example.columns import Piece
 
-__all__ = ["IDS", "SEEDS", "Decoded", "slotted_views"]
+__all__ = ["IDS", "SEEDS", "Decoded"]
 
 IDS = "__id__"
 SEEDS = "__seed__"
@@ -61,19 +60,3 @@ def _taken(column: Sequence[Any], places: Sequence[int]) -> list[Any]:
         taken.append(item.copy() if place in seen and isinstance(item, np.ndarray) else item)
         seen.add(place)
     return taken
-
-
-def slotted_views(pieces: Sequence[Piece], count: int) -> list[Any]:
-    """Return each record's bytes, in the batch's order; None for a record in no piece."""
-    if len(pieces) == 1 and len(pieces[0].starts) == count and (np.diff(pieces[0].slots) == 1).all():
-        return _slices(pieces[0])
-    views: list[Any] = [None] * count
-    for piece in pieces:
-        for slot, view in zip(piece.slots.tolist(), _slices(piece), strict=True):
-            views[slot] = view
-    return views
-
-
-def _slices(piece: Piece) -> list[memoryview]:
-    buffer = piece.buffer
-    return [buffer[start:end] for start, end in zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)]

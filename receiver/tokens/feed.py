@@ -12,6 +12,7 @@ from typing import Any
 
 from emlio.arguments import whole
 from emlio.errors import ConfigError, EmlioError
+from emlio.formats.record_form import slotted_views
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
@@ -24,7 +25,6 @@ from emlio.receiver.batches.makers import Made
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
-from emlio.receiver.records.decoded import slotted_views
 from emlio.receiver.records.sizes import Ask, gather_sizes
 from emlio.receiver.setup.config import LoaderConfig
 from emlio.receiver.threads.unended import PATIENCE_S

@@ -1,0 +1,113 @@
+"""Rows of large NumPy arrays: each row of each .npy file is a record.
+
+Covers: the rows of arrays of one type and one shape of row. Does not cover: arrays that are records
+(emlio.formats.whole_file).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from emlio.errors import DatasetError
+from emlio.formats.contents import Contents, FieldType
+from emlio.formats.each_record import EachRecord
+from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.npy_header import MOST_HEADER_BYTES, NpyHeader, read_npy_header
+from emlio.formats.record_form import RecordForm
+
+__all__ = ["ArrayRows", "array_rows", "check_numbers", "header_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayRows:
+    """See `Format`.
+
+    Attributes:
+        name: see `Format`.
+        words: see `Format`.
+        options: see `Format`.
+    """
+
+    name: str = "npy-rows"
+    words: str = "a tree of .npy files, each row a record; must be asked for"
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def claims(self, files: Files) -> bool:
+        """See `Format`."""
+        return False
+
+    def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
+        """See `Format`."""
+        found = sorted((name, number) for number, name in enumerate(files.names) if name.lower().endswith(".npy"))
+        if not found:
+            raise DatasetError(f"dataset directory {where}: must hold .npy files, holds none")
+        first = header_of(files, found[0][1])
+        for _, number in found:
+            header = header_of(files, number)
+            name = files.names[number]
+            check_numbers(header, int(files.sizes[number]), name)
+            if not header.shape or header.fortran and len(header.shape) > 1:
+                raise DatasetError(f"{name}: must have rows in C order, has shape {header.shape}, Fortran: {header.fortran}")
+            if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):
+                raise DatasetError(
+                    f"{name}: all arrays must have rows of one type and shape, {found[0][0]} has {first.dtype} "
+                    f"{first.shape[1:]}, this one {header.dtype} {header.shape[1:]}"
+                )
+        shape = first.shape[1:]
+        return Layout(
+            shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
+            settings=json.dumps({"dtype": first.dtype.str, "shape": shape}).encode(),
+            schema={"row": FieldType(first.dtype.newbyteorder("=").name, shape)},
+        )
+
+    def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
+        """See `Format`."""
+        header = header_of(files, shard.files[0])
+        rows = header.shape[0]
+        row_bytes = header.size_bytes // rows if rows else 0
+        starts = np.arange(rows, dtype=np.int64) * row_bytes + header.begin
+        return Ranges(starts=starts, ends=starts + row_bytes)
+
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+        """See `Format`."""
+        try:
+            told = json.loads(contents.settings)
+            dtype, shape = np.dtype(str(told["dtype"])), tuple(int(length) for length in told["shape"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise DatasetError(f"rows of arrays must be told with type and shape, got {contents.settings!r}") from error
+
+        def read(view: memoryview, note: bytes) -> Mapping[str, Any]:
+            try:
+                row = np.frombuffer(view, dtype).reshape(shape)
+            except ValueError as error:
+                raise DatasetError(f"a row must be {dtype} {shape}, has {len(view)} bytes") from error
+            return {"row": row.astype(dtype.newbyteorder("="), copy=False)}
+
+        return EachRecord(read, fields)
+
+
+def header_of(files: Files, number: int) -> NpyHeader:
+    """Return the header of a .npy file, with its name in errors."""
+    try:
+        return read_npy_header(files.read(number, 0, MOST_HEADER_BYTES + 16))
+    except DatasetError as error:
+        raise DatasetError(f"{files.names[number]}: {error}") from error
+
+
+def check_numbers(header: NpyHeader, size_bytes: int, name: str) -> None:
+    """Check that a file holds the numbers that its header says.
+
+    Raises:
+        DatasetError: it is longer or shorter.
+    """
+    if size_bytes != header.begin + header.size_bytes:
+        raise DatasetError(
+            f"{name}: must have {header.begin + header.size_bytes} bytes for {header.dtype} {header.shape}, has "
+            f"{size_bytes}"
+        )
+
+
+array_rows = ArrayRows()

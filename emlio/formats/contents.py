@@ -1,0 +1,76 @@
+"""What a dataset holds: its format, and what is known of its records.
+
+Covers: the value, which a daemon tells its ranks. Does not cover: how records become columns (each
+format's own file).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from emlio.errors import DatasetError
+from emlio.tfrecord import FRAME_BYTES
+
+__all__ = ["TFRECORD", "Contents", "FieldType"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """The type of a column.
+
+    Attributes:
+        kind: "bytes", "str", or a NumPy type such as "int64".
+        shape: of one record's value; None if records differ or it is unknown.
+    """
+
+    kind: str
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """The format of a dataset's records, and what is known of them.
+
+    Attributes:
+        format: its name.
+        settings: JSON with what the format needs to decode records; the same at all daemons.
+        label_names: class names by label; empty if unknown.
+        schema: columns by name; empty if unknown.
+    """
+
+    format: str
+    settings: bytes = b""
+    label_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    schema: Mapping[str, FieldType] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def frame_bytes(self) -> int:
+        """The bytes that a stored record has more than its data."""
+        return FRAME_BYTES if self.format == TFRECORD.format else 0
+
+    def joined(self, other: "Contents", peer: str) -> "Contents":
+        """Return what both know.
+
+        Args:
+            other: what another daemon says of the same dataset.
+            peer: that daemon, for errors.
+
+        Raises:
+            DatasetError: their records are of different formats.
+        """
+        for what, mine, theirs in (
+            ("format", self.format, other.format),
+            ("settings", self.settings.decode(errors="replace"), other.settings.decode(errors="replace")),
+        ):
+            if mine != theirs:
+                raise DatasetError(
+                    f"all daemons must serve the dataset in the same format, {peer} has {what} {theirs}, others {mine}"
+                )
+        names = {**other.label_names, **self.label_names}
+        if any(names[label] != name for label, name in other.label_names.items()):
+            raise DatasetError(f"all daemons must have the same names for labels, those of {peer} differ")
+        schema = {**other.schema, **self.schema}
+        return Contents(format=self.format, settings=self.settings, label_names=names, schema=schema)
+
+
+TFRECORD = Contents(format="tfrecord")

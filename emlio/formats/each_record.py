@@ -1,0 +1,134 @@
+"""Columns of records that are read one by one, whatever their format.
+
+Covers: the columns of a batch from a function that reads one record, numbers and arrays of one
+shape stacked, names by which presets ask for an image and its label. Does not cover: reading one
+record (each format's own file).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.example.columns import Piece
+from emlio.example.faults import Absent
+from emlio.formats.record_form import slotted_notes, slotted_views
+
+__all__ = ["IMAGE", "LABEL", "EachRecord", "ReadRecord"]
+
+IMAGE = "image/encoded"
+LABEL = "image/class/label"
+"""Under these names the presets of pipelines ask for an encoded image and its label."""
+
+ReadRecord = Callable[[memoryview, bytes], Mapping[str, Any]]
+"""Returns the columns' values of a record, from its bytes and what is told of it. Raises
+`DatasetError` if they are not valid."""
+
+Aliases = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Returns the image and the label under the names `IMAGE` and `LABEL`, given a record's values."""
+
+
+def _no_aliases(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+class EachRecord:
+    """Reads records one by one. See `RecordForm`."""
+
+    def __init__(self, read: ReadRecord, fields: Sequence[str] | None, aliases: Aliases = _no_aliases) -> None:
+        """See the class.
+
+        Args:
+            read: reads one record.
+            fields: the columns wanted, in their order; None for all of the record at place 0.
+            aliases: finds the columns of an image and its label.
+        """
+        if fields is not None and (isinstance(fields, str) or not fields or len(set(fields)) != len(fields)):
+            raise ConfigError(f"fields must be a list of one or more different names, or None for all, got {fields!r}")
+        self._read = read
+        self._fields = None if fields is None else tuple(fields)
+        self._aliases = aliases
+
+    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """See `RecordForm`."""
+        rows: list[Mapping[str, Any]] = []
+        for slot, (view, note) in enumerate(
+            zip(slotted_views(pieces, count), slotted_notes(pieces, count), strict=True)
+        ):
+            try:
+                rows.append(self._row(view, note))
+            except DatasetError as error:
+                raise DatasetError(f"record {slot} of the batch: {error}") from error
+        names = self._fields or tuple(rows[0])
+        for slot, row in enumerate(rows):
+            self._check_names(slot, row, names)
+        return {name: stacked([row[name] for row in rows]) for name in names}
+
+    def _check_names(self, slot: int, row: Mapping[str, Any], names: Sequence[str]) -> None:
+        missing = next((name for name in names if name not in row), None)
+        if missing is not None:
+            raise DatasetError(f"record {slot} of the batch must have {missing!r}, it has only {sorted(row)}")
+        if self._fields is None and len(row) != len(names):
+            more = next(name for name in row if name not in names)
+            raise DatasetError(
+                f"record {slot} of the batch has {more!r} that record 0 lacks; choose what to load with fields="
+            )
+
+    def _row(self, view: memoryview, note: bytes) -> Mapping[str, Any]:
+        row = self._read(view, note)
+        if self._fields is not None and (IMAGE in self._fields or LABEL in self._fields):
+            row = {**self._aliases(row), **row}
+        return row
+
+    def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
+        """See `RecordForm`."""
+        faults: dict[int, str] = {}
+        rows = self._readable(pieces, faults)
+        names = Counter(frozenset(row) for row in rows.values()).most_common(1)
+        for slot, row in rows.items():
+            if self._fields is None:
+                if row.keys() != names[0][0]:
+                    faults[slot] = f"has {sorted(row)} where most records of the batch have {sorted(names[0][0])}"
+                continue
+            missing = next((name for name in self._fields if name not in row), None)
+            if missing is not None:
+                faults[slot] = f"has no {missing!r}, only {sorted(row)}"
+        return dict(sorted(faults.items()))
+
+    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
+        """See `RecordForm`."""
+        rows = self._readable(pieces, {})
+        if not rows or self._fields is None:
+            return None
+        place = min(rows)
+        present = {name for row in rows.values() for name in row}
+        absent = next((name for name in self._fields if name not in present), None)
+        if absent is None:
+            return None
+        return Absent(name=absent, place=place, there=tuple(sorted(rows[place])), records=len(rows))
+
+    def _readable(self, pieces: Sequence[Piece], faults: dict[int, str]) -> dict[int, Mapping[str, Any]]:
+        """Return the records that can be read, by place; add to `faults` why others cannot."""
+        rows: dict[int, Mapping[str, Any]] = {}
+        for piece in pieces:
+            for row, slot in enumerate(piece.slots.tolist()):
+                note = b"" if piece.notes is None else bytes(piece.buffer[piece.notes[row, 0] : piece.notes[row, 1]])
+                try:
+                    rows[slot] = self._row(piece.buffer[int(piece.starts[row]) : int(piece.ends[row])], note)
+                except DatasetError as error:
+                    faults[slot] = str(error)
+        return rows
+
+
+def stacked(values: list[Any]) -> Any:
+    """Return a column: one array of numbers or of arrays of one shape and type, else a list."""
+    first = values[0]
+    if isinstance(first, bool | int | float | np.generic):
+        return np.array(values)
+    if isinstance(first, np.ndarray) and all(
+        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype for value in values
+    ):
+        return np.stack(values)
+    return values

@@ -1,0 +1,154 @@
+"""The contract that all formats fulfil.
+
+Covers: the contract and its values. Does not cover: which formats there are
+(emlio.formats.registry).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import IO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.formats.contents import Contents, FieldType
+from emlio.formats.record_form import RecordForm
+
+__all__ = ["Files", "Format", "Layout", "Ranges", "ShardFiles"]
+
+
+class Files(Protocol):
+    """The files below a folder, by number, in the order of the tree; hidden ones are not among them."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their paths in the folder."""
+        ...
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Their sizes in bytes."""
+        ...
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        """Return bytes of a file; fewer only at its end.
+
+        Raises:
+            DatasetError: the file cannot be read.
+        """
+        ...
+
+    def open(self, number: int) -> "IO[bytes]":
+        """Open a file for reading without a buffer; the caller closes it.
+
+        Raises:
+            DatasetError: the file cannot be opened.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFiles:
+    """The files of one shard.
+
+    Attributes:
+        name: of the shard, unique in the dataset.
+        files: their numbers. The first holds the records, others say where they are; or each one
+            is a record.
+        whole_files: whether each file is a record.
+    """
+
+    name: str
+    files: Sequence[int]
+    whole_files: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a format divides a folder.
+
+    Attributes:
+        shards: sorted by name.
+        settings: see `Contents`.
+        label_names: class names by label; empty if there are none.
+        labels: the label of each file of the folder, by number, where each file is a record and
+            has one.
+        told: whether ranks are told the path, and the label, of each file.
+        schema: see `Contents`.
+    """
+
+    shards: tuple[ShardFiles, ...]
+    settings: bytes = b""
+    label_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    labels: npt.NDArray[np.int32] | None = None
+    told: bool = False
+    schema: Mapping[str, FieldType] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ranges:
+    """The records of one file.
+
+    Attributes:
+        starts: (n,) the byte at which each begins.
+        ends: (n,) the byte after its last one.
+    """
+
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+
+class Format(Protocol):
+    """One format. Holds no state, so that threads may share it.
+
+    Attributes:
+        name: as users write it.
+        words: what it is, for lists of formats.
+        options: the options that it takes, with what each means.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def words(self) -> str: ...
+    @property
+    def options(self) -> Mapping[str, str]: ...
+
+    def claims(self, files: Files) -> bool:
+        """Return whether a folder with these files is taken for one of this format."""
+        ...
+
+    def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
+        """Return the shards of a folder.
+
+        Args:
+            files: the folder's files.
+            options: the user's, all of them known.
+            where: the folder, for errors.
+
+        Raises:
+            DatasetError: it has none, or its files are invalid.
+        """
+        ...
+
+    def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
+        """Return the records of a shard that is one file.
+
+        Raises:
+            DatasetError: the file is invalid.
+        """
+        ...
+
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+        """Return what makes columns of records, at the rank.
+
+        Args:
+            contents: what the daemon says of the dataset.
+            fields: the columns wanted; None for all.
+
+        Raises:
+            ConfigError: there is no such column.
+            DatasetError: the contents' settings are not valid.
+        """
+        ...

@@ -1,0 +1,84 @@
+"""Arrays in NumPy's .npy form, without a copy and without pickles.
+
+Covers: the header, an array on the file's bytes. Does not cover: archives (emlio.formats.whole_file).
+"""
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+
+__all__ = ["MOST_HEADER_BYTES", "NpyHeader", "read_npy", "read_npy_header"]
+
+MOST_HEADER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpyHeader:
+    """What an array's file says before its numbers.
+
+    Attributes:
+        shape: of the array.
+        dtype: of its numbers.
+        fortran: whether columns come first.
+        begin: the byte at which the numbers begin.
+    """
+
+    shape: tuple[int, ...]
+    dtype: "np.dtype[Any]"
+    fortran: bool
+    begin: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the numbers."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count * self.dtype.itemsize
+
+
+def read_npy_header(head: bytes) -> NpyHeader:
+    """Return the header at the beginning of a .npy file's bytes.
+
+    Raises:
+        DatasetError: there is none, or the array holds Python objects.
+    """
+    file = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(file)
+        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+        if reader is None:
+            raise DatasetError(f"must be a .npy file of version 1.0 or 2.0, is of {version[0]}.{version[1]}")
+        shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER_BYTES)
+    except (ValueError, EOFError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise DatasetError(f"must be a .npy file: {str(error)[:200]}") from error
+    if dtype.hasobject:
+        raise DatasetError(f"must be an array of numbers, holds Python objects ({dtype}), which are never unpickled")
+    if any(length < 0 for length in shape):
+        raise DatasetError(f"must have a shape without negative lengths, has {shape}")
+    return NpyHeader(shape=tuple(shape), dtype=dtype, fortran=fortran, begin=file.tell())
+
+
+def read_npy(data: memoryview) -> npt.NDArray[Any]:
+    """Return the array of a whole .npy file, on its bytes where its order and byte order are this machine's.
+
+    Raises:
+        DatasetError: it is not a whole .npy file of numbers.
+    """
+    header = read_npy_header(bytes(data[: MOST_HEADER_BYTES + 16]))
+    there = len(data) - header.begin
+    if there != header.size_bytes:
+        raise DatasetError(
+            f"must be a .npy file with {header.size_bytes} bytes of {header.dtype} for the shape {header.shape}, has "
+            f"{there}"
+        )
+    flat = np.frombuffer(data, header.dtype, count=-1, offset=header.begin) if there else np.empty(0, header.dtype)
+    array = flat.reshape(header.shape, order="F" if header.fortran else "C")
+    return np.ascontiguousarray(array, dtype=header.dtype.newbyteorder("=")) if there else array.astype(
+        header.dtype.newbyteorder("=")
+    )

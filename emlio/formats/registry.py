@@ -1,0 +1,82 @@
+"""The formats, and which one a folder has.
+
+Covers: the list in which they are tried, choosing by name. Does not cover: TFRecord's files, which
+are found by their names first (emlio.shards.discover).
+"""
+
+from collections.abc import Sequence
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.format import Files, Format
+from emlio.formats.json_lines import json_lines
+from emlio.formats.mds import mds
+from emlio.formats.record_form import RecordForm
+from emlio.formats.tar import tars
+from emlio.formats.tfrecord_form import ExampleRecords
+from emlio.formats.token_files import flat_tokens, indexed_tokens
+from emlio.formats.array_rows import array_rows
+from emlio.formats.whole_file import any_files, archive_files, array_files
+
+__all__ = ["FORMATS", "find_format", "form_of", "format_named"]
+
+FORMATS: tuple[Format, ...] = (
+    mds,
+    indexed_tokens,
+    tars,
+    json_lines,
+    archive_files,
+    array_files,
+    array_rows,
+    flat_tokens,
+    any_files,
+)
+"""In the order in which a folder is taken for one; `array_rows` and `flat_tokens` must be asked for."""
+
+
+def find_format(files: Files, where: str) -> Format:
+    """Return the format of a folder.
+
+    Args:
+        files: the folder's files.
+        where: the folder, for errors.
+
+    Raises:
+        DatasetError: it has no files.
+    """
+    for each in FORMATS:
+        if each.claims(files):
+            return each
+    raise DatasetError(f"dataset directory {where}: must hold a dataset, holds no files")
+
+
+def format_named(name: str) -> Format:
+    """Return the format of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = next((each for each in FORMATS if each.name == name), None)
+    if found is None:
+        known = ", ".join((TFRECORD.format, *(each.name for each in FORMATS)))
+        raise ConfigError(f"format must be one of {known}, got {name!r}")
+    return found
+
+
+def form_of(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    """Return what makes columns of a dataset's records.
+
+    Args:
+        contents: what the daemon says of the dataset.
+        fields: the columns wanted; None for all.
+
+    Raises:
+        ConfigError: there is no such column.
+        DatasetError: this release does not know the format.
+    """
+    if contents.format == TFRECORD.format:
+        return ExampleRecords(fields)
+    found = next((each for each in FORMATS if each.name == contents.format), None)
+    if found is None:
+        raise DatasetError(f"the dataset has a format that this release of emlio does not know, {contents.format!r}")
+    return found.form(contents, fields)

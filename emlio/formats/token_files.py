@@ -1,0 +1,278 @@
+"""Files of tokens: documents of Megatron-LM's .bin and .idx, and windows of flat arrays.
+
+Megatron's index, all numbers little-endian:
+
+    9 bytes "MMIDIDX\\0\\0" | uint64 version 1 | 1 byte type of tokens | uint64 sequences | uint64 documents
+    int32 length of each sequence, in tokens | int64 byte of each sequence | int64 first sequence of each document
+
+Covers: both. Does not cover: batches of tokens (emlio.receiver.tokens).
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.example.columns import Piece
+from emlio.example.faults import Absent
+from emlio.formats.array_rows import check_numbers, header_of
+from emlio.formats.contents import Contents, FieldType
+from emlio.formats.each_record import EachRecord
+from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.record_form import RecordForm, slotted_views
+
+__all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens"]
+
+_MAGIC: Final = b"MMIDIDX\0\0"
+_HEAD: Final = struct.Struct("<9sQBQQ")
+_CODES: Final = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
+_FLAT: Final = ("uint8", "uint16", "uint32", "int16", "int32", "int64")
+_COLUMN: Final = "tokens"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedTokens:
+    """Megatron-LM's files: a document is a record. See `Format`.
+
+    Attributes:
+        name: see `Format`.
+        words: see `Format`.
+        options: see `Format`.
+    """
+
+    name: str = "megatron"
+    words: str = "Megatron-LM's .bin and .idx files, a document a record"
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def claims(self, files: Files) -> bool:
+        """See `Format`."""
+        pairs = _pairs(files)
+        return bool(pairs) and files.read(pairs[0][2], 0, len(_MAGIC)) == _MAGIC
+
+    def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
+        """See `Format`."""
+        pairs = _pairs(files)
+        if not pairs:
+            raise DatasetError(f"dataset directory {where}: must hold .bin files with an .idx file each, holds none")
+        types = {name: _index(files, index).dtype for name, _, index in pairs}
+        first = types[pairs[0][0]]
+        for name, dtype in types.items():
+            if dtype != first:
+                raise DatasetError(f"{name}: all files must have tokens of one type, {pairs[0][0]} has {first}, this one {dtype}")
+        return Layout(
+            shards=tuple(ShardFiles(name=name, files=(data, index)) for name, data, index in pairs),
+            settings=_settings(first, None),
+            schema={_COLUMN: FieldType(first.name)},
+        )
+
+    def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
+        """See `Format`."""
+        data, number = shard.files
+        index = _index(files, number)
+        ends = index.pointers + index.lengths.astype(np.int64) * index.dtype.itemsize
+        bounds = index.documents
+        if len(bounds) < 1 or int(bounds[0]) != 0 or int(bounds[-1]) != len(ends) or (np.diff(bounds) < 0).any():
+            raise DatasetError(
+                f"{files.names[number]}: its documents must divide its {len(ends)} sequences, they go from "
+                f"{bounds[:1].tolist()} to {bounds[-1:].tolist()}"
+            )
+        size = int(files.sizes[data])
+        if len(ends) and (int(index.pointers.min()) < 0 or int(ends.max()) > size or (index.lengths < 0).any()):
+            raise DatasetError(
+                f"{files.names[number]}: does not fit {shard.name}: its sequences must lie in {size} bytes, they go to "
+                f"{int(ends.max())}"
+            )
+        gaps = np.flatnonzero(index.pointers[1:] != ends[:-1])
+        inner = np.setdiff1d(gaps + 1, bounds)
+        if inner.size:
+            raise DatasetError(f"{files.names[number]}: sequence {int(inner[0])} must follow the one before in its document")
+        firsts, lasts = bounds[:-1], bounds[1:]
+        filled = lasts > firsts  # a document without a sequence has no bytes
+        return Ranges(starts=index.pointers[firsts[filled]], ends=ends[lasts[filled] - 1])
+
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+        """See `Format`."""
+        return _form(contents, fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatTokens:
+    """Flat arrays of tokens: a window of them is a record. See `Format`.
+
+    Attributes:
+        name: see `Format`.
+        words: see `Format`.
+        options: see `Format`.
+    """
+
+    name: str = "tokens"
+    words: str = "flat .bin or .npy files of tokens, a window a record; must be asked for"
+    options: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "window": "L: records of L + 1 tokens, one every L",
+            "dtype": "of the tokens in .bin files: " + ", ".join(_FLAT),
+        }
+    )
+
+    def claims(self, files: Files) -> bool:
+        """See `Format`."""
+        return False
+
+    def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
+        """See `Format`."""
+        window = options.get("window", "")
+        if not window.isdecimal() or not 1 <= int(window) < 1 << 31:
+            raise ConfigError(f"{where}: format tokens must have window=L, a number of tokens of at least 1, got {window!r}")
+        given = options.get("dtype")
+        if given is not None and given not in _FLAT:
+            raise ConfigError(f"{where}: dtype must be one of {', '.join(_FLAT)}, got {given!r}")
+        found = sorted((name, number) for number, name in enumerate(files.names) if name.endswith((".bin", ".npy")))
+        if not found:
+            raise DatasetError(f"dataset directory {where}: must hold .bin or .npy files of tokens, holds none")
+        types = {name: self._flat(files, number, given)[0] for name, number in found}
+        first = types[found[0][0]]
+        for name, dtype in types.items():
+            if dtype != first:
+                raise DatasetError(f"{name}: all files must have tokens of one type, {found[0][0]} has {first}, this one {dtype}")
+        return Layout(
+            shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
+            settings=_settings(first, int(window)),
+            schema={_COLUMN: FieldType(first.name, (int(window) + 1,))},
+        )
+
+    def _flat(self, files: Files, number: int, given: str | None) -> "tuple[np.dtype[Any], int, int]":
+        """Return the type of a file's tokens, the byte where they begin, and how many there are."""
+        name, size = files.names[number], int(files.sizes[number])
+        if name.endswith(".npy"):
+            header = header_of(files, number)
+            check_numbers(header, size, name)
+            if len(header.shape) != 1 or header.dtype.kind not in "iu" or (given and header.dtype != np.dtype(given)):
+                raise DatasetError(
+                    f"{name}: must be one row of {given or 'whole numbers'}, is {header.dtype} {header.shape}"
+                )
+            return header.dtype, header.begin, header.shape[0]
+        if given is None:
+            raise ConfigError(f"{name}: tokens in a .bin file must be given with dtype=, one of {', '.join(_FLAT)}")
+        dtype = np.dtype(given).newbyteorder("<")
+        if size % dtype.itemsize:
+            raise DatasetError(f"{name}: must be whole tokens of {dtype.itemsize} bytes ({given}), has {size} bytes")
+        return dtype, 0, size // dtype.itemsize
+
+    def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
+        """See `Format`."""
+        told = json.loads(settings)
+        window, dtype = int(told["window"]), np.dtype(str(told["dtype"]))
+        number = shard.files[0]
+        given = None if files.names[number].endswith(".npy") else dtype.name
+        _, begin, count = self._flat(files, number, given)
+        windows = max((count - 1) // window, 0)
+        starts = np.arange(windows, dtype=np.int64) * (window * dtype.itemsize) + begin
+        return Ranges(starts=starts, ends=starts + (window + 1) * dtype.itemsize)
+
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+        """See `Format`."""
+        return _form(contents, fields)
+
+
+def _settings(dtype: "np.dtype[Any]", window: int | None) -> bytes:
+    return json.dumps({"dtype": dtype.str, **({"window": window} if window is not None else {})}).encode()
+
+
+def _pairs(files: Files) -> list[tuple[str, int, int]]:
+    """Return the .bin files that have an .idx file: names, and the numbers of both."""
+    indexes = {name[:-4]: number for number, name in enumerate(files.names) if name.endswith(".idx")}
+    return sorted(
+        (name, number, indexes[name[:-4]])
+        for number, name in enumerate(files.names)
+        if name.endswith(".bin") and name[:-4] in indexes
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Index:
+    """An .idx file: the tokens' type; lengths and bytes of sequences, first sequences of documents."""
+
+    dtype: "np.dtype[Any]"
+    lengths: npt.NDArray[np.int32]
+    pointers: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
+
+
+def _index(files: Files, number: int) -> _Index:
+    name, size = files.names[number], int(files.sizes[number])
+    data = files.read(number, 0, size)
+    if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
+        raise DatasetError(f"{name}: must be an index of Megatron-LM, begins with {data[:9]!r}")
+    _, version, code, sequences, documents = _HEAD.unpack_from(data)
+    if version != 1 or code not in _CODES:
+        raise DatasetError(f"{name}: must be of version 1 with a known type of tokens, has version {version}, type {code}")
+    dtype = np.dtype(_CODES[code])
+    if dtype.kind == "f":
+        raise DatasetError(f"{name}: must hold tokens, its numbers are {dtype}")
+    needed = _HEAD.size + 12 * sequences + 8 * documents
+    if len(data) < needed:
+        raise DatasetError(
+            f"{name}: {sequences} sequences and {documents} documents need {needed} bytes, it has {len(data)}"
+        )
+    at = _HEAD.size
+    lengths = np.frombuffer(data, "<i4", sequences, at)
+    pointers = np.frombuffer(data, "<i8", sequences, at + 4 * sequences)
+    return _Index(
+        dtype=dtype,
+        lengths=lengths,
+        pointers=pointers,
+        documents=np.frombuffer(data, "<i8", documents, at + 12 * sequences),
+    )
+
+
+def _form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    try:
+        told = json.loads(contents.settings)
+        dtype = np.dtype(str(told["dtype"]))
+        window = int(told["window"]) if "window" in told else None
+    except (ValueError, TypeError, KeyError) as error:
+        raise DatasetError(f"tokens must be told with their type, got {contents.settings!r}") from error
+
+    def read(view: memoryview, note: bytes) -> Mapping[str, Any]:
+        try:
+            return {_COLUMN: np.frombuffer(view, dtype).astype(dtype.newbyteorder("="), copy=False)}
+        except ValueError as error:
+            raise DatasetError(f"must be whole tokens of {dtype}, has {len(view)} bytes") from error
+
+    each = EachRecord(read, fields)
+    return each if window is None or fields not in (None, [_COLUMN], (_COLUMN,)) else _Windows(dtype, window + 1, each)
+
+
+class _Windows:
+    """Windows of one length, copied to one array together. See `RecordForm`."""
+
+    def __init__(self, dtype: "np.dtype[Any]", tokens: int, each: EachRecord) -> None:
+        self._dtype = dtype
+        self._tokens = tokens
+        self._each = each
+
+    def columns(self, pieces: Sequence[Piece], count: int) -> dict[str, Any]:
+        """See `RecordForm`."""
+        views = slotted_views(pieces, count)
+        row_bytes = self._tokens * self._dtype.itemsize
+        if any(view is None or len(view) != row_bytes for view in views):
+            return self._each.columns(pieces, count)
+        together = np.frombuffer(bytearray().join(views), self._dtype).reshape(count, self._tokens)
+        return {_COLUMN: together.astype(self._dtype.newbyteorder("="), copy=False)}
+
+    def faults(self, pieces: Sequence[Piece]) -> Mapping[int, str]:
+        """See `RecordForm`."""
+        return self._each.faults(pieces)
+
+    def absent(self, pieces: Sequence[Piece]) -> Absent | None:
+        """See `RecordForm`."""
+        return self._each.absent(pieces)
+
+
+indexed_tokens = IndexedTokens()
+flat_tokens = FlatTokens()

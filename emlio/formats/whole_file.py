@@ -1,0 +1,209 @@
+"""Formats in which each file is a record: any files, and folders of NumPy arrays.
+
+A rank is told the path of each file in its folder, and its label where the folder has one folder
+for each class.
+
+    4 bytes label, little-endian, -1 for none | the path
+
+Covers: any files; `.npy` and `.npz` files; labels; what ranks are told. Does not cover: rows of
+large arrays (emlio.formats.array_rows), pictures inside files.
+"""
+
+import io
+import json
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.formats.contents import Contents, FieldType
+from emlio.formats.each_record import IMAGE, LABEL, EachRecord
+from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.npy_header import read_npy
+from emlio.formats.record_form import RecordForm
+
+__all__ = ["WholeFiles", "array_files", "any_files", "archive_files", "file_notes"]
+
+_PER_SHARD = 4096
+"""Files of one shard: few enough that daemons share the work, and that the catalog is short."""
+
+_LABEL = struct.Struct("<i")
+_NO_LABEL = -1
+_BESIDE = re.compile(r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|json|ya?ml|csv))", re.IGNORECASE)
+"""Files at the top of a tree that are about it, and keep no class from being found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeFiles:
+    """A format in which each file is a record. See `Format`.
+
+    Attributes:
+        name: see `Format`.
+        words: see `Format`.
+        options: see `Format`.
+        extension: of its files; any if empty.
+        read: returns the columns of a file's bytes, besides label and path.
+        schema: of these columns.
+        image: the column that holds an encoded image, if one does.
+    """
+
+    name: str
+    words: str
+    extension: str
+    read: Callable[[memoryview], Mapping[str, Any]]
+    schema: Mapping[str, FieldType]
+    image: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def claims(self, files: Files) -> bool:
+        """See `Format`."""
+        if not self.extension:
+            return bool(len(files.names))
+        return mostly(files, self.extension)
+
+    def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
+        """See `Format`."""
+        names = files.names
+        numbers = [number for number in range(len(names)) if names[number].lower().endswith(self.extension)]
+        if not numbers:
+            raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
+        top = [name for name in names[: _tops(names)] if name.lower().endswith(self.extension)]
+        labels, classes = None, dict[int, str]()
+        if all(_BESIDE.fullmatch(name) for name in top):
+            numbers = numbers[len(top) :] or numbers
+            labels, classes = _labels(names, numbers)
+        cuts = range(0, len(numbers), _PER_SHARD)
+        whole = numbers[-1] - numbers[0] == len(numbers) - 1
+        shards = tuple(
+            ShardFiles(
+                name=f"files-{cut // _PER_SHARD:06d}",
+                files=_part(numbers, cut, whole=whole),
+                whole_files=True,
+            )
+            for cut in cuts
+        )
+        told = {**({"label": FieldType("int64", ())} if labels is not None else {}), "path": FieldType("str")}
+        return Layout(
+            shards=shards,
+            settings=json.dumps({"labels": labels is not None}).encode(),
+            label_names=classes,
+            labels=labels,
+            told=True,
+            schema={**self.schema, **told},
+        )
+
+    def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
+        """See `Format`. Each record is a whole file."""
+        raise AssertionError("files that are records have no ranges")
+
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+        """See `Format`."""
+        labelled = bool(json.loads(contents.settings or b"{}").get("labels"))
+
+        def read(view: memoryview, note: bytes) -> Mapping[str, Any]:
+            row = dict(self.read(view))
+            if len(note) < _LABEL.size:
+                raise DatasetError(f"a file's note must have its label and path, has {len(note)} bytes")
+            if labelled:
+                row["label"] = np.int64(_LABEL.unpack_from(note)[0])
+            row["path"] = os.fsdecode(note[_LABEL.size :])
+            return row
+
+        def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
+            found = {IMAGE: row[self.image]} if self.image is not None else {}
+            return {**found, LABEL: row["label"]} if labelled else found
+
+        return EachRecord(read, fields, aliases)
+
+
+def mostly(files: Files, *extensions: str) -> bool:
+    """Return whether at least half of the files have one of these extensions."""
+    names, ends = files.names, tuple(extensions)
+    count = sum(names[number].lower().endswith(ends) for number in range(len(names)))
+    return count > 0 and 2 * count >= len(names)
+
+
+def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:
+    part = numbers[cut : cut + _PER_SHARD]
+    return range(part[0], part[-1] + 1) if whole else part
+
+
+def _tops(names: Sequence[str]) -> int:
+    """Return how many files lie at the top; they come first."""
+    count = 0
+    while count < len(names) and "/" not in names[count]:
+        count += 1
+    return count
+
+
+def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[np.int32] | None, dict[int, str]]:
+    """Return the label of each file of the folder, and the classes; none if there are no folders."""
+    labels = np.full(len(names), _NO_LABEL, np.int32)
+    classes: dict[str, int] = {}
+    found: list[int] = []
+    for number in numbers:
+        top, separator, _ = names[number].partition("/")
+        if not separator:
+            return None, {}
+        found.append(classes.setdefault(top, len(classes)))
+    # Folders come in the order of their bytes, as in torchvision's ImageFolder.
+    labels[np.asarray(numbers)] = found
+    return labels, {label: name for name, label in classes.items()}
+
+
+def file_notes(
+    names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]
+) -> list[bytes]:
+    """Return what ranks are told of these files."""
+    given: list[int] = labels[files].tolist() if labels is not None else [_NO_LABEL] * len(files)
+    return [
+        _LABEL.pack(label) + os.fsencode(names[number])
+        for number, label in zip(files.tolist(), given, strict=True)
+    ]
+
+
+def _data(view: memoryview) -> Mapping[str, Any]:
+    return {"data": view}
+
+
+def _array(view: memoryview) -> Mapping[str, Any]:
+    return {"array": read_npy(view)}
+
+
+def _arrays(view: memoryview) -> Mapping[str, Any]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(view)) as archive:
+            found = {
+                member.filename.removesuffix(".npy"): read_npy(memoryview(archive.read(member)))
+                for member in archive.infolist()
+                if member.filename.endswith(".npy")
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise DatasetError(f"must be a .npz archive: {error}") from error
+    if not found:
+        raise DatasetError("must be a .npz archive with arrays, it holds none")
+    return found
+
+
+any_files = WholeFiles(
+    name="files",
+    words="any tree of files; with a folder for each class, they have labels",
+    extension="",
+    read=_data,
+    schema={"data": FieldType("bytes")},
+    image="data",
+)
+array_files = WholeFiles(
+    name="npy", words="a tree of .npy files, an array each", extension=".npy", read=_array, schema={"array": FieldType("array")}
+)
+archive_files = WholeFiles(
+    name="npz", words="a tree of .npz files, some arrays each", extension=".npz", read=_arrays, schema={}
+)

@@ -1,0 +1,205 @@
+"""The files below a folder, hidden ones left out.
+
+The order: the files of a folder by the bytes of their names, then its sub-folders likewise. It is
+the same on every host that has the same files.
+
+Covers: walking, names and identities in arrays, folders by which a later start knows that no file
+came or went. Does not cover: formats (emlio.formats), files changed in place, which are found when
+they are opened.
+"""
+
+import errno
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.open_limits import refusal_of
+from emlio.shards.file_read import read_at
+from emlio.shards.file_table import FileTable, NameTable, inode_number
+from emlio.shards.folder import Folder, must_be_file
+
+__all__ = ["FolderTimes", "Tree", "unchanged", "walk"]
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FolderTimes:
+    """The folders of a tree, and when each last got or lost an entry.
+
+    Attributes:
+        names: relative to the top one, which is ".".
+        ctimes_ns: (n,) their times of change.
+    """
+
+    names: NameTable
+    ctimes_ns: npt.NDArray[np.int64]
+
+
+class Tree:
+    """The files below a folder. See `emlio.formats.format.Files`.
+
+    Attributes:
+        table: the files' names and identities.
+        folders: the folders.
+        passed_over: links to folders, which are not followed.
+    """
+
+    def __init__(self, folder: Folder, table: FileTable, folders: FolderTimes, passed_over: Sequence[str]) -> None:
+        self.table = table
+        self.folders = folders
+        self.passed_over = tuple(passed_over)
+        self._folder = folder
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Files`."""
+        return self.table.names
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """See `Files`."""
+        return self.table.sizes
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        """See `Files`."""
+        path = self.table.path(number)
+        with self.open(number) as file:
+            parts: list[bytes] = []
+            while length > 0:
+                got = read_at(file.fileno(), length, offset, path)
+                if not got:
+                    break
+                parts.append(got)
+                offset, length = offset + len(got), length - len(got)
+            return b"".join(parts)
+
+    def open(self, number: int) -> IO[bytes]:
+        """See `Files`."""
+        path = self.table.path(number)
+        try:
+            return open(self._folder.open(self.names[number]), "rb", buffering=0)
+        except OSError as error:
+            raise refusal_of(error, str(path)) or DatasetError(f"{path}: cannot be opened: {error.strerror}") from error
+
+
+def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tree:
+    """Find all files below a folder.
+
+    A link to a file is a file. Links to folders are not followed.
+
+    Args:
+        folder: the folder.
+        advance: called from time to time with the number of files found since.
+
+    Raises:
+        DatasetError: a folder cannot be read, a link leads out of it, or a file is not regular.
+    """
+    text, bounds = bytearray(), array("q", [0])
+    numbers = [array("q") for _ in range(4)]
+    folder_names: list[str] = []
+    folder_times = array("q")
+    passed_over: list[str] = []
+    waiting = ["."]
+    while waiting:
+        inside = waiting.pop()
+        begun = len(numbers[0])
+        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, passed_over)
+        folder_names.append(inside)
+        waiting.extend(reversed(below))
+        advance(len(numbers[0]) - begun)
+    sizes, mtimes, ctimes, inodes = (np.array(of, np.int64) for of in numbers)
+    table = FileTable(
+        folder=folder.path,
+        names=NameTable(np.frombuffer(bytes(text), np.uint8), np.array(bounds, np.int64)),
+        sizes=sizes,
+        mtimes_ns=mtimes,
+        ctimes_ns=ctimes,
+        inodes=inodes,
+    )
+    times = FolderTimes(names=NameTable.of(folder_names), ctimes_ns=np.array(folder_times, np.int64))
+    return Tree(folder, table, times, passed_over)
+
+
+def _walk_one(
+    folder: Folder,
+    inside: str,
+    text: bytearray,
+    bounds: "array[int]",
+    numbers: "Sequence[array[int]]",
+    folder_times: "array[int]",
+    passed_over: list[str],
+) -> list[str]:
+    """Add one folder's files; return its sub-folders, sorted."""
+    begin = "" if inside == "." else inside + "/"
+    below: list[str] = []
+    try:
+        descriptor = folder.beneath(inside, _FOLDER_FLAGS)
+    except OSError as error:
+        raise _unreadable(folder, inside, error) from error
+    try:
+        folder_times.append(os.fstat(descriptor).st_ctime_ns)
+        with os.scandir(descriptor) as entries:
+            found = [entry for entry in entries if not entry.name.startswith(".")]
+        found.sort(key=lambda entry: os.fsencode(entry.name))
+        sizes, mtimes, ctimes, inodes = numbers
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                below.append(begin + entry.name)
+                continue
+            name = begin + entry.name
+            status = entry.stat(follow_symlinks=False)
+            if entry.is_symlink():
+                reached = _target(folder, name)
+                if reached is None:
+                    passed_over.append(name)
+                    continue
+                status = reached
+            must_be_file(folder.path / name, status)
+            text += os.fsencode(name)
+            bounds.append(len(text))
+            sizes.append(status.st_size)
+            mtimes.append(status.st_mtime_ns)
+            ctimes.append(status.st_ctime_ns)
+            inodes.append(inode_number(status))
+    except OSError as error:
+        raise _unreadable(folder, inside, error) from error
+    finally:
+        os.close(descriptor)
+    return below
+
+
+def _target(folder: Folder, name: str) -> os.stat_result | None:
+    """Return the status of a link's target; None if it is a folder or does not exist."""
+    try:
+        status = folder.stat(name)
+        must_be_file(folder.path / name, status)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    return status
+
+
+def unchanged(folder: Folder, folders: FolderTimes) -> bool:
+    """Return whether no file has come or gone since the folders were walked."""
+    for name, ctime_ns in zip(folders.names, folders.ctimes_ns.tolist(), strict=True):
+        try:
+            if folder.stat(name).st_ctime_ns != ctime_ns:
+                return False
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return False
+            raise _unreadable(folder, name, error) from error
+    return True
+
+
+def _unreadable(folder: Folder, name: str, error: OSError) -> DatasetError:
+    path = folder.path if name == "." else folder.path / name
+    return refusal_of(error, str(path)) or DatasetError(
+        f"dataset directory {path}: cannot be read: {error.strerror or error}"
+    )
