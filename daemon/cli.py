@@ -14,7 +14,7 @@ from typing import Any
 
 from emlio import __version__
 from emlio.allocator import keep_no_large_pieces
-from emlio.daemon.config import REMOVED_OPTIONS, DaemonConfig, DatasetSource, parse_path
+from emlio.daemon.config import REMOVED_OPTIONS, DaemonConfig, DatasetSource
 from emlio.daemon.own_address import check_own_address
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
@@ -84,7 +84,7 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
     sources = [DatasetSource.parse(text) for text in arguments.data]
     for name, directory in document.get("datasets", {}).items():
         try:
-            sources.append(DatasetSource(name=name, directory=parse_path(directory)))
+            sources.append(DatasetSource.named(name, directory))
         except ConfigError as error:
             raise ConfigError(f"{arguments.config} [datasets]: {error}") from error
     config = read_settings(

@@ -8,12 +8,13 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from emlio.errors import ConfigError
 from emlio.settings import option
+from emlio.shards.opening import DatasetPath
 from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
@@ -42,6 +43,7 @@ class DatasetSource:
 
     name: str
     directory: Path
+    options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
@@ -52,10 +54,21 @@ class DatasetSource:
 
     @staticmethod
     def parse(text: str) -> "DatasetSource":
-        """Parse NAME=DIR, or DIR, where the name is that of the folder."""
-        name, separator, directory = text.partition("=")
-        path = parse_path(directory if separator else text)
-        return DatasetSource(name=name if separator else path.resolve().name, directory=path)
+        """Parse NAME=DIR, or DIR, where the name is that of the folder; options may follow it."""
+        name, separator, place = text.partition("=")
+        if not separator or set(name) & {"/", "?"}:
+            name, place = "", text
+        found = DatasetPath.parse(place)
+        path = parse_path(str(found.directory))
+        return DatasetSource(
+            name=name if separator and name else path.resolve().name, directory=path, options=found.options
+        )
+
+    @staticmethod
+    def named(name: str, place: str) -> "DatasetSource":
+        """Return the source of a dataset with this name, in a folder with options."""
+        found = DatasetPath.parse(place)
+        return DatasetSource(name=name, directory=parse_path(str(found.directory)), options=found.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

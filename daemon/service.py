@@ -24,7 +24,8 @@ from emlio.daemon.datasets.served import Datasets
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, EmlioError
-from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.dataset import Dataset
+from emlio.shards.opening import open_dataset
 from emlio.units import format_size
 
 __all__ = ["Daemon", "serve"]
@@ -69,7 +70,9 @@ class Daemon:
         datasets: list[Dataset] = []
         try:
             for source in config.data:
-                dataset = open_dataset(source.name, source.directory, config.cache_dir, progress)
+                dataset = open_dataset(
+                    source.name, source.directory, config.cache_dir, progress, options=source.options
+                )
                 datasets.append(dataset)
                 size = sum(shard.size_bytes for shard in dataset.shards)
                 records = sum(shard.records for shard in dataset.shards)

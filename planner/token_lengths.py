@@ -22,19 +22,22 @@ def name_record(catalog: Catalog, record: int) -> str:
     return f"record {int(numbers[0])} of shard {catalog.shards[int(shards[0])].name}"
 
 
-def token_lengths(catalog: Catalog, frame_sizes: npt.NDArray[np.int64], token_bytes: int) -> npt.NDArray[np.int32]:
+def token_lengths(
+    catalog: Catalog, sizes: npt.NDArray[np.int64], token_bytes: int, frame_bytes: int = FRAME_BYTES
+) -> npt.NDArray[np.int32]:
     """Return the number of tokens of every record.
 
     Args:
         catalog: the dataset.
-        frame_sizes: (records,) bytes of each record's frame, by record id.
-        token_bytes: bytes of one token, 4 or 8.
+        sizes: (records,) bytes of each record with its frame, by record id.
+        token_bytes: bytes of one token: 1, 2, 4 or 8.
+        frame_bytes: of a frame; 0 if records have none.
     """
-    if token_bytes not in (4, 8):
-        raise ConfigError(f"token_bytes must be 4 or 8, got {token_bytes}")
-    if frame_sizes.shape != (catalog.records,):
-        raise DatasetError(f"there must be one size for each of {catalog.records} records, got {frame_sizes.shape}")
-    data = frame_sizes - FRAME_BYTES
+    if token_bytes not in (1, 2, 4, 8):
+        raise ConfigError(f"token_bytes must be 1, 2, 4 or 8, got {token_bytes}")
+    if sizes.shape != (catalog.records,):
+        raise DatasetError(f"there must be one size for each of {catalog.records} records, got {sizes.shape}")
+    data = sizes - frame_bytes
     lengths = data // token_bytes
     wrong = np.flatnonzero((data < 0) | (lengths * token_bytes != data) | (lengths >= 2**31))
     if wrong.size:

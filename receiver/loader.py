@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 from emlio.arguments import flag, instance, parsed, whole
 from emlio.energy.job.epoch_energy import EpochEnergy
 from emlio.errors import ClosedError
+from emlio.formats.contents import FieldType
 from emlio.planner.order import Shuffle
 from emlio.receiver.addresses.address import Address
 from emlio.receiver.addresses.security import Security
@@ -222,6 +223,16 @@ class EmlioLoader:
     def fingerprint(self) -> str:
         """The fingerprint of the dataset."""
         return self._plan.catalog.fingerprint
+
+    @property
+    def label_names(self) -> dict[int, str]:
+        """The names of classes by label, as far as the dataset has them."""
+        return dict(self._shell.engine.contents.label_names)
+
+    @property
+    def schema(self) -> "dict[str, FieldType]":
+        """The columns by name, as far as the dataset says: the type of their values, and the shape of one."""
+        return dict(self._shell.engine.contents.schema)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch at the next `iter`. If it is the one that comes anyway, a resumed epoch continues."""

@@ -105,6 +105,7 @@ class LoaderShell:
             policy: the same as for `make`; from now on it names records by their shard.
         """
         plan, sizes = self.engine.start(), self.engine.questions.sizes
+        self.kind.know(self.engine.contents)
         self.prefetch.start()
         position = self.kind.position(plan, sizes)
         policy.locate_by(partial(locate_record, plan.catalog, sizes))

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.dataset import Dataset
 from emlio.shards.describe import describe_directory
 from emlio.shards.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
+from emlio.shards.opening import open_dataset
 from emlio.units import format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -79,7 +80,7 @@ def _index(directory: Path, arguments: argparse.Namespace) -> bool:
 
 
 def _write_dali(dataset: Dataset) -> int:
-    for shard in dataset.shards:
+    for shard in dataset.tfrecord_shards:
         path = shard.path.with_name(dali_index_name(shard.name))
         try:
             write_dali_index(path, shard.offsets)
@@ -91,7 +92,7 @@ def _write_dali(dataset: Dataset) -> int:
 def _dali_agrees(dataset: Dataset) -> bool:
     """Return whether existing DALI indexes match the shards, and report those that do not."""
     agrees = True
-    for shard in dataset.shards:
+    for shard in dataset.tfrecord_shards if dataset.checksums is None else ():
         path = find_dali_index(shard.path)
         if path is None:
             continue

@@ -11,10 +11,13 @@ from pathlib import Path
 import msgspec
 
 from emlio.errors import CorruptRecordError
-from emlio.shards.dataset import Dataset, Shard, open_dataset
+from emlio.formats.contents import TFRECORD
+from emlio.shards.dataset import Dataset
 from emlio.shards.mapping import Feature
+from emlio.shards.opening import DatasetPath, open_dataset
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.preview import draw_preview
+from emlio.shards.range_records import bad_ranges
 from emlio.shards.summary import Summary, summarise
 from emlio.shards.verify import bad_records
 from emlio.units import format_size
@@ -28,7 +31,9 @@ _SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("directory", metavar="DIR", type=Path, help="directory of the dataset")
+    parser.add_argument(
+        "directory", metavar="DIR", help="directory of the dataset, with options if any: DIR?OPTION=VALUE"
+    )
     parser.add_argument("--verify", action="store_true", help="read every byte and check every record's checksum")
     parser.add_argument(
         "--preview",
@@ -42,8 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show one dataset. Return 1 if a record is corrupt."""
-    directory: Path = arguments.directory
-    with open_dataset(directory.name, directory, arguments.cache_dir, progress=True) as dataset:
+    place = DatasetPath.parse(arguments.directory)
+    with open_dataset(
+        place.directory.name, place.directory, arguments.cache_dir, progress=True, options=place.options
+    ) as dataset:
         bad = _verify(dataset) if arguments.verify else None
         # Features are read from records only if verification found no bad record, or was not
         # requested.
@@ -63,11 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verify(dataset: Dataset) -> list[CorruptRecordError]:
-    def check(shard: Shard, advance: Callable[[int], None]) -> list[CorruptRecordError]:
+    def check(number: int, advance: Callable[[int], None]) -> list[CorruptRecordError]:
+        if dataset.checksums is not None:
+            return list(bad_ranges(dataset, number, advance))
+        shard = dataset.tfrecord_shards[number]
         return list(bad_records(shard.path, shard.offsets, advance))
 
     total = dataset.size_bytes
-    found = for_each_shard(dataset.shards, check, label="checking", total_bytes=total, progress=True)
+    found = for_each_shard(range(len(dataset.shards)), check, label="checking", total_bytes=total, progress=True)
     return [error for errors in found for error in errors]
 
 
@@ -87,10 +97,11 @@ def _as_json(summary: Summary, bad: list[CorruptRecordError] | None) -> str:
 def _as_text(summary: Summary) -> Iterator[str]:
     sizes = summary.record_sizes
     yield summary.directory
-    here = (
-        f"{summary.shards:,} ({format_size(summary.size_bytes)}), {'mapped' if summary.mapped else 'without mappings'}"
-    )
-    yield f"  shards       {here}"
+    framed = summary.format == TFRECORD.format
+    mapped = f", {'mapped' if summary.mapped else 'without mappings'}" if framed else ""
+    if not framed:
+        yield f"  format       {summary.format}"
+    yield f"  shards       {summary.shards:,} ({format_size(summary.size_bytes)}){mapped}"
     if summary.missing:
         yield f"  missing      {len(summary.missing):,}: {_list(list(summary.missing))}"
     yield f"  records      {summary.records:,}"
@@ -107,7 +118,10 @@ def _as_text(summary: Summary) -> Iterator[str]:
         yield "  features     unknown: the sampled records are not tf.train.Example"
     else:
         yield "  features     unknown: not sampled"
-    if summary.label_counts is None:
+    if not framed:
+        names = [f"{label} {name}" for label, name in (summary.label_names or {}).items()]
+        yield f"  labels       {f'{len(names):,}: {_list(names)}' if names else 'none'}"
+    elif summary.label_counts is None:
         yield "  labels       unknown: not in the mappings"
     else:
         called = summary.label_names or {}

@@ -49,8 +49,10 @@ class ArrayRows:
             header = header_of(files, number)
             name = files.names[number]
             check_numbers(header, int(files.sizes[number]), name)
-            if not header.shape or header.fortran and len(header.shape) > 1:
-                raise DatasetError(f"{name}: must have rows in C order, has shape {header.shape}, Fortran: {header.fortran}")
+            if not header.shape or (header.fortran and len(header.shape) > 1):
+                raise DatasetError(
+                    f"{name}: must have rows in C order, has shape {header.shape}, Fortran: {header.fortran}"
+                )
             if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):
                 raise DatasetError(
                     f"{name}: all arrays must have rows of one type and shape, {found[0][0]} has {first.dtype} "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
@@ -89,7 +90,7 @@ class EachRecord:
         names = Counter(frozenset(row) for row in rows.values()).most_common(1)
         for slot, row in rows.items():
             if self._fields is None:
-                if row.keys() != names[0][0]:
+                if frozenset(row) != names[0][0]:
                     faults[slot] = f"has {sorted(row)} where most records of the batch have {sorted(names[0][0])}"
                 continue
             missing = next((name for name in self._fields if name not in row), None)
@@ -124,11 +125,10 @@ class EachRecord:
 
 def stacked(values: list[Any]) -> Any:
     """Return a column: one array of numbers or of arrays of one shape and type, else a list."""
-    first = values[0]
-    if isinstance(first, bool | int | float | np.generic):
+    if all(isinstance(value, bool | int | float | np.generic) for value in values):
         return np.array(values)
-    if isinstance(first, np.ndarray) and all(
-        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype for value in values
-    ):
-        return np.stack(values)
+    arrays: list[npt.NDArray[Any]] = [value for value in values if isinstance(value, np.ndarray)]
+    first = arrays[0] if len(arrays) == len(values) else None
+    if first is not None and all(one.shape == first.shape and one.dtype == first.dtype for one in arrays):
+        return np.stack(arrays)
     return values

@@ -109,11 +109,19 @@ class Format(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """See the class."""
+        ...
+
     @property
-    def words(self) -> str: ...
+    def words(self) -> str:
+        """See the class."""
+        ...
+
     @property
-    def options(self) -> Mapping[str, str]: ...
+    def options(self) -> Mapping[str, str]:
+        """See the class."""
+        ...
 
     def claims(self, files: Files) -> bool:
         """Return whether a folder with these files is taken for one of this format."""

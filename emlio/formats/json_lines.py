@@ -6,7 +6,7 @@ Covers: finding lines, parsing them. Does not cover: compressed files.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -88,17 +88,20 @@ def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:
         raise DatasetError(f"must be a line of JSON, got {bytes(view[:60])!r}: {str(error)[:200]}") from error
     if not isinstance(parsed, dict):
         raise DatasetError(f"must be a JSON object, got {bytes(view[:60])!r}")
-    return {str(name): _column(value) for name, value in parsed.items()}
+    return {str(name): _column(value) for name, value in cast("Mapping[str, Any]", parsed).items()}
 
 
 def _column(value: Any) -> Any:
     """Return lists of numbers as arrays; everything else as it is."""
-    if isinstance(value, list) and value and all(isinstance(one, int | float) for one in value):
+    if not isinstance(value, list):
+        return value
+    values: list[Any] = value
+    if values and all(isinstance(one, int | float) for one in values):
         try:
-            return np.array(value)
+            return np.array(values)
         except OverflowError:
-            return value
-    return value
+            return values
+    return values
 
 
 def _first_line_schema(files: Files, numbers: Sequence[int]) -> Mapping[str, FieldType]:
@@ -109,10 +112,23 @@ def _first_line_schema(files: Files, numbers: Sequence[int]) -> Mapping[str, Fie
         except (ValueError, RecursionError):
             continue
         if isinstance(parsed, dict):
-            return {str(name)[:255]: FieldType(_KIND.get(type(value), "json")) for name, value in parsed.items()}
+            members = cast("Mapping[str, Any]", parsed)
+            return {name: FieldType(_kind(value)) for name, value in members.items()}
     return {}
 
 
-_KIND: Final = {str: "str", int: "int64", float: "float64", bool: "bool"}
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return (
+        "str"
+        if isinstance(value, str)
+        else "int64"
+        if isinstance(value, int)
+        else "float64"
+        if isinstance(value, float)
+        else "json"
+    )
+
 
 json_lines = JsonLines()

@@ -77,8 +77,6 @@ def read_npy(data: memoryview) -> npt.NDArray[Any]:
             f"must be a .npy file with {header.size_bytes} bytes of {header.dtype} for the shape {header.shape}, has "
             f"{there}"
         )
-    flat = np.frombuffer(data, header.dtype, count=-1, offset=header.begin) if there else np.empty(0, header.dtype)
+    flat = np.frombuffer(data, header.dtype, offset=header.begin) if there else np.empty(0, header.dtype)
     array = flat.reshape(header.shape, order="F" if header.fortran else "C")
-    return np.ascontiguousarray(array, dtype=header.dtype.newbyteorder("=")) if there else array.astype(
-        header.dtype.newbyteorder("=")
-    )
+    return np.asarray(array, dtype=header.dtype.newbyteorder("="), order="C")

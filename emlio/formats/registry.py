@@ -7,6 +7,7 @@ are found by their names first (emlio.shards.discover).
 from collections.abc import Sequence
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.format import Files, Format
 from emlio.formats.json_lines import json_lines
@@ -15,7 +16,6 @@ from emlio.formats.record_form import RecordForm
 from emlio.formats.tar import tars
 from emlio.formats.tfrecord_form import ExampleRecords
 from emlio.formats.token_files import flat_tokens, indexed_tokens
-from emlio.formats.array_rows import array_rows
 from emlio.formats.whole_file import any_files, archive_files, array_files
 
 __all__ = ["FORMATS", "find_format", "form_of", "format_named"]

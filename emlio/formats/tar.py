@@ -7,7 +7,6 @@ Covers: uncompressed tars in the forms of POSIX and GNU, with long names. Does n
 tars, whose members have no place in the file; sparse members.
 """
 
-import os
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +68,8 @@ class WebDatasetTars:
         (number,) = shard.files
         starts: list[int] = []
         ends: list[int] = []
-        key, seen = None, set[str]()
+        key: str | None = None
+        seen: set[str] = set()
         try:
             with files.open(number) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                 while (member := archive.next()) is not None:
@@ -116,7 +116,7 @@ class WebDatasetTars:
 
 def _key_and_extension(name: str) -> tuple[str, str]:
     """Return a member's key, and what follows the first dot of its name; nothing for others."""
-    folder, file = os.path.split(name)
+    folder, _, file = name.rpartition("/")
     stem, _, extension = file.partition(".")
     if not stem or not extension:
         return name, ""
@@ -187,7 +187,7 @@ def _text(raw: bytes) -> str:
 def _extended(records: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     while records:
-        length, _, rest = records.partition(b" ")
+        length = records.partition(b" ")[0]
         if not length.isdigit() or not len(length) < int(length) <= len(records):
             raise DatasetError("an extended tar header must be records of LENGTH NAME=VALUE")
         keyword, _, value = records[len(length) + 1 : int(length) - 1].partition(b"=")

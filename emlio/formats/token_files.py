@@ -1,8 +1,8 @@
-"""Files of tokens: documents of Megatron-LM's .bin and .idx, and windows of flat arrays.
+r"""Files of tokens: documents of Megatron-LM's .bin and .idx, and windows of flat arrays.
 
 Megatron's index, all numbers little-endian:
 
-    9 bytes "MMIDIDX\\0\\0" | uint64 version 1 | 1 byte type of tokens | uint64 sequences | uint64 documents
+    9 bytes "MMIDIDX\0\0" | uint64 version 1 | 1 byte type of tokens | uint64 sequences | uint64 documents
     int32 length of each sequence, in tokens | int64 byte of each sequence | int64 first sequence of each document
 
 Covers: both. Does not cover: batches of tokens (emlio.receiver.tokens).
@@ -26,7 +26,7 @@ from emlio.formats.each_record import EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RecordForm, slotted_views
 
-__all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens"]
+__all__ = ["FlatTokens", "IndexedTokens", "flat_tokens", "indexed_tokens", "stored_tokens"]
 
 _MAGIC: Final = b"MMIDIDX\0\0"
 _HEAD: Final = struct.Struct("<9sQBQQ")
@@ -63,7 +63,9 @@ class IndexedTokens:
         first = types[pairs[0][0]]
         for name, dtype in types.items():
             if dtype != first:
-                raise DatasetError(f"{name}: all files must have tokens of one type, {pairs[0][0]} has {first}, this one {dtype}")
+                raise DatasetError(
+                    f"{name}: all files must have tokens of one type, {pairs[0][0]} has {first}, this one {dtype}"
+                )
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(data, index)) for name, data, index in pairs),
             settings=_settings(first, None),
@@ -90,7 +92,9 @@ class IndexedTokens:
         gaps = np.flatnonzero(index.pointers[1:] != ends[:-1])
         inner = np.setdiff1d(gaps + 1, bounds)
         if inner.size:
-            raise DatasetError(f"{files.names[number]}: sequence {int(inner[0])} must follow the one before in its document")
+            raise DatasetError(
+                f"{files.names[number]}: sequence {int(inner[0])} must follow the one before in its document"
+            )
         firsts, lasts = bounds[:-1], bounds[1:]
         filled = lasts > firsts  # a document without a sequence has no bytes
         return Ranges(starts=index.pointers[firsts[filled]], ends=ends[lasts[filled] - 1])
@@ -127,7 +131,9 @@ class FlatTokens:
         """See `Format`."""
         window = options.get("window", "")
         if not window.isdecimal() or not 1 <= int(window) < 1 << 31:
-            raise ConfigError(f"{where}: format tokens must have window=L, a number of tokens of at least 1, got {window!r}")
+            raise ConfigError(
+                f"{where}: format tokens must have window=L, a number of tokens of at least 1, got {window!r}"
+            )
         given = options.get("dtype")
         if given is not None and given not in _FLAT:
             raise ConfigError(f"{where}: dtype must be one of {', '.join(_FLAT)}, got {given!r}")
@@ -138,7 +144,9 @@ class FlatTokens:
         first = types[found[0][0]]
         for name, dtype in types.items():
             if dtype != first:
-                raise DatasetError(f"{name}: all files must have tokens of one type, {found[0][0]} has {first}, this one {dtype}")
+                raise DatasetError(
+                    f"{name}: all files must have tokens of one type, {found[0][0]} has {first}, this one {dtype}"
+                )
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
             settings=_settings(first, int(window)),
@@ -210,7 +218,9 @@ def _index(files: Files, number: int) -> _Index:
         raise DatasetError(f"{name}: must be an index of Megatron-LM, begins with {data[:9]!r}")
     _, version, code, sequences, documents = _HEAD.unpack_from(data)
     if version != 1 or code not in _CODES:
-        raise DatasetError(f"{name}: must be of version 1 with a known type of tokens, has version {version}, type {code}")
+        raise DatasetError(
+            f"{name}: must be of version 1 with a known type of tokens, has version {version}, type {code}"
+        )
     dtype = np.dtype(_CODES[code])
     if dtype.kind == "f":
         raise DatasetError(f"{name}: must hold tokens, its numbers are {dtype}")
@@ -230,13 +240,31 @@ def _index(files: Files, number: int) -> _Index:
     )
 
 
-def _form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+def stored_tokens(contents: Contents) -> "np.dtype[Any]":
+    """Return the type of the tokens in a dataset's records.
+
+    Raises:
+        DatasetError: its records are no tokens.
+    """
+    if contents.format not in (indexed_tokens.name, flat_tokens.name):
+        raise DatasetError(
+            "tokens= must be given for records that are tokens, those of the dataset are of format "
+            f"{contents.format}. Files of tokens are served as such with ?format=tokens&window=L behind their folder"
+        )
+    return _told(contents)[0]
+
+
+def _told(contents: Contents) -> "tuple[np.dtype[Any], int | None]":
+    """Return the type of tokens, and the window, that the daemon told."""
     try:
         told = json.loads(contents.settings)
-        dtype = np.dtype(str(told["dtype"]))
-        window = int(told["window"]) if "window" in told else None
+        return np.dtype(str(told["dtype"])), int(told["window"]) if "window" in told else None
     except (ValueError, TypeError, KeyError) as error:
         raise DatasetError(f"tokens must be told with their type, got {contents.settings!r}") from error
+
+
+def _form(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+    dtype, window = _told(contents)
 
     def read(view: memoryview, note: bytes) -> Mapping[str, Any]:
         try:

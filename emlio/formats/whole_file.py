@@ -11,7 +11,6 @@ large arrays (emlio.formats.array_rows), pictures inside files.
 
 import io
 import json
-import os
 import re
 import struct
 import zipfile
@@ -28,9 +27,10 @@ from emlio.formats.contents import Contents, FieldType
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.npy_header import read_npy
+from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.record_form import RecordForm
 
-__all__ = ["WholeFiles", "array_files", "any_files", "archive_files", "file_notes"]
+__all__ = ["WholeFiles", "any_files", "archive_files", "array_files", "file_notes"]
 
 _PER_SHARD = 4096
 """Files of one shard: few enough that daemons share the work, and that the catalog is short."""
@@ -114,7 +114,7 @@ class WholeFiles:
                 raise DatasetError(f"a file's note must have its label and path, has {len(note)} bytes")
             if labelled:
                 row["label"] = np.int64(_LABEL.unpack_from(note)[0])
-            row["path"] = os.fsdecode(note[_LABEL.size :])
+            row["path"] = path_text(note[_LABEL.size :])
             return row
 
         def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -159,15 +159,11 @@ def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[n
     return labels, {label: name for name, label in classes.items()}
 
 
-def file_notes(
-    names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]
-) -> list[bytes]:
+def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]) -> list[bytes]:
     """Return what ranks are told of these files."""
     given: list[int] = labels[files].tolist() if labels is not None else [_NO_LABEL] * len(files)
-    return [
-        _LABEL.pack(label) + os.fsencode(names[number])
-        for number, label in zip(files.tolist(), given, strict=True)
-    ]
+    numbers: list[int] = files.tolist()
+    return [_LABEL.pack(label) + path_bytes(names[number]) for number, label in zip(numbers, given, strict=True)]
 
 
 def _data(view: memoryview) -> Mapping[str, Any]:
@@ -202,7 +198,11 @@ any_files = WholeFiles(
     image="data",
 )
 array_files = WholeFiles(
-    name="npy", words="a tree of .npy files, an array each", extension=".npy", read=_array, schema={"array": FieldType("array")}
+    name="npy",
+    words="a tree of .npy files, an array each",
+    extension=".npy",
+    read=_array,
+    schema={"array": FieldType("array")},
 )
 archive_files = WholeFiles(
     name="npz", words="a tree of .npz files, some arrays each", extension=".npz", read=_arrays, schema={}

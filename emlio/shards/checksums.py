@@ -36,7 +36,8 @@ class Checksums:
 
     def known(self, shard: npt.NDArray[np.int64], record: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return for which of these records the checksum is known."""
-        return self._table[self._bases[shard] + record] != 0
+        known: npt.NDArray[np.bool_] = self._table[self._bases[shard] + record] != 0
+        return known
 
     def of(
         self,
@@ -54,7 +55,7 @@ class Checksums:
             payload: the records as they were read, one after the other.
         """
         places = self._bases[shard] + record
-        known = self._table[places]
+        known: npt.NDArray[np.uint32] = self._table[places]
         unknown = known == 0
         if unknown.any():
             # Runs of unknown records: usually all of them are.

@@ -41,17 +41,34 @@ class ShardRanges(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """See the class."""
+        ...
+
     @property
-    def records(self) -> int: ...
+    def records(self) -> int:
+        """See the class."""
+        ...
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """See the class."""
+        ...
+
     @property
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """See the class."""
+        ...
+
     @property
-    def starts(self) -> npt.NDArray[np.int64]: ...
+    def starts(self) -> npt.NDArray[np.int64]:
+        """See the class."""
+        ...
+
     @property
-    def ends(self) -> npt.NDArray[np.int64]: ...
+    def ends(self) -> npt.NDArray[np.int64]:
+        """See the class."""
+        ...
 
     def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the numbers of the files that hold these records; `number` is that of the shard."""
@@ -209,195 +226,10 @@ class Dataset:
         """
         shards = tuple(shard for shard in self.shards if isinstance(shard, Shard))
         if self.contents.format != TFRECORD.format:
-            raise DatasetError(f"{self.directory} must hold TFRecord files for this, its format is {self.contents.format}")
-        return shards
-
-    @property
-    def records(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def starts(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def ends(self) -> npt.NDArray[np.int64]: ...
-
-    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the numbers of the files that hold these records; `number` is that of the shard."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shard:
-    """One shard's file, as it was when the dataset was opened.
-
-    Attributes:
-        name: the file's name.
-        path: for people; the file is opened by its name in the dataset's folder.
-        size_bytes: its size.
-        mtime_ns: time of the last change of its content.
-        inode: its number in its file system.
-        ctime_ns: time of the last change of content or metadata, which no program can set back.
-        records: how many records it holds.
-        digest: of its content, see `emlio.shards.mapping`.
-        offsets: start of each record's frame, and finally the file's size; possibly mapped,
-            read-only.
-        mapping: its description, if there is one.
-    """
-
-    name: str
-    path: Path
-    size_bytes: int
-    mtime_ns: int
-    inode: int
-    ctime_ns: int
-    records: int
-    digest: str
-    offsets: npt.NDArray[np.int64]
-    mapping: ShardMapping | None = None
-
-    @property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """See `ShardRanges`."""
-        return self.offsets[:-1]
-
-    @property
-    def ends(self) -> npt.NDArray[np.int64]:
-        """See `ShardRanges`."""
-        return self.offsets[1:]
-
-    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """See `ShardRanges`. A TFRecord shard is one file of the same number."""
-        return np.full(len(records), number, np.int64)
-
-    def check_content(self, folder: Folder) -> None:
-        """Scan the file again after its ctime changed.
-
-        The ctime changes, for example, after `chmod` or when a time is set back.
-
-        Raises:
-            DatasetError: it holds other records.
-        """
-        digest = content_digest(scan(self.path, None, folder.opener))
-        if digest != self.digest:
             raise DatasetError(
-                f"shard {self.path}: changed while it was served: its content had digest {self.digest}, now "
-                f"{digest}. {AFTER_RESTART}"
+                f"{self.directory} must hold TFRecord files for this, its format is {self.contents.format}"
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RangeShard:
-    """Records that are ranges of one file, or whole files. See `ShardRanges`.
-
-    Attributes:
-        name: see `ShardRanges`.
-        records: see `ShardRanges`.
-        size_bytes: see `ShardRanges`.
-        digest: see `ShardRanges`.
-        starts: see `ShardRanges`.
-        ends: see `ShardRanges`.
-        first_file: the number of the file, or of the first record's.
-        whole_files: whether each record is a file of its own.
-    """
-
-    name: str
-    records: int
-    size_bytes: int
-    digest: str
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    first_file: int
-    whole_files: bool = False
-
-    def files_of(self, number: int, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """See `ShardRanges`."""
-        if self.whole_files:
-            return records + self.first_file
-        return np.full(len(records), self.first_file, np.int64)
-
-
-class Dataset:
-    """The open shards of one directory. Immutable until `close`, so threads may share it."""
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        folder: Folder,
-        shards: "tuple[Shard, ...] | tuple[RangeShard, ...]",
-        missing: tuple[str, ...],
-        files: FileTable | None = None,
-        contents: Contents = TFRECORD,
-        checksums: Checksums | None = None,
-        notes: Notes | None = None,
-    ) -> None:
-        """Create a dataset from its parts.
-
-        Args:
-            name: its name in sessions.
-            folder: its folder; closed with the dataset.
-            shards: those on this host, sorted by name.
-            missing: names of the dataset's other shards.
-            files: the files that hold the records; by default one for each TFRecord shard.
-            contents: the format of its records, and what is known of them.
-            checksums: of the records, if their format has none.
-            notes: what ranks are told of records beside their bytes, if anything.
-        """
-        self.name = name
-        self.folder = folder
-        self.missing = missing
-        self.contents = contents
-        self.checksums = checksums
-        self.notes = notes
-        self._shards: tuple[ShardRanges, ...] | None = shards
-        self.files = _shard_files(folder, [one for one in shards if isinstance(one, Shard)]) if files is None else files
-        self._entries = tuple(
-            ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
-            for shard in shards
-        )
-
-    @property
-    def directory(self) -> Path:
-        """Its path when it was opened."""
-        return self.folder.path
-
-    @property
-    def shards(self) -> tuple[ShardRanges, ...]:
-        """The shards on this host, sorted by name."""
-        if self._shards is None:
-            raise ClosedError(f"dataset {self.name!r} is closed")
-        return self._shards
-
-    @property
-    def tfrecord_shards(self) -> tuple[Shard, ...]:
-        """The shards, for what only TFRecord files have.
-
-        Raises:
-            DatasetError: it has another format.
-        """
-        shards = tuple(shard for shard in self.shards if isinstance(shard, Shard))
-        if self.contents.format != TFRECORD.format:
-            raise DatasetError(f"{self.directory} must hold TFRecord files for this, its format is {self.contents.format}")
         return shards
-
-    def record_at(self, file: int, offset: int) -> tuple[str, int]:
-        """Return the shard and the number of the record that begins at an offset of a file.
-
-        The number is -1 if there is none. It looks at every shard.
-        """
-        for number, shard in enumerate(self.shards):
-            if not shard.records:
-                continue
-            first = np.zeros(1, np.int64)
-            if isinstance(shard, RangeShard) and shard.whole_files:
-                if 0 <= file - int(shard.files_of(number, first)[0]) < shard.records:
-                    return shard.name, file - int(shard.files_of(number, first)[0])
-            elif int(shard.files_of(number, first)[0]) == file:
-                found = np.flatnonzero(np.asarray(shard.starts) == offset)
-                return shard.name, int(found[0]) if found.size else -1
-        return self.files.names[file], -1
 
     @property
     def records(self) -> int:
@@ -443,6 +275,8 @@ def _shard_files(folder: Folder, shards: Sequence[Shard]) -> FileTable:
         sizes=np.array([shard.size_bytes for shard in shards], np.int64),
         mtimes_ns=np.array([shard.mtime_ns for shard in shards], np.int64),
         ctimes_ns=np.array([shard.ctime_ns for shard in shards], np.int64),
-        inodes=np.array([shard.inode if shard.inode < 1 << 63 else shard.inode - (1 << 64) for shard in shards], np.int64),
+        inodes=np.array(
+            [shard.inode if shard.inode < 1 << 63 else shard.inode - (1 << 64) for shard in shards], np.int64
+        ),
         check_content=check,
     )

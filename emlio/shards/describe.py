@@ -7,11 +7,13 @@ which writes its own mappings and knows more, such as the number of records per 
 from pathlib import Path
 
 from emlio.errors import DatasetError
-from emlio.shards.dataset import open_dataset
 from emlio.shards.features import sample_features
 from emlio.shards.mapping import ShardMapping, write_mapping
+from emlio.shards.opening import open_dataset
 
 __all__ = ["describe_directory"]
+
+_TFRECORDS = {"format": "tfrecord"}
 
 
 def describe_directory(
@@ -29,12 +31,14 @@ def describe_directory(
         DatasetError: there is no dataset, a file of it is invalid, or the folder cannot be written.
     """
     old = set(directory.glob("mapping_shard_*.json"))
-    with open_dataset(directory.name, directory, cache_dir, progress, rebuild=rebuild, use_mappings=False) as dataset:
+    with open_dataset(
+        directory.name, directory, cache_dir, progress, options=_TFRECORDS, rebuild=rebuild, use_mappings=False
+    ) as dataset:
         # Numbered by name, including absent shards, so that hosts with different shards of one
         # dataset use the same numbers.
         places = {
             name: place
-            for place, name in enumerate(sorted({shard.name for shard in dataset.shards} | {*dataset.missing}))
+            for place, name in enumerate(sorted({shard.name for shard in dataset.tfrecord_shards} | {*dataset.missing}))
         }
         mappings = [
             ShardMapping(
@@ -46,7 +50,7 @@ def describe_directory(
                 digest=shard.digest,
                 features=sample_features([shard]),
             )
-            for shard in dataset.shards
+            for shard in dataset.tfrecord_shards
         ]
     try:
         written = tuple(write_mapping(directory, mapping) for mapping in mappings)

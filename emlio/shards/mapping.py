@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -52,12 +51,12 @@ class Feature:
     """One feature of a shard's records.
 
     Attributes:
-        kind: of its values.
+        kind: of its values: in TFRecord files "bytes", "float" or "int64".
         shape: common to all records, for example (1,) or (3,); None if records differ or it is
             unknown.
     """
 
-    kind: Literal["bytes", "float", "int64"]
+    kind: str
     shape: tuple[int, ...] | None = None
 
 

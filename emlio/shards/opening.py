@@ -87,9 +87,7 @@ def open_dataset(
         if wanted == TFRECORD.format or (wanted is None and not given and has_shards(folder)):
             if given.keys() - {"format"}:
                 raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {given}")
-            return open_tfrecords(
-                name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings
-            )
+            return open_tfrecords(name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings)
         key = hashlib.blake2b(os.fsencode(os.path.abspath(directory)), digest_size=12).hexdigest()
         cache = (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key
         return open_ranges(name, folder, cache, given, progress=progress, rebuild=rebuild)

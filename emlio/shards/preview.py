@@ -5,14 +5,16 @@ nowhere else in this folder. Does not cover: decoding for training.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.decode import parse_example
+from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import spread
+from emlio.shards.range_records import columns_of, read_ranges
 from emlio.shards.verify import read_records
 
 __all__ = ["draw_preview"]
@@ -44,10 +46,10 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     except ImportError as error:
         raise ConfigError("--preview requires Pillow, which is not installed: pip install 'emlio[images]'") from error
     tiles: list[tuple[Any, str]] = []
-    for number, record in _records(dataset):
-        picture, label = _picture(Image, record)
+    for number, candidates, label in _records(dataset):
+        picture = _picture(Image, candidates)
         if picture is not None:
-            tiles.append((picture, f"{number}{label}"))
+            tiles.append((picture, f"{number}{_caption(dataset, label)}"))
     if not tiles:
         raise DatasetError(
             f"dataset directory {dataset.directory}: nothing to preview, no image in the sampled records"
@@ -69,34 +71,48 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
     return len(tiles)
 
 
-def _records(dataset: Dataset) -> Iterator[tuple[int, bytes]]:
-    """Yield a few records with their numbers, in order; each shard is opened once."""
+def _caption(dataset: Dataset, label: int | None) -> str:
+    return "" if label is None else f" {dataset.contents.label_names.get(label, f'label {label}')}"
+
+
+def _records(dataset: Dataset) -> Iterator[tuple[int, list[bytes | memoryview], int | None]]:
+    """Yield a few records in order: their numbers, what may be images in them, their labels."""
     wanted = spread(dataset.records, _IMAGES)
     first = 0
-    for shard in dataset.shards:
+    form = None if dataset.checksums is None else form_of(dataset.contents, None)
+    for place, shard in enumerate(dataset.shards):
         local = [number - first for number in wanted if first <= number < first + shard.records]
-        if local:
-            records = read_records(shard.path, shard.offsets, local)
-            yield from zip((first + number for number in local), records, strict=True)
+        if local and form is not None:
+            for number, piece in read_ranges(dataset, place, local):
+                values = columns_of(form, piece)
+                candidates: list[bytes | memoryview] = [one for one in values.values() if isinstance(one, memoryview)]
+                label = values.get("label")
+                yield first + number, candidates, None if label is None else int(label)
+        elif local:
+            held = dataset.tfrecord_shards[place]
+            for number, record in zip(local, read_records(held.path, held.offsets, local), strict=True):
+                yield first + number, *_of_example(record)
         first += shard.records
 
 
-def _picture(image: Any, record: bytes) -> tuple[Any, str]:
-    """Return the record's first image as a thumbnail, and its label; (None, "") without an image.
-
-    A record is an image itself, or a tf.train.Example with one in a bytes feature.
-    """
+def _of_example(record: bytes) -> tuple[list[bytes | memoryview], int | None]:
+    """Return what may be images in a record, an image itself or a tf.train.Example, and its label."""
     candidates: list[bytes | memoryview] = []
-    label = ""
+    label = None
     try:
         for name, values in sorted(parse_example(record).items()):
             value = values[0] if values else None
             if isinstance(value, memoryview):
                 candidates.append(value)
             elif isinstance(value, int) and name.rpartition("/")[2] == "label":
-                label = f" label {value}"
+                label = value
     except DatasetError:
         candidates.append(record)
+    return candidates, label
+
+
+def _picture(image: Any, candidates: Sequence[bytes | memoryview]) -> Any:
+    """Return the first image as a thumbnail; None if there is none."""
     for candidate in candidates:
         try:
             with image.open(io.BytesIO(candidate)) as picture:
@@ -107,5 +123,5 @@ def _picture(image: Any, record: bytes) -> tuple[Any, str]:
         except (OSError, ValueError, SyntaxError, image.DecompressionBombError):
             continue  # not an image, or a broken one: the next feature may hold one
         small.thumbnail((_TILE, _TILE))
-        return small, label
-    return None, ""
+        return small
+    return None

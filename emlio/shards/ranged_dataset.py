@@ -31,6 +31,7 @@ from emlio.shards.folder import Folder
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
 from emlio.shards.tree import FolderTimes, Tree, unchanged, walk
+from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["open_ranges"]
 
@@ -221,7 +222,8 @@ def _packed(
     """Return the index's parts. Files are numbered anew, shard by shard."""
     numbers = np.concatenate([np.asarray(one.shard.files, np.int64) for one in made])
     same = len(numbers) == len(tree.names) and bool((numbers == np.arange(len(numbers))).all())
-    names = tree.table.names if same else NameTable.of(tree.names[number] for number in numbers.tolist())
+    wanted: list[int] = numbers.tolist()
+    names = tree.table.names if same else NameTable.of(tree.names[number] for number in wanted)
     if not isinstance(names, NameTable):
         raise AssertionError("a tree has its names in a table")
     rows: list[tuple[str, int, int, int, int, str, bool]] = []
@@ -235,7 +237,11 @@ def _packed(
         options=options,
         settings=layout.settings,
         label_names=dict(layout.label_names),
-        schema={column: (kind.kind, kind.shape) for column, kind in layout.schema.items()},
+        schema={
+            column: (kind.kind, kind.shape)
+            for column, kind in layout.schema.items()
+            if 0 < len(column) <= MAX_NAME_LENGTH  # longer names cannot be told to ranks
+        },
         shards=rows,
         told=layout.told,
     )
@@ -273,7 +279,10 @@ def _table(index: RangeIndex, folder: Path) -> FileTable:
     return FileTable(
         folder=folder,
         names=NameTable(index.arrays["names"], index.arrays["name_bounds"]),
-        **{column: index.arrays[column] for column in _FILES},
+        sizes=index.arrays["sizes"],
+        mtimes_ns=index.arrays["mtimes_ns"],
+        ctimes_ns=index.arrays["ctimes_ns"],
+        inodes=index.arrays["inodes"],
     )
 
 
@@ -332,5 +341,3 @@ def _notes(shards: Sequence[RangeShard], files: FileTable, labels: npt.NDArray[n
         return file_notes(files.names, labels, shards[number].files_of(number, records))
 
     return tell
-
-

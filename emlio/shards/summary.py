@@ -12,7 +12,6 @@ from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import sample_features
 from emlio.shards.mapping import Feature
-from emlio.tfrecord import FRAME_BYTES
 
 __all__ = ["RecordSizes", "Summary", "summarise"]
 
@@ -36,6 +35,7 @@ class Summary:
 
     Attributes:
         directory: of the dataset.
+        format: of its records.
         shards: how many of its shards are on this host.
         missing: names of the other shards.
         records: in the shards on this host.
@@ -51,6 +51,7 @@ class Summary:
     """
 
     directory: str
+    format: str
     shards: int
     missing: tuple[str, ...]
     records: int
@@ -75,12 +76,14 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
         CorruptRecordError: a sampled record is corrupt.
         DatasetError: a file cannot be read.
     """
-    shards = dataset.shards
+    shards = dataset.tfrecord_shards if dataset.checksums is None else ()
     mappings = [shard.mapping for shard in shards if shard.mapping is not None]
     features: dict[str, Feature] = {}
     for mapping in mappings:
         features.update(mapping.features)
-    sampled = not features
+    if dataset.checksums is not None:
+        features = {name: Feature(kind=kind.kind, shape=kind.shape) for name, kind in dataset.contents.schema.items()}
+    sampled = not features and dataset.checksums is None
     if sampled and look_inside:
         step = max(len(shards) // _SAMPLED_SHARDS, 1)
         features = sample_features(shards[::step][:_SAMPLED_SHARDS])
@@ -90,11 +93,17 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
         counts.update(mapping.label_counts or {})
         names.update(mapping.label_names or {})
     # A total over only some of the shards would be mistaken for a total over all.
-    counted = len(mappings) == len(shards) and all(mapping.label_counts is not None for mapping in mappings)
-    sizes = np.sort(np.concatenate([np.diff(shard.offsets) for shard in shards]) - FRAME_BYTES)
+    counted = (
+        bool(mappings)
+        and len(mappings) == len(shards)
+        and all(mapping.label_counts is not None for mapping in mappings)
+    )
+    sizes = np.sort(np.concatenate([shard.ends - shard.starts for shard in dataset.shards]))
+    sizes -= dataset.contents.frame_bytes
     return Summary(
         directory=str(dataset.directory),
-        shards=len(shards),
+        format=dataset.contents.format,
+        shards=len(dataset.shards),
         missing=dataset.missing,
         records=dataset.records,
         size_bytes=dataset.size_bytes,
@@ -110,5 +119,5 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
         features=features,
         features_sampled=sampled and look_inside,
         label_counts=dict(counts) if counted else None,
-        label_names=names or None,
+        label_names=names or {str(label): name for label, name in dataset.contents.label_names.items()} or None,
     )

@@ -138,7 +138,9 @@ class Welcome(_Message, frozen=True, kw_only=True):
     rows: Rows = []
     process: Name = ""  # drawn when the daemon starts: the same at two addresses means one daemon
     format: Name = "tfrecord"  # of the dataset's records
-    settings: Annotated[bytes, msgspec.Meta(max_length=MAX_SETTINGS_BYTES)] = b""  # what the format needs to decode them
+    settings: Annotated[bytes, msgspec.Meta(max_length=MAX_SETTINGS_BYTES)] = (
+        b""  # what the format needs to decode them
+    )
     label_names: dict[int, Text] = {}
     schema: dict[Name, tuple[Name, tuple[Count, ...] | None]] = {}  # columns: type and shape
 

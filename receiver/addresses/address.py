@@ -8,7 +8,8 @@ Covers: parsing and printing. Does not cover: host names with several addresses
 
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import cast
@@ -16,6 +17,7 @@ from urllib.parse import unquote
 
 from emlio.errors import ConfigError
 from emlio.keys.key import PublicKey, holds_secret
+from emlio.shards.opening import DatasetPath
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 
@@ -62,11 +64,13 @@ class Address:
         peers: the daemons; none if the whole dataset is on this host.
         dataset: its name at the daemons.
         directory: a directory on this host that holds shards of it.
+        options: say how to read it; see `DatasetPath`.
     """
 
     peers: tuple[Peer, ...]
     dataset: str
     directory: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     @staticmethod
     def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
@@ -76,8 +80,8 @@ class Address:
         if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
             if local is not None:
                 raise ConfigError(f"local= cannot be used if the address is a directory, got {text!r}")
-            place = _directory(text)
-            return Address(peers=(), dataset=place.name, directory=place)
+            place, options = _place(text)
+            return Address(peers=(), dataset=place.name, directory=place, options=options)
         if not text.startswith(_SCHEME):
             here = f". For a directory of this name write './{text}'" if os.path.isdir(text) else ""
             raise ConfigError(f"an address {form}, got {text!r}{here}")
@@ -99,8 +103,8 @@ class Address:
             peers.append(Peer(host=match[2].strip("[]"), port=int(match[3]) if match[3] else DEFAULT_PORT, key=key))
         if len(set(peers)) != len(peers):
             raise ConfigError(f"each daemon must be listed once, got {shown}")
-        directory = None if local is None else _local(local)
-        return Address(peers=tuple(peers), dataset=dataset, directory=directory)
+        directory, options = _local(local) if local is not None else (None, dict[str, str]())
+        return Address(peers=tuple(peers), dataset=dataset, directory=directory, options=options)
 
     def with_daemons_of(self, other: "Address") -> "Address":
         """Return an address with the same dataset at other daemons."""
@@ -127,16 +131,24 @@ def _key(text: str, host: str) -> PublicKey:
         raise ConfigError(f"the address's key of the daemon on {host}: {error}") from None
 
 
-def _local(path: "str | PathLike[str]") -> Path:
+def _local(path: "str | PathLike[str]") -> tuple[Path, Mapping[str, str]]:
     """Return the directory that holds some of the shards. It must exist: it is given to save a transfer."""
     text = _text("local", path)
     if not text:
         raise ConfigError(f"local must be a directory of this host, or None, got {path!r}")
-    place = _directory(text)
+    place, options = _place(text)
     if not place.is_dir():
         what = "is no directory" if place.exists() else "does not exist"
         raise ConfigError(f"local must be a directory of this host, got {path!r}, which {what}")
-    return place
+    return place, options
+
+
+def _place(text: str) -> tuple[Path, Mapping[str, str]]:
+    """Return a directory and the options behind it."""
+    if text.startswith(_FILE_SCHEME) or "?" not in text:
+        return _directory(text), dict[str, str]()
+    found = DatasetPath.parse(os.path.expanduser(text))
+    return _directory(str(found.directory)), found.options
 
 
 def _directory(text: str) -> Path:

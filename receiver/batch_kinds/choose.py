@@ -62,6 +62,7 @@ def choose_kind(
     )
     if options.transform is not None:
         return RecordBatches(
+            assembler,
             SampleMaker(
                 assembler,
                 options.transform,
@@ -74,7 +75,7 @@ def choose_kind(
             destination,
         )
     ahead = destination.ahead if options.collate_fn is None else _COLLATED_AHEAD
-    return RecordBatches(ColumnMaker(assembler, destination.start, ahead=ahead), destination)
+    return RecordBatches(assembler, ColumnMaker(assembler, destination.start, ahead=ahead), destination)
 
 
 def _dali(dali: DaliPipeline, options: BatchOptions, policy: BadRecordPolicy, config: LoaderConfig) -> DaliBatches:

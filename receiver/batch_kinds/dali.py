@@ -6,6 +6,7 @@ Covers: their ids, handing them out. Does not cover: the pipeline (emlio.receive
 from collections.abc import Callable
 from typing import Any
 
+from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.records import first_position
 from emlio.receiver.batches.assemble import Assembler
@@ -49,7 +50,7 @@ class DaliBatches:
         """
         self._to_array: Callable[[Any], Any] = to_tensor if to_tensor is not None else _as_it_is
         self._pipe = DaliPipe(options, policy, draw, self._with_ids if ids else _outputs)
-        assembler = Assembler(
+        self._assembler = Assembler(
             raw=False,
             fields=self._pipe.fields,
             ids=False,
@@ -58,12 +59,16 @@ class DaliBatches:
             to_tensor=to_tensor,
             collate_fn=None,
         )
-        self.maker = PipeMaker(assembler, self._pipe.images, policy, self._pipe.vectors)
+        self.maker = PipeMaker(self._assembler, self._pipe.images, policy, self._pipe.vectors)
 
     @property
     def waited_ns(self) -> int:
         """Time spent waiting for a pipeline that had its records."""
         return self._pipe.waited_ns
+
+    def know(self, contents: Contents) -> None:
+        """See `BatchKind`."""
+        self._assembler.know(contents)
 
     def position(self, plan: Plan, ask: Ask) -> Position:
         """See `BatchKind`."""

@@ -5,6 +5,7 @@ Covers: the contract. Does not cover: choosing the kind (emlio.receiver.batch_ki
 
 from typing import Protocol, TypeVar
 
+from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batches.makers import Maker
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
@@ -31,6 +32,15 @@ class BatchKind(Protocol[_P]):
     @property
     def waited_ns(self) -> int:
         """Time that the user's thread spent waiting for batches whose records were here."""
+        ...
+
+    def know(self, contents: Contents) -> None:
+        """Learn what the dataset holds, once and before anything is made.
+
+        Raises:
+            ConfigError: the options do not fit it.
+            DatasetError: its format is not known here.
+        """
         ...
 
     def position(self, plan: Plan, ask: Ask) -> _P:

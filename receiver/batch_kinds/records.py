@@ -6,8 +6,10 @@ Covers: their positions, handing them out. Does not cover: making them
 
 import logging
 
+from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.destination import Destination
+from emlio.receiver.batches.assemble import Assembler
 from emlio.receiver.batches.makers import Maker
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
 from emlio.receiver.iteration.epoch_pass import Handed
@@ -37,10 +39,15 @@ class RecordBatches:
 
     waited_ns = 0
 
-    def __init__(self, maker: Maker, destination: Destination) -> None:
-        """Hand out what this maker makes, at this destination."""
+    def __init__(self, assembler: Assembler, maker: Maker, destination: Destination) -> None:
+        """Hand out what this maker makes with its assembler, at this destination."""
         self.maker = maker
+        self._assembler = assembler
         self._destination = destination
+
+    def know(self, contents: Contents) -> None:
+        """See `BatchKind`."""
+        self._assembler.know(contents)
 
     def position(self, plan: Plan, ask: Ask) -> Position:
         """See `BatchKind`."""

@@ -3,6 +3,7 @@
 Covers: handing them out. Does not cover: making them (emlio.receiver.tokens.feed).
 """
 
+from emlio.formats.contents import Contents
 from emlio.planner.plan import Plan
 from emlio.receiver.batch_kinds.destination import Destination
 from emlio.receiver.batches.prefetch import MadeBatch, MadeBatches
@@ -27,6 +28,10 @@ class TokenKind:
         self.maker = work.maker
         self._work = work
         self._destination = destination
+
+    def know(self, contents: Contents) -> None:
+        """See `BatchKind`."""
+        self._work.know(contents)
 
     def position(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records. See `BatchKind`."""

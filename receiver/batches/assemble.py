@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.example.faults import without
+from emlio.formats.contents import TFRECORD, Contents
+from emlio.formats.record_form import RawRecords, RecordForm
+from emlio.formats.registry import form_of
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
-from emlio.receiver.batches.records import ExampleRecords, RawRecords, RecordForm
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
 from emlio.receiver.records.decoded import IDS, SEEDS, Decoded
@@ -26,7 +28,8 @@ Seeder = Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.uint64]]
 class Assembler:
     """Makes columns and batches for one loader.
 
-    Keeps no state between batches, so any thread may use it.
+    Keeps no state between batches, so any thread may use it. Records are of TFRecord's format until it
+    knows another one.
     """
 
     def __init__(
@@ -52,13 +55,25 @@ class Assembler:
             to_tensor: makes a tensor of an array; None leaves arrays.
             collate_fn: makes the batch from the samples.
         """
-        self._records: RecordForm = RawRecords() if raw else ExampleRecords(fields)
+        self._raw = raw
+        self._fields = fields
+        self._records: RecordForm
+        self.know(TFRECORD)
         self._form: BatchForm = Arrays() if to_tensor is None else Tensors(to_tensor)
         if collate_fn is not None:
             self._form = Collated(collate_fn)
         self._ids = ids
         self._seeder = seeder
         self._policy = policy
+
+    def know(self, contents: Contents) -> None:
+        """Decode records of this format from now on.
+
+        Raises:
+            ConfigError: there are no such fields.
+            DatasetError: the format is not known here.
+        """
+        self._records = RawRecords() if self._raw else form_of(contents, self._fields)
 
     def decode(self, batch: WholeBatch) -> Decoded:
         """Return the batch's columns, without bad records."""

@@ -17,6 +17,7 @@ from uuid import uuid4
 from emlio.allocator import keep_freed_memory
 from emlio.clock import Clock
 from emlio.errors import EmlioError, PeerLostError, TransportError
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.open_limits import descriptor_limit
 from emlio.planner.plan import Plan
 from emlio.receiver.addresses.address import Address, Peer
@@ -107,6 +108,7 @@ class Engine:
                     verify=config.recovery.verifies,
                     window_bytes=config.prefetch_bytes,
                     progress=progress,
+                    options=config.address.options,
                 )
             keep_freed_memory(_KEPT_BYTES)
             self._calls = Calls(self._waker.wake)
@@ -160,6 +162,12 @@ class Engine:
         if self._machine.agreement is None:
             raise PeerLostError("the receive thread ended before a plan was agreed")
         return self._machine.agreement.plan
+
+    @property
+    def contents(self) -> Contents:
+        """What the dataset holds; TFRecord's until a plan is agreed."""
+        agreement = self._machine.agreement
+        return TFRECORD if agreement is None else agreement.contents
 
     def go_to(self, epoch: int, origin: int, generation: int) -> None:
         """Drop everything and receive this epoch from `origin` on, as batches of `generation`."""

@@ -11,6 +11,7 @@ shards are read (emlio.receiver.assignment.agreement), processing a message
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
@@ -28,7 +29,8 @@ from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
-from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.dataset import Dataset
+from emlio.shards.opening import open_dataset
 from emlio.waker import Waker
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader
@@ -72,6 +74,7 @@ class LocalShards:
         verify: bool = True,
         window_bytes: int = _PARTS_OF_A_WINDOW * _MESSAGE_BYTES,
         progress: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         """Open the directory; scan shards that have no index yet.
 
@@ -82,13 +85,14 @@ class LocalShards:
             verify: whether records are checked against their CRC32C, right after they are read.
             window_bytes: the loader's window; the size of a single read is a part of it.
             progress: show a line while scanning.
+            options: say how to read it; see `DatasetPath`.
         """
         self.owned = np.zeros(0, np.bool_)
         self._verify = verify
         self._message_bytes = min(_MESSAGE_BYTES, window_bytes // _PARTS_OF_A_WINDOW)
         self._waker = waker
         self._clock = clock
-        self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress)
+        self._dataset: Dataset = open_dataset(directory.name, directory, progress=progress, options=options)
         self._shards = OpenShards(self._dataset)
         self.holding = Holding(
             peer=str(directory),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from emlio.errors import DatasetError, EmlioError, PeerLostError, RefusedError, RemoteProtocolError
+from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.receiver.addresses.connection_events import LinkEvent
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding

@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-
 __all__ = ["IDS", "SEEDS", "Decoded"]
 
 IDS = "__id__"

@@ -29,6 +29,9 @@ class TokenAssembler:
     A padded batch is {"tokens": (records, longest), "lengths": (records,)}. A packed one is
     {"tokens", "segments", "positions"}, each (rows, row_tokens): segments number the sequences of a
     row from 1 and are 0 where there is none, positions count the tokens of each sequence from 0.
+
+    Attributes:
+        stored: the type of the tokens in records; by default that of the batches.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class TokenAssembler:
         limits = np.iinfo(tokens)
         if not limits.min <= pad_id <= limits.max:
             raise ConfigError(f"pad_id must fit {tokens}, got {pad_id}")
-        self._stored = np.dtype(tokens).newbyteorder("<")
+        self.stored: np.dtype[Any] = np.dtype(tokens).newbyteorder("<")
         self._dtype = np.dtype(tokens)
         self._pad_id = pad_id
         self._to_tensor = to_tensor
@@ -68,17 +71,17 @@ class TokenAssembler:
 
     @property
     def token_bytes(self) -> int:
-        """The size of one token in bytes."""
-        return int(self._dtype.itemsize)
+        """The size of one token in a record, in bytes."""
+        return int(self.stored.itemsize)
 
     def decode(self, record: memoryview) -> _Tokens:
         """Return the tokens of a record: a view of its bytes."""
         if len(record) % self.token_bytes:
             raise DatasetError(
                 f"a record's size must be a multiple of {self.token_bytes} bytes (one token), got {len(record)} "
-                f"bytes; the dataset must hold arrays of {self._dtype}"
+                f"bytes; the dataset must hold arrays of {self.stored}"
             )
-        found: _Tokens = np.frombuffer(record, dtype=self._stored)
+        found: _Tokens = np.frombuffer(record, dtype=self.stored)
         return found
 
     def __call__(self, records: Sequence[_Tokens | None], batch: TokenBatch, ids: _Numbers | None = None) -> Any:

@@ -12,7 +12,9 @@ from typing import Any
 
 from emlio.arguments import whole
 from emlio.errors import ConfigError, EmlioError
+from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import slotted_views
+from emlio.formats.token_files import stored_tokens
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
@@ -178,16 +180,27 @@ class TokenWork:
             collate_fn=collate_fn,
             to_tensor=to_tensor,
         )
+        self._frame_bytes = TFRECORD.frame_bytes
         self.maker = PoolMaker(self._assembler, policy)
         self._share: TokenShare | None = None
         self._of: TokenEpoch | None = None
         self._pools_here = 0  # the first pool of the share that is not among the records yet
         self._records: list[Any] = []
 
+    def know(self, contents: Contents) -> None:
+        """Learn what the records are.
+
+        Raises:
+            DatasetError: they are not arrays of tokens.
+        """
+        self._frame_bytes = contents.frame_bytes
+        if contents.format != TFRECORD.format:
+            self._assembler.stored = stored_tokens(contents)
+
     def begin(self, plan: Plan, ask: Ask) -> TokenPosition:
         """Find the lengths of all records; return the position at which handing out begins."""
         sizes = gather_sizes(plan.catalog, ask, self._config.recovery.timeout_ns)
-        lengths = token_lengths(plan.catalog, sizes, self._tokens.token_bytes)
+        lengths = token_lengths(plan.catalog, sizes, self._assembler.token_bytes, self._frame_bytes)
         return TokenPosition(TokenPlan(plan, self._cut, lengths))
 
     def next(self, pools: MadeBatches, position: TokenPosition) -> MadeBatch:

@@ -25,8 +25,9 @@ from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.leases import Leases
 from emlio.reading.message_planner import MessagePlan, StreamPosition
-from emlio.shards.dataset import Dataset, Shard, open_dataset
+from emlio.shards.dataset import Dataset, Shard
 from emlio.shards.folder import Folder
+from emlio.shards.opening import open_dataset
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset

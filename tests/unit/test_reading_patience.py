@@ -25,8 +25,9 @@ from emlio.reading.message_planner import StreamPosition
 from emlio.reading.patience import PAUSES_S, patiently
 from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
-from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.dataset import Dataset
 from emlio.shards.folder import Folder
+from emlio.shards.opening import open_dataset
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from emlio.errors import ClosedError, CorruptRecordError, DatasetError
-from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.dataset import Dataset
 from emlio.shards.folder import Folder
 from emlio.shards.index import index_name, open_index, write_index
 from emlio.shards.mapping import mapping_name
+from emlio.shards.opening import open_dataset
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.store import IndexStore, default_cache_dir, stamp_name
 from emlio.shards.verify import read_records

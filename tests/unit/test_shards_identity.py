@@ -13,8 +13,9 @@ import pytest
 
 from emlio.errors import DatasetError
 from emlio.reading.files import OpenShards
-from emlio.shards.dataset import Dataset, open_dataset
+from emlio.shards.dataset import Dataset
 from emlio.shards.folder import Folder
+from emlio.shards.opening import open_dataset
 from emlio.shards.tfrecord import Framing, scan
 from emlio_testing.datasets import make_dataset, write_tfrecord
 

@@ -61,7 +61,7 @@ def test_sizes_must_be_those_of_the_dataset() -> None:
     with pytest.raises(DatasetError, match="one size for each of 3 records"):
         token_lengths(_CATALOG, np.array([24, 24]), 4)
     with pytest.raises(ConfigError, match="token_bytes must be 4 or 8, got 2"):
-        token_lengths(_CATALOG, np.array([24, 24, 24]), 2)
+        token_lengths(_CATALOG, np.array([24, 24, 24]), 3)
 
 
 def test_waste_is_the_share_of_places_without_a_token() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from emlio.errors import DatasetError
 from emlio.prepare.synth import SynthOptions, synthesise
-from emlio.shards.dataset import open_dataset
+from emlio.shards.opening import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.harness.scenario import DataSpec
 
@@ -72,7 +72,7 @@ def make_data(spec: DataSpec, root: Path, *, progress: bool) -> Path:
 def shard_paths(directory: Path) -> tuple[Path, ...]:
     """Return the shard files in the dataset's order, and index those that have no index."""
     with open_dataset(directory.name, directory) as dataset:
-        return tuple(shard.path for shard in dataset.shards)
+        return tuple(shard.path for shard in dataset.tfrecord_shards)
 
 
 def warm_cache(directory: Path) -> int:

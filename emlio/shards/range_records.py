@@ -1,0 +1,109 @@
+"""Records of a dataset without frames, read one after the other on this host.
+
+Covers: their bytes, what is told of them, their columns, checking them against kept checksums. Does
+not cover: TFRecord (emlio.shards.verify), reading in the plan's order (emlio.reading).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from emlio.errors import CorruptRecordError, DatasetError
+from emlio.example.columns import Piece
+from emlio.formats.plain import checksums_of
+from emlio.formats.record_form import RecordForm
+from emlio.formats.registry import form_of
+from emlio.shards.dataset import Dataset
+from emlio.shards.file_read import read_into
+
+__all__ = ["bad_ranges", "columns_of", "read_ranges"]
+
+
+def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterator[tuple[int, Piece]]:
+    """Yield records of a shard, each as a piece of its own, with their numbers.
+
+    Args:
+        dataset: an open one.
+        number: the number of the shard.
+        records: the numbers of the records.
+
+    Raises:
+        DatasetError: a file cannot be read, or is not the one that was indexed.
+    """
+    shard = dataset.shards[number]
+    for record in records:
+        one = np.array([record], np.int64)
+        file = int(shard.files_of(number, one)[0])
+        start, end = int(shard.starts[record]), int(shard.ends[record])
+        note = b"" if dataset.notes is None else dataset.notes(number, one)[0]
+        data = bytearray(end - start + len(note))
+        data[end - start :] = note
+        path = dataset.files.path(file)
+        try:
+            with open(dataset.folder.open(dataset.files.names[file]), "rb", buffering=0) as opened:
+                got = read_into(opened.fileno(), memoryview(data)[: end - start], start, path)
+        except OSError as error:
+            raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        if got < end - start:
+            raise CorruptRecordError(
+                f"{path}: record {record} at offset {start}: must have {end - start} bytes, the file ends after {got}",
+                shard=shard.name,
+                record=record,
+                offset=start,
+            )
+        zero = np.zeros(1, np.int64)
+        yield (
+            record,
+            Piece(
+                buffer=memoryview(data),
+                starts=zero,
+                ends=np.array([end - start], np.int64),
+                slots=zero,
+                notes=np.array([[end - start, len(data)]], np.int64) if dataset.notes is not None else None,
+            ),
+        )
+
+
+def columns_of(form: RecordForm, piece: Piece) -> dict[str, Any]:
+    """Return the columns of one record.
+
+    Raises:
+        DatasetError: it cannot be decoded.
+    """
+    faults = form.faults([piece])
+    if faults:
+        raise DatasetError(faults[0])
+    return {name: column[0] for name, column in form.columns([piece], 1).items()}
+
+
+def bad_ranges(
+    dataset: Dataset, number: int, progress: Callable[[int], None] | None = None
+) -> Iterator[CorruptRecordError]:
+    """Yield an error for every record of a shard that differs from its checksum or cannot be decoded.
+
+    A checksum that was not known is kept from now on.
+
+    Raises:
+        DatasetError: a file cannot be read.
+    """
+    shard, form = dataset.shards[number], form_of(dataset.contents, None)
+    of = np.array([number], np.int64)
+    for record, piece in read_ranges(dataset, number, range(shard.records)):
+        sizes, one = piece.ends - piece.starts, np.array([record], np.int64)
+        data = piece.buffer[: int(sizes[0])]
+        reason = form.faults([piece]).get(0)
+        if dataset.checksums is not None:
+            wanted, found = int(dataset.checksums.of(of, one, sizes, data)[0]), int(checksums_of(data, sizes)[0])
+            if wanted != found:
+                reason = f"the CRC32C of its {len(data)} bytes must be {wanted:#010x} as first read, is {found:#010x}"
+        if reason is not None:
+            path, offset = dataset.files.path(int(shard.files_of(number, one)[0])), int(shard.starts[record])
+            yield CorruptRecordError(
+                f"{path}: record {record} at offset {offset}: {reason}",
+                shard=shard.name,
+                record=record,
+                offset=offset,
+            )
+        if progress is not None:
+            progress(len(data))
