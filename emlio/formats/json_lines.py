@@ -95,7 +95,7 @@ def _column(value: Any) -> Any:
     """Return lists of numbers as arrays; everything else as it is."""
     if not isinstance(value, list):
         return value
-    values: list[Any] = value
+    values = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright knows no more than a list
     if values and all(isinstance(one, int | float) for one in values):
         try:
             return np.array(values)
@@ -118,17 +118,8 @@ def _first_line_schema(files: Files, numbers: Sequence[int]) -> Mapping[str, Fie
 
 
 def _kind(value: object) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    return (
-        "str"
-        if isinstance(value, str)
-        else "int64"
-        if isinstance(value, int)
-        else "float64"
-        if isinstance(value, float)
-        else "json"
-    )
+    kinds: list[tuple[type, str]] = [(bool, "bool"), (str, "str"), (int, "int64"), (float, "float64")]
+    return next((name for kind, name in kinds if isinstance(value, kind)), "json")
 
 
 json_lines = JsonLines()
