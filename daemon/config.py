@@ -56,7 +56,7 @@ class DatasetSource:
     def parse(text: str) -> "DatasetSource":
         """Parse NAME=DIR, or DIR, where the name is that of the folder; options may follow it."""
         name, separator, place = text.partition("=")
-        if not separator or set(name) & {"/", "?"}:
+        if not separator or "?" in name:
             name, place = "", text
         found = DatasetPath.parse(place)
         path = parse_path(str(found.directory))
