@@ -62,7 +62,7 @@ VALUES_PER_ENERGY = 1 << 16
 heartbeat behind them on a slow path."""
 
 MAX_SETTINGS_BYTES = 1 << 20
-"""What a format needs to decode records, such as the columns of a table."""
+"""The longest settings of a format, such as the columns of a table."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""

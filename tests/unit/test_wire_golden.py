@@ -25,7 +25,9 @@ def test_every_kind_of_message_has_golden_bytes_of_this_version() -> None:
 @pytest.mark.parametrize("entry", _GOLDEN["control"], ids=_KINDS)
 def test_a_control_message_has_the_bytes_it_always_had(entry: Any) -> None:
     golden = bytes.fromhex(entry["bytes"])
-    message: ControlMessage = msgspec.convert(entry["fields"], ControlMessage, strict=False)  # JSON has no numbers as keys
+    message: ControlMessage = msgspec.convert(
+        entry["fields"], ControlMessage, strict=False
+    )  # JSON has no numbers as keys
     assert type(message).__name__ == entry["kind"]
     assert encode_control(message).hex() == entry["bytes"]
     assert decode_control(golden) == message
