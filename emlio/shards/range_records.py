@@ -17,7 +17,7 @@ from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.file_read import read_into
 
-__all__ = ["bad_ranges", "columns_of", "read_ranges"]
+__all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
 
 
 def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterator[tuple[int, Piece]]:
@@ -75,6 +75,25 @@ def columns_of(form: RecordForm, piece: Piece) -> dict[str, Any]:
     if faults:
         raise DatasetError(faults[0])
     return {name: column[0] for name, column in form.columns([piece], 1).items()}
+
+
+def keep_checksums(dataset: Dataset, number: int, progress: Callable[[int], None] | None = None) -> int:
+    """Read the records of a shard whose checksum is not known, and keep it; return how many there were.
+
+    Raises:
+        DatasetError: a file cannot be read.
+    """
+    checksums, shard = dataset.checksums, dataset.shards[number]
+    if checksums is None:
+        return 0
+    of = np.array([number], np.int64)
+    unknown = np.flatnonzero(~checksums.known(np.repeat(of, shard.records), np.arange(shard.records)))
+    for record, piece in read_ranges(dataset, number, unknown.tolist()):
+        sizes = piece.ends - piece.starts
+        checksums.of(of, np.array([record], np.int64), sizes, piece.buffer[: int(sizes[0])])
+        if progress is not None:
+            progress(int(sizes[0]))
+    return len(unknown)
 
 
 def bad_ranges(

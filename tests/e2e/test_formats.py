@@ -97,8 +97,10 @@ def test_a_job_goes_on_with_another_number_of_ranks(daemons: list[DaemonProcess]
 def test_another_daemon_takes_over_in_the_middle(folders: dict[str, Path], name: str, tmp_path: Path) -> None:
     form = FORMS[name]
     data = {name: Path(form.address(folders[name]))}
-    with DaemonProcess(data, folder=tmp_path) as first, DaemonProcess(data, folder=tmp_path) as second:
-        with _loader(form, _address([first, second], name), recovery=Recovery(timeout="20s", heartbeat="1s")) as loader:
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(DaemonProcess(data, folder=tmp_path)) for _ in range(2))
+        address = _address([first, second], name)
+        with _loader(form, address, recovery=Recovery(timeout="20s", heartbeat="1s")) as loader:
             # At most two epochs are here when the daemon dies; the others must come from the other one.
             for epoch in range(5):
                 numbers: list[int] = []
@@ -113,4 +115,6 @@ def test_files_bring_their_labels_and_paths(folders: dict[str, Path]) -> None:
     with EmlioLoader(folders["files"], batch_size=_BATCH, to="numpy") as loader:
         assert loader.label_names == {0: "class-0", 1: "class-1", 2: "class-2"}
         for batch in loader:
-            assert [loader.label_names[label] for label in batch["label"]] == [path.split("/")[0] for path in batch["path"]]
+            assert [loader.label_names[label] for label in batch["label"]] == [
+                path.split("/")[0] for path in batch["path"]
+            ]
