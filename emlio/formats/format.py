@@ -31,6 +31,11 @@ class Files(Protocol):
         """Their sizes in bytes."""
         ...
 
+    @property
+    def endings(self) -> Mapping[str, int]:
+        """How many files there are by what follows the last dot of their names, in lower case, with the dot."""
+        ...
+
     def read(self, number: int, offset: int, length: int) -> bytes:
         """Return bytes of a file; fewer only at its end.
 

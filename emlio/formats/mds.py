@@ -200,7 +200,15 @@ class _Reader:
 
 
 def _find(files: Files, name: str) -> int | None:
-    return next((number for number in range(len(files.names)) if files.names[number] == name), None)
+    """Return the number of a file; None if there is none. Files at the top come first."""
+    names, deep = files.names, "/" in name
+    for number in range(len(names)):
+        found = names[number]
+        if found == name:
+            return number
+        if not deep and "/" in found:
+            return None
+    return None
 
 
 def _read(files: Files, number: int) -> bytes:

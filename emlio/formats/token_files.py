@@ -193,6 +193,8 @@ def _settings(dtype: "np.dtype[Any]", window: int | None) -> bytes:
 
 def _pairs(files: Files) -> list[tuple[str, int, int]]:
     """Return the .bin files that have an .idx file: names, and the numbers of both."""
+    if not files.endings.get(".idx") or not files.endings.get(".bin"):
+        return []
     indexes = {name[:-4]: number for number, name in enumerate(files.names) if name.endswith(".idx")}
     return sorted(
         (name, number, indexes[name[:-4]])

@@ -72,7 +72,9 @@ class WholeFiles:
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
         names = files.names
-        numbers = [number for number in range(len(names)) if names[number].lower().endswith(self.extension)]
+        numbers: Sequence[int] = range(len(names))
+        if self.extension:
+            numbers = [number for number in numbers if names[number].lower().endswith(self.extension)]
         if not numbers:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
         top = [name for name in names[: _tops(names)] if name.lower().endswith(self.extension)]
@@ -126,9 +128,8 @@ class WholeFiles:
 
 def mostly(files: Files, *extensions: str) -> bool:
     """Return whether at least half of the files have one of these extensions."""
-    names, ends = files.names, tuple(extensions)
-    count = sum(names[number].lower().endswith(ends) for number in range(len(names)))
-    return count > 0 and 2 * count >= len(names)
+    count = sum(files.endings.get(extension, 0) for extension in extensions)
+    return count > 0 and 2 * count >= len(files.names)
 
 
 def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:

@@ -22,7 +22,7 @@ from emlio.reading.open_set import HeldFile, HeldFiles, OpenSet
 from emlio.reading.patience import patiently
 from emlio.reading.room import Room, file_room, lease_room, mapping_room
 from emlio.reading.slices import Borrower
-from emlio.shards.dataset import Dataset
+from emlio.shards.dataset import Dataset, RangeShard
 from emlio.shards.folder import absence
 from emlio.shards.mapped_file import map_file, unmap
 
@@ -49,6 +49,7 @@ class OpenShards:
 
     Attributes:
         dataset: the dataset.
+        whole_files: whether each record is a file.
         on_stuck: called in the lease thread when a process waits to write to a shard whose bytes
             are still in use: with the shard's path and the borrowers.
     """
@@ -73,6 +74,7 @@ class OpenShards:
             leased: the limit of files under a lease; by default this process's.
         """
         self.dataset = dataset
+        self.whole_files = any(isinstance(shard, RangeShard) and shard.whole_files for shard in dataset.shards)
         self.on_stuck: Callable[[Path, Collection[Borrower]], None] = _ignore
         count = len(dataset.files)
         self._files = OpenSet(count, files or file_room(), self._open_file, _close_file, self._not_opened)

@@ -250,7 +250,7 @@ def _packed(
     arrays: dict[str, npt.NDArray[Any]] = {
         "names": names.text,
         "name_bounds": names.bounds,
-        **{column: getattr(tree.table, column)[numbers] for column in _FILES},
+        **{column: getattr(tree.table, column) if same else getattr(tree.table, column)[numbers] for column in _FILES},
         "folders": tree.folders.names.text,
         "folder_bounds": tree.folders.names.bounds,
         "folder_ctimes_ns": tree.folders.ctimes_ns,

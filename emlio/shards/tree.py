@@ -11,7 +11,8 @@ they are opened.
 import errno
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -48,12 +49,21 @@ class Tree:
     Attributes:
         table: the files' names and identities.
         folders: the folders.
+        endings: see `Files`.
         passed_over: links to folders, which are not followed.
     """
 
-    def __init__(self, folder: Folder, table: FileTable, folders: FolderTimes, passed_over: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        table: FileTable,
+        folders: FolderTimes,
+        endings: Mapping[str, int],
+        passed_over: Sequence[str],
+    ) -> None:
         self.table = table
         self.folders = folders
+        self.endings = endings
         self.passed_over = tuple(passed_over)
         self._folder = folder
 
@@ -106,25 +116,27 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
     folder_names: list[str] = []
     folder_times = array("q")
     passed_over: list[str] = []
+    endings: Counter[str] = Counter()
     waiting = ["."]
     while waiting:
         inside = waiting.pop()
         begun = len(numbers[0])
-        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, passed_over)
+        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, endings, passed_over)
         folder_names.append(inside)
         waiting.extend(reversed(below))
         advance(len(numbers[0]) - begun)
-    sizes, mtimes, ctimes, inodes = (np.array(of, np.int64) for of in numbers)
+    # Arrays on the memory that was filled: a million files take as much again as a copy.
+    sizes, mtimes, ctimes, inodes = (np.frombuffer(of, np.int64) for of in numbers)
     table = FileTable(
         folder=folder.path,
-        names=NameTable(np.frombuffer(bytes(text), np.uint8), np.array(bounds, np.int64)),
+        names=NameTable(np.frombuffer(text, np.uint8), np.frombuffer(bounds, np.int64)),
         sizes=sizes,
         mtimes_ns=mtimes,
         ctimes_ns=ctimes,
         inodes=inodes,
     )
     times = FolderTimes(names=NameTable.of(folder_names), ctimes_ns=np.array(folder_times, np.int64))
-    return Tree(folder, table, times, passed_over)
+    return Tree(folder, table, times, endings, passed_over)
 
 
 def _walk_one(
@@ -134,6 +146,7 @@ def _walk_one(
     bounds: "array[int]",
     numbers: "Sequence[array[int]]",
     folder_times: "array[int]",
+    endings: Counter[str],
     passed_over: list[str],
 ) -> list[str]:
     """Add one folder's files; return its sub-folders, sorted."""
@@ -162,6 +175,7 @@ def _walk_one(
                     continue
                 status = reached
             must_be_file(folder.path / name, status)
+            endings[os.path.splitext(entry.name)[1].lower()] += 1
             text += os.fsencode(name)
             bounds.append(len(text))
             sizes.append(status.st_size)
