@@ -1,7 +1,7 @@
 """The report of the paper's figures: claims on top, then figure by figure.
 
-Covers: tables by figure, shares of an epoch (figure 1), words. Pure but for drawing. Does not cover:
-claims (emlio_bench.paper.claims), pictures (emlio_bench.paper.plots), files
+Covers: tables by figure, words. Pure but for drawing. Does not cover:
+claims (emlio_bench.paper.claims), shares of an epoch (emlio_bench.paper.shares), pictures (emlio_bench.paper.plots), files
 (emlio_bench.harness.page).
 """
 
@@ -13,13 +13,14 @@ from typing import Final
 from emlio.units import format_duration
 from emlio_bench.harness.page import Part, Picture, write_report
 from emlio_bench.harness.report import environment_table
-from emlio_bench.harness.spread import Spread, number, text
+from emlio_bench.harness.spread import Spread, text
 from emlio_bench.harness.table import Table
-from emlio_bench.paper.claims import claims, row_of
-from emlio_bench.paper.figures import FIGURES, Figure, Subject, Task
+from emlio_bench.paper.claims import claims
+from emlio_bench.paper.figures import FIGURES, Figure, Task
 from emlio_bench.paper.losses.table import TRAINING, losses_table
 from emlio_bench.paper.plots import draw_task
 from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
+from emlio_bench.paper.shares import STAGE_TASKS, share_tables
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Outcome
 from emlio_bench.race.report.doubts import race_doubts
@@ -33,11 +34,7 @@ __all__ = ["TITLE", "first_words", "paper_parts", "write_paper_report"]
 
 TITLE: Final = "EMLIO: the paper, figure by figure"
 _Cell = Callable[[Standing], str]
-_Read = Callable[[Standing], Spread | None]
-_SHARES: Final = ("read", "preprocess", "train")
 _SHARES_FIGURE: Final = 1
-_OF_SHARES: Final = ("read", "decode", "resnet")
-"""The tasks whose differences are the shares of an epoch."""
 
 
 def write_paper_report(race: Race, folder: Path) -> tuple[Path, ...]:
@@ -201,8 +198,10 @@ def _figure_part(
 ) -> Part:
     tables: list[Table] = []
     folded: list[Table] = []
-    if {task.name for task in tasks} >= set(_OF_SHARES):
-        tables += _share_tables(race, rows, tasks)
+    told = ""
+    if {task.name for task in tasks} >= set(STAGE_TASKS):
+        shares, told = share_tables(rows)
+        tables += shares
     for task in new:
         contests = _contests(race, task)
         own = [row for row in rows if row.contest in contests]
@@ -220,7 +219,7 @@ def _figure_part(
     words = "; ".join(f"{task.name}: {task.words}, {_records(race, task.name):,} records" for task in tasks)
     return Part(
         heading=f"Figure {figure.number}: {figure.words}",
-        text=f"{words}.",
+        text=f"{words}. {told}".rstrip(),
         pictures=tuple(picture for task in new for picture in pictures.get(task.name, ())),
         tables=tuple(tables),
         folded=tuple(folded),
@@ -279,58 +278,3 @@ def _by_round_trip(title: str, contests: Sequence[Contest], rows: Sequence[Stand
         names=2,
         ours=frozenset(place for place, (name, _) in enumerate(subjects) if name == OURS),
     )
-
-
-# ---- figure 1 -------------------------------------------------------------------------------------------------------
-
-
-def _share_tables(race: Race, rows: Sequence[Standing], tasks: Sequence[Task]) -> list[Table]:
-    """Return what reading, preprocessing and training add to an epoch, in time and in energy."""
-    by_name = {task.name: task for task in tasks}
-    rtts = sorted({contest.rtt_ns for name in _OF_SHARES for contest in _contests(race, by_name[name])})
-    subjects = list(dict.fromkeys((row.entrant.subject, row.entrant.setting) for row in rows))
-    tables: list[Table] = []
-    for what, quantity in (("time", _epoch_s), ("energy", joules_an_epoch)):
-        lines: list[tuple[str, ...]] = []
-        for subject in subjects:
-            cells = [_shares(rows, rtt_ns, subject, quantity) for rtt_ns in rtts]
-            if any(cell != "-" for cell in cells):
-                lines.append((*subject, *cells))
-        if lines:
-            tables.append(
-                Table(
-                    title=f"Share of {what} in an epoch: {' / '.join(_SHARES)}",
-                    header=("system", "setting", *(format_duration(rtt_ns) for rtt_ns in rtts)),
-                    rows=tuple(lines),
-                    names=2,
-                    ours=frozenset(place for place, line in enumerate(lines) if line[0] == OURS),
-                )
-            )
-    return tables
-
-
-def _epoch_s(row: Standing) -> Spread | None:
-    return row.of(Quantity.FIRST_EPOCH)
-
-
-def _shares(rows: Sequence[Standing], rtt_ns: int, subject: Subject, quantity: _Read) -> str:
-    """Return the three shares.
-
-    Training is what the step adds to an epoch that reads and decodes, preprocessing what decoding
-    adds to one that only reads, both for one record. Work that is hidden behind other work adds
-    nothing.
-    """
-    found: list[float] = []
-    for name in _OF_SHARES:
-        row = row_of(rows, name, rtt_ns, subject)
-        of = None if row is None else quantity(row)
-        if row is None or of is None or of.bound:
-            return "-"
-        found.append(of.median / row.contest.corpus.records)
-    read, decode, train = found
-    if not train:
-        return "-"
-    trained = max(train - max(decode, read), 0.0)
-    prepared = min(max(decode - read, 0.0), train - trained)
-    shares = (train - trained - prepared, prepared, trained)
-    return " / ".join(f"{number(100 * share / train)} %" for share in shares)

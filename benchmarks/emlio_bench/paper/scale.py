@@ -53,6 +53,8 @@ two more than in a short one.
 _PATIENCE: Final = 4
 _LEAST_LIMIT_NS: Final = 60_000_000_000
 _FULL: Final = {
+    "read": RESNET,
+    "decode": RESNET,
     "resnet": RESNET,
     "resnet-long": RESNET,
     "resnet-real": RESNET,
