@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from sample_race import MS, make_entrant, make_race, make_run
+from sample_race import MS, make_entrant, make_link, make_race, make_run
 
 from emlio.errors import ConfigError
+from emlio_bench import cli
 from emlio_bench.cli import main
 from emlio_bench.paper.claims import claims, row_of
 from emlio_bench.paper.figures import (
@@ -23,6 +24,7 @@ from emlio_bench.paper.figures import (
 from emlio_bench.paper.plots import draw_task, drawings_of
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.report import first_words, paper_parts, write_paper_report
+from emlio_bench.paper.run import elsewhere
 from emlio_bench.paper.scale import Scale, expected_ns, limit_ns, records_of, too_short
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.race.outcome import Contest, Energy, HostEnergy, Race, Run
@@ -139,8 +141,10 @@ def test_more_rounds_have_fewer_records() -> None:
 
 
 def test_too_little_time_is_refused_with_the_least() -> None:
-    with pytest.raises(ConfigError, match="--within must leave time"):
+    with pytest.raises(ConfigError, match=r"--within must leave time .* got 1 min 0 s; choose fewer figures"):
         sizes(Scale.FIT, MINUTE_NS)
+    with pytest.raises(ConfigError, match="got 1 min 0 s; give more time"):
+        records_of(figures_of((5,)), RTTS_NS, Scale.FIT, within_ns=MINUTE_NS, rounds=1)
 
 
 def test_tasks_with_the_least_number_of_batches_are_told() -> None:
@@ -296,9 +300,93 @@ def test_an_energy_claim_says_that_our_run_was_cut() -> None:
     assert claim(race, "energy, ResNet-50, dali-file").why == "our run was cut"
 
 
-def test_two_batches_decide_nothing() -> None:
+def test_two_batches_decide_nothing_and_the_report_says_so_first() -> None:
     race = replace(sample(), settings=(("scale", "tiny"),))
     assert {check.outcome for check in claims(race)} == {Outcome.NOT_MEASURED}
+    assert claim(race, "speed-up, ResNet-50, dali-file").why == "two batches measure nothing"
+    assert claim(race, "speed-up, VGG-19, dali-file").why == "it was not measured at 30 ms"
+    assert claim(race, "the same loss per step").why == "it was not measured"
+    assert first_words(race).startswith("Scale tiny: two batches show that all works, and measure nothing.")
+    method = " ".join(points(race, "How it was measured"))
+    assert "These are two batches" in method
+    assert "chosen so that" not in method
+
+
+def points(race: Race, heading: str) -> tuple[str, ...]:
+    (part,) = (part for part in paper_parts(race, {}) if part.heading == heading)
+    return part.points
+
+
+def test_the_report_says_how_records_were_chosen_and_why_there_is_no_energy() -> None:
+    race = sample()
+    assert "so that the slowest baseline comes to its end in the time given" in " ".join(
+        points(race, "How it was measured")
+    )
+    full = replace(race, settings=(("scale", "full"),))
+    assert "as many as the paper's baseline made requests" in " ".join(points(full, "How it was measured"))
+    unknown = replace(
+        race, runs=tuple(replace(run, energy=None) for run in race.runs), no_energy="--no-energy was given"
+    )
+    assert "Energy was not recorded: --no-energy was given." in points(unknown, "How it was measured")
+
+
+def test_the_report_names_those_whose_runs_all_failed_as_missing() -> None:
+    race = sample()
+    failed = tuple(
+        make_run(race.contests[0], run.subject, run.setting, failure="no room") if run.subject == "dali-file" else run
+        for run in race.runs
+    )
+    race = replace(race, runs=failed)
+    missing, part = (
+        next(part for part in paper_parts(race, {}) if part.heading.startswith(words)).tables[0]
+        for words in ("Who could not", "Who took part")
+    )
+    assert missing.rows == (("dali-file", "default", "all its runs failed: no room"),)
+    assert [row[0] for row in part.rows] == ["emlio", "dali-tfrecord"]
+
+
+def test_a_link_that_is_not_as_near_as_was_asked_for_is_told_once_for_all_its_contests() -> None:
+    race = sample()
+    near, _ = race.contests
+    report = replace(make_link(near, rtt_ns=500_000), missed=())
+    race = replace(race, links=((near.name, report), ("other-100µs", report)))
+    (told,) = (point for point in points(race, "Do not believe blindly") if "asked for" in point)
+    assert told.startswith(f"{near.name}, other-100µs: the link is not what was asked for: round trip ")
+    (links,) = (part for part in paper_parts(race, {}) if part.heading == "The link, measured first")
+    assert links.tables[0].rows[0][-1].startswith("MISSED: round trip ")
+
+
+def test_a_task_at_other_round_trips_than_asked_for_is_told() -> None:
+    tasks = (RESNET_TASK, task_named("training"), task_named("local"))
+    assert elsewhere(tasks, (MS,)) == (
+        "training runs over 10 ms only, which --rtt does not change",
+        "local runs over 100 µs only, which --rtt does not change",
+    )
+    assert elsewhere(tasks, ()) == elsewhere((task_named("training"),), (10 * MS,)) == ()
+
+
+def test_a_command_whose_runs_all_failed_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    race = sample()
+    out = tmp_path_factory.mktemp("failed")
+    failed = replace(race, runs=(make_run(race.contests[0], *OURS, failure="no room"),))
+    monkeypatch.setattr(cli, "write_paper_report", lambda race, folder: (out / "report.html",) * 3)
+    for found, status in ((race, 0), (failed, 1)):
+        monkeypatch.setattr(cli, "run_paper", lambda settings, environment, tell, found=found: found)
+        assert main(["paper", "--out", str(out)]) == status
+        assert ("no run came to its end" in capsys.readouterr().err) is bool(status)
+
+
+def test_an_unusable_cache_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    (folder / "file").touch()
+    for command in ("paper", "race"):
+        assert main([command, "--cache", str(folder / "file/c"), "--out", str(folder / "out")]) == 2
+        assert f"--cache must be a folder that can be written, got {folder}/file/c" in capsys.readouterr().err
+    assert not (folder / "out").exists()
 
 
 def test_on_one_host_the_epoch_is_compared_with_dalis_own_reader() -> None:
@@ -416,8 +504,23 @@ def test_a_picture_has_a_bar_for_each_system_and_round_trip() -> None:
         (["--within", "soon"], "--within"),
         (["--rtt", "far"], "--rtt"),
         (["--mount", "/no/such/folder"], "--mount"),
+        (["--rtt", "30"], "--rtt: must have a unit, such as '30ms', got '30'"),
+        (["--rtt", "1ms,0ms"], "--rtt: must be times above 0"),
+        (["--within", "30"], "--within: must have a unit, such as '30ms'"),
+        (["--out", ""], "--out: must not be empty"),
+        (["--cache", ""], "--cache: must not be empty"),
+        (["--storage", ""], "--storage: must not be empty"),
+        (["--storage=store", "--storage-address", " "], "--storage-address: must not be empty"),
+        (["--cpu-watts", "180:60"], "--cpu-watts: idle watts must be at least 0 and below the maximum"),
+        (["--cpu-watts", "much"], "--cpu-watts: the watts of the processors must be IDLE:MAX"),
     ],
 )
 def test_bad_values_are_named(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", *argv]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--rtt", "30"], ["--rtt", "0"], ["--within", "660"]])
+def test_a_race_has_no_times_without_a_unit(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["race", *argv]) == 2
+    assert f"{argv[0]}: must have a unit, such as '30ms'" in capsys.readouterr().err

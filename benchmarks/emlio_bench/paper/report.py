@@ -17,9 +17,11 @@ from emlio_bench.harness.spread import Spread, text
 from emlio_bench.harness.table import Table
 from emlio_bench.paper.claims import claims
 from emlio_bench.paper.figures import FIGURES, Figure, Task
+from emlio_bench.paper.losses.curves import steps_of
 from emlio_bench.paper.losses.table import TRAINING, losses_table
 from emlio_bench.paper.plots import draw_task
 from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
+from emlio_bench.paper.scale import Scale
 from emlio_bench.paper.shares import STAGE_TASKS, share_tables
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Outcome
@@ -27,7 +29,7 @@ from emlio_bench.race.report.doubts import race_doubts
 from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.standing import OURS, Standing, standings
+from emlio_bench.race.report.standing import OURS, Standing, entrants_of, standings
 from emlio_bench.race.report.tables import checks_table, entrants_table, links_table, missing_table
 
 __all__ = ["TITLE", "first_words", "paper_parts", "write_paper_report"]
@@ -35,6 +37,12 @@ __all__ = ["TITLE", "first_words", "paper_parts", "write_paper_report"]
 TITLE: Final = "EMLIO: the paper, figure by figure"
 _Cell = Callable[[Standing], str]
 _SHARES_FIGURE: Final = 1
+_CHOSEN: Final = {
+    Scale.TINY: "These are two batches, which show that all works and measure nothing.",
+    Scale.FIT: "They were chosen so that the slowest baseline comes to its end in the time given.",
+    Scale.FULL: "They are as many as the paper's baseline made requests, where its tables tell them.",
+}
+"""Sentences about the number of records."""
 
 
 def write_paper_report(race: Race, folder: Path) -> tuple[Path, ...]:
@@ -50,7 +58,8 @@ def first_words(race: Race) -> str:
         [check for check in checks if check.outcome is outcome]
         for outcome in (Outcome.KEPT, Outcome.MISSED, Outcome.NOT_MEASURED)
     )
-    words = [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured."]
+    words = ["Scale tiny: two batches show that all works, and measure nothing."] if _scale(race) is Scale.TINY else []
+    words += [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured."]
     words += [f"Missed: {check.name}: {check.found} where {check.required.bound} must hold." for check in missed]
     return " ".join(words)
 
@@ -75,7 +84,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
             new = [task for task in tasks if task.name not in shown]
             shown |= {task.name for task in tasks}
             parts.append(_figure_part(figure, tasks, new, race, rows, pictures))
-    missing = missing_table(race.entrants)
+    missing = missing_table(entrants_of(race))
     return (
         *parts,
         Part(
@@ -85,7 +94,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
         Part(heading="Do not believe blindly", points=race_doubts(race)),
         Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
-        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(race.entrants),)),
+        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(entrants_of(race)),)),
         Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
     )
 
@@ -114,14 +123,24 @@ def _method(race: Race) -> tuple[str, ...]:
     )
     return (
         *((steps,) if any(contest.step_ns for contest in race.contests) else ()),
-        f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
-        "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
+        f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. "
+        f"{_CHOSEN[_scale(race)]} All systems of a figure read the same number.{_trained(race)}",
         _decoding(race),
         _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
         *(TRAINING if any(contest.train for contest in race.contests) else ()),
     )
+
+
+def _scale(race: Race) -> Scale:
+    return Scale(dict(race.settings).get("scale", Scale.FIT))
+
+
+def _trained(race: Race) -> str:
+    """Return the sentence about the length of figure 11, which does not follow from the slowest baseline."""
+    steps = next((steps_of(contest) for contest in race.contests if contest.train), 0)
+    return f" The training of figure 11 takes {steps:,} steps." if steps else ""
 
 
 def _decoding(race: Race) -> str:
@@ -162,8 +181,8 @@ def _hosts(race: Race) -> tuple[str, ...]:
         rtts = " and ".join(dict.fromkeys(format_duration(contest.rtt_ns) for contest in race.contests))
         found.append(
             f"The storage side ran on {told['storage']} ({told.get('storage_host', 'unknown')}), over a real network: its "
-            f"round trip of {rtts} was measured, and nothing was added. Bytes on the wire are those of this host's interface, "
-            "with all other traffic of it."
+            f"round trip of {rtts} was measured, the least of many pings, and nothing was added. Bytes on the wire are those of "
+            "this host's interface, with all other traffic of it."
         )
         if told.get("shares_machine") == str(True):
             found.append("Both hosts are containers or namespaces of one machine, and share its processors.")
@@ -181,6 +200,8 @@ def _hosts(race: Race) -> tuple[str, ...]:
             f"Energy of all together: {'; '.join(whole)}. It is in the results and not in the tables: the power at rest is "
             "unknown, and without it the hosts cannot be told apart."
         )
+    elif race.runs:
+        found.append(f"Energy was not recorded{f': {race.no_energy}' if race.no_energy else ''}.")
     return tuple(found)
 
 
