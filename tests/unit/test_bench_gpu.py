@@ -2,8 +2,9 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -331,6 +332,49 @@ def test_the_script_refuses_before_it_installs_anything() -> None:
     assert said.stderr.startswith("scripts/gpu: a GPU is needed: ")
     assert len(said.stderr.splitlines()) == 1
     assert (ROOT / ".venv-gpu").exists() == there_before
+
+
+def test_options_are_checked_before_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "why_no_gpu", lambda: "no GPU in this test")
+    assert cli.main(["--parts", "nothing"]) == 2
+    assert "--parts: must be some of tests," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--python"], "--python needs the path of a Python"),
+        (["--python="], "--python needs the path of a Python"),
+        (["--out"], "--out needs a value"),
+        (["--part", "tests"], "unknown option --part; scripts/gpu --help lists all"),
+        (["--python", "/no/python"], "--python must be a Python, got /no/python"),
+    ],
+)
+def test_the_script_refuses_bad_options_in_one_sentence(argv: Sequence[str], said: str) -> None:
+    ended = subprocess.run([ROOT / "scripts/gpu", *argv], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (2, f"scripts/gpu: {said}\n")
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--python", "/no/python", "--help"]])
+def test_the_scripts_help_has_every_option(argv: Sequence[str]) -> None:
+    ended = subprocess.run([ROOT / "scripts/gpu", *argv], capture_output=True, text=True, check=True, timeout=60)
+    shown = " ".join(ended.stdout.split())
+    for field in fields(GpuSettings):
+        assert f"--{field.name} {field.metadata['metavar']} {field.metadata['text']}" in shown
+
+
+def test_a_python_without_the_packages_is_a_sentence(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    for further in ([], ["--parts", "tests"]):
+        words = [ROOT / "scripts/gpu", "--python", bare, *further]
+        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert ended.returncode == 2
+        assert ended.stderr.startswith(f"scripts/gpu: {bare} lacks what EMLIO and its benchmarks need: ModuleNotFound")
+        assert len(ended.stderr.splitlines()) == 1
 
 
 # ---- folders ------------------------------------------------------------------------------------------------------------

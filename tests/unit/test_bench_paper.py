@@ -1,7 +1,9 @@
 """The paper's figures: sizes, claims and report, of runs that never were."""
 
+import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from sample_race import MS, make_entrant, make_link, make_race, make_run
@@ -32,6 +34,7 @@ from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.standing import standings
 from emlio_bench.race.systems.entries import all_rivals
 
+ROOT = Path(__file__).resolve().parents[2]
 MINUTE_NS = 60_000_000_000
 FAR_NS = 30 * MS
 RECORDS = 640
@@ -524,3 +527,20 @@ def test_bad_values_are_named(argv: list[str], said: str, capsys: pytest.Capture
 def test_a_race_has_no_times_without_a_unit(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["race", *argv]) == 2
     assert f"{argv[0]}: must have a unit, such as '30ms'" in capsys.readouterr().err
+
+
+def test_the_document_lists_every_option_and_the_script_shows_it_without_an_environment(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("scripts/bench", "docs/paper.md"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    words = ["bash", "scripts/bench", "paper", "--help"]
+    shown = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
+    listed = " ".join(shown.partition("## All options")[2].split())
+    options = [field for field in fields(PaperSettings) if "parse" in field.metadata]
+    for field in options:
+        name = f"--{field.name.replace('_', '-')} {field.metadata['metavar'] or ''}".strip()
+        assert f"* `{name}`: {field.metadata['text']}" in listed
+    assert listed.count("* `--") == len(options)
