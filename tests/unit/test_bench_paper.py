@@ -1,16 +1,13 @@
 """The paper's figures: sizes, claims and report, of runs that never were."""
 
-import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sample_race import MS, make_entrant, make_link, make_race, make_run
 
 from emlio.errors import ConfigError
-from emlio_bench import cli
-from emlio_bench.cli import main
 from emlio_bench.paper.claims import claims, row_of
 from emlio_bench.paper.figures import (
     DALI_LOCAL,
@@ -26,10 +23,8 @@ from emlio_bench.paper.figures import (
 from emlio_bench.paper.plots import draw_task, drawings_of
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.report import first_words, paper_parts, write_paper_report
-from emlio_bench.paper.run import elsewhere
-from emlio_bench.paper.scale import Scale, expected_ns, limit_ns, records_of, too_short
 from emlio_bench.paper.settings import PaperSettings
-from emlio_bench.race.outcome import Contest, Energy, HostEnergy, Race, Run
+from emlio_bench.race.outcome import Energy, HostEnergy, Race, Run
 from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.standing import standings
 from emlio_bench.race.systems.entries import all_rivals
@@ -112,59 +107,6 @@ def test_a_contest_has_exactly_the_records_asked_for() -> None:
     for figure in FIGURES:
         for task in figure.tasks:
             assert contest_of(task, FAR_NS, records=192, limit_ns=1).corpus.records == 192
-
-
-def sizes(scale: Scale, within_ns: int = 90 * MINUTE_NS, rounds: int = 1) -> dict[Task, int]:
-    return records_of(FIGURES, RTTS_NS, scale, within_ns=within_ns, rounds=rounds)
-
-
-def test_tiny_is_two_batches_and_full_is_the_papers_number() -> None:
-    assert {task.name: count // task.batch for task, count in sizes(Scale.TINY).items()}["large-one"] == 2
-    assert sizes(Scale.FULL)[RESNET_TASK] == round(RESNET.requests)
-    real = records_of(figures_of((5, 9), real=True), RTTS_NS, Scale.FULL, within_ns=1, rounds=1)
-    assert sorted(real.values()) == sorted(round(training.requests) for training in (RESNET, VGG))
-
-
-@pytest.mark.parametrize("within_ns", [60 * MINUTE_NS, 90 * MINUTE_NS, 600 * MINUTE_NS])
-def test_what_fits_ends_within_the_time_and_uses_most_of_it(within_ns: int) -> None:
-    found = sizes(Scale.FIT, within_ns)
-    reading_ns = sum(
-        expected_ns(task, records, rtt_ns) * task.rounds
-        for task, records in found.items()
-        for rtt_ns in task.rtts_ns or RTTS_NS
-    )
-    assert 0.3 * within_ns < reading_ns < within_ns
-    for task, records in found.items():
-        assert records % task.batch == 0
-        assert records >= 2 * task.batch
-
-
-def test_more_rounds_have_fewer_records() -> None:
-    assert sizes(Scale.FIT, rounds=2)[RESNET_TASK] < sizes(Scale.FIT)[RESNET_TASK]
-
-
-def test_too_little_time_is_refused_with_the_least() -> None:
-    with pytest.raises(ConfigError, match=r"--within must leave time .* got 1 min 0 s; choose fewer figures"):
-        sizes(Scale.FIT, MINUTE_NS)
-    with pytest.raises(ConfigError, match="got 1 min 0 s; give more time"):
-        records_of(figures_of((5,)), RTTS_NS, Scale.FIT, within_ns=MINUTE_NS, rounds=1)
-
-
-def test_tasks_with_the_least_number_of_batches_are_told() -> None:
-    real = figures_of((5, 9), real=True)
-    # 10 runs start in 90 s.
-    found = records_of(real, (FAR_NS,), Scale.FIT, within_ns=95_000_000_000, rounds=1)
-    assert {count // task.batch for task, count in found.items()} == {2}
-    told = too_short(found, Scale.FIT) or ""
-    assert told.startswith("--within is too short for more than 2 batches of resnet-real, vgg-real")
-    assert too_short(sizes(Scale.FIT), Scale.FIT) is None
-    assert too_short(sizes(Scale.TINY), Scale.TINY) is None
-
-
-def test_limits_leave_the_slowest_several_times_its_time() -> None:
-    slowest_ns = limit_ns(RESNET_TASK, 5120, FAR_NS)
-    assert slowest_ns > 3 * 5120 * 1.5 * FAR_NS
-    assert limit_ns(RESNET_TASK, 64, 0) == MINUTE_NS
 
 
 # ---- claims and report --------------------------------------------------------------------------------------------------
@@ -359,39 +301,6 @@ def test_a_link_that_is_not_as_near_as_was_asked_for_is_told_once_for_all_its_co
     assert links.tables[0].rows[0][-1].startswith("MISSED: round trip ")
 
 
-def test_a_task_at_other_round_trips_than_asked_for_is_told() -> None:
-    tasks = (RESNET_TASK, task_named("training"), task_named("local"))
-    assert elsewhere(tasks, (MS,)) == (
-        "training runs over 10 ms only, which --rtt does not change",
-        "local runs over 100 µs only, which --rtt does not change",
-    )
-    assert elsewhere(tasks, ()) == elsewhere((task_named("training"),), (10 * MS,)) == ()
-
-
-def test_a_command_whose_runs_all_failed_exits_with_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    race = sample()
-    out = tmp_path_factory.mktemp("failed")
-    failed = replace(race, runs=(make_run(race.contests[0], *OURS, failure="no room"),))
-    monkeypatch.setattr(cli, "write_paper_report", lambda race, folder: (out / "report.html",) * 3)
-    for found, status in ((race, 0), (failed, 1)):
-        monkeypatch.setattr(cli, "run_paper", lambda settings, environment, tell, found=found: found)
-        assert main(["paper", "--out", str(out)]) == status
-        assert ("no run came to its end" in capsys.readouterr().err) is bool(status)
-
-
-def test_an_unusable_cache_is_refused_before_anything_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("cache")
-    (folder / "file").touch()
-    for command in ("paper", "race"):
-        assert main([command, "--cache", str(folder / "file/c"), "--out", str(folder / "out")]) == 2
-        assert f"--cache must be a folder that can be written, got {folder}/file/c" in capsys.readouterr().err
-    assert not (folder / "out").exists()
-
-
 def test_on_one_host_the_epoch_is_compared_with_dalis_own_reader() -> None:
     lengths = {OURS: {RTTS_NS[0]: 2.05}, OUR_LOCAL: {RTTS_NS[0]: 1.99}, DALI_LOCAL: {RTTS_NS[0]: 2.0}}
     race = sample(lengths, task_named("local"))
@@ -439,57 +348,6 @@ def test_the_report_has_the_claims_first_and_each_task_once(tmp_path_factory: py
     assert "kept" in first_words(race)
 
 
-def stages(
-    read_s: float, decode_s: float, train_s: float, *, records: tuple[int, int, int] = (RECORDS, RECORDS, RECORDS)
-) -> tuple[str, str, str]:
-    """Return the shares of time and of energy over 30 ms, and the words of figure 1."""
-    contests: list[Contest] = []
-    runs: list[Run] = []
-    for task, seconds, count in zip(FIGURES[0].tasks, (read_s, decode_s, train_s), records, strict=True):
-        contest = contest_of(task, FAR_NS, records=count, limit_ns=45_000_000_000)
-        contests.append(contest)
-        runs.append(replace(make_run(contest, *OURS, seconds=seconds), energy=hosts(7 * seconds)))
-    race = make_race(contests, [make_entrant(*OURS, family="ours")], runs)
-    (figure,) = (part for part in paper_parts(race, {}) if part.heading.startswith("Figure 1:"))
-    time, energy = (table for table in figure.tables if table.title.startswith("Share of"))
-    return time.rows[0][-1], energy.rows[0][-1], figure.text
-
-
-def test_shares_of_an_epoch_are_what_each_stage_adds() -> None:
-    time, energy, words = stages(0.2, 0.5, 2.0)
-    assert time == energy == "10.0 % / 15.0 % / 75.0 %"
-    assert "A share is '-'" not in words
-    # Work behind other work adds nothing, and two runs of the same work differ a little.
-    assert stages(0.5, 0.49, 2.0)[0] == "25.0 % / 0 % / 75.0 %"
-
-
-@pytest.mark.parametrize(
-    ("lengths", "records", "why"),
-    [
-        ((0.2, 0.5, 2.0), (512, 512, RECORDS), "different numbers of records (read 512, decode 512, resnet 640)"),
-        # Ten steps of 195 ms are 1.95 s.
-        ((0.2, 0.5, 2.6), (RECORDS,) * 3, "training added more than all of its steps take"),
-        ((0.2, 0.9, 0.8), (RECORDS,) * 3, "an epoch with more work was shorter"),
-        ((1.0, 0.9, 2.0), (RECORDS,) * 3, "an epoch with more work was shorter"),
-        ((1.0, 500.0, 2.0), (RECORDS,) * 3, "missing or was cut"),
-    ],
-    ids=["unlike records", "more than its steps", "training faster", "decoding faster", "cut"],
-)
-def test_shares_that_the_epochs_do_not_support_are_not_told(
-    lengths: tuple[float, float, float], records: tuple[int, int, int], why: str
-) -> None:
-    time, energy, words = stages(*lengths, records=records)
-    assert time == energy == "-"
-    assert why in words
-
-
-@pytest.mark.parametrize("scale", list(Scale))
-def test_the_tasks_of_figure_1_have_the_same_number_of_records(scale: Scale) -> None:
-    for within_ns in (65 * MINUTE_NS, 90 * MINUTE_NS):
-        found = sizes(scale, within_ns)
-        assert len({found[task] for task in FIGURES[0].tasks}) == 1
-
-
 def test_a_picture_has_a_bar_for_each_system_and_round_trip() -> None:
     race = sample()
     contests = list(race.contests)
@@ -497,50 +355,3 @@ def test_a_picture_has_a_bar_for_each_system_and_round_trip() -> None:
     assert (epochs.name, energy.name) == ("resnet-epochs", "resnet-energy")
     assert "counted" in energy.caption
     assert all(picture.wide.startswith("<svg") for picture in draw_task(race, contests))
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--figure", "2"], "--figure"),
-        (["--scale", "huge"], "--scale"),
-        (["--within", "soon"], "--within"),
-        (["--rtt", "far"], "--rtt"),
-        (["--mount", "/no/such/folder"], "--mount"),
-        (["--rtt", "30"], "--rtt: must have a unit, such as '30ms', got '30'"),
-        (["--rtt", "1ms,0ms"], "--rtt: must be times above 0"),
-        (["--within", "30"], "--within: must have a unit, such as '30ms'"),
-        (["--out", ""], "--out: must not be empty"),
-        (["--cache", ""], "--cache: must not be empty"),
-        (["--storage", ""], "--storage: must not be empty"),
-        (["--storage=store", "--storage-address", " "], "--storage-address: must not be empty"),
-        (["--cpu-watts", "180:60"], "--cpu-watts: idle watts must be at least 0 and below the maximum"),
-        (["--cpu-watts", "much"], "--cpu-watts: the watts of the processors must be IDLE:MAX"),
-    ],
-)
-def test_bad_values_are_named(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paper", *argv]) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("argv", [["--rtt", "30"], ["--rtt", "0"], ["--within", "660"]])
-def test_a_race_has_no_times_without_a_unit(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["race", *argv]) == 2
-    assert f"{argv[0]}: must have a unit, such as '30ms'" in capsys.readouterr().err
-
-
-def test_the_document_lists_every_option_and_the_script_shows_it_without_an_environment(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    folder = tmp_path_factory.mktemp("checkout")
-    for name in ("scripts/bench", "docs/paper.md"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes((ROOT / name).read_bytes())
-    words = ["bash", "scripts/bench", "paper", "--help"]
-    shown = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
-    listed = " ".join(shown.partition("## All options")[2].split())
-    options = [field for field in fields(PaperSettings) if "parse" in field.metadata]
-    for field in options:
-        name = f"--{field.name.replace('_', '-')} {field.metadata['metavar'] or ''}".strip()
-        assert f"* `{name}`: {field.metadata['text']}" in listed
-    assert listed.count("* `--") == len(options)
