@@ -136,7 +136,7 @@ def test_a_run_of_many_other_contests_names_a_few_of_them(tmp_path: Path) -> Non
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"results must go into a folder, .*/file is a file"):
+    with pytest.raises(ConfigError, match=r"results must go where files can be written, .*/file is a file"):
         begin(tmp_path / "file")
 
 

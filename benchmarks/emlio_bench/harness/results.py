@@ -213,7 +213,7 @@ def write_results(results: Results, path: Path) -> None:
         unfinished.write_bytes(text)
         os.replace(unfinished, path)
     except FileExistsError as error:
-        raise ConfigError(f"results must go into a folder, {path.parent} is a file") from error
+        raise ConfigError(f"results must go where files can be written, {path.parent} is a file") from error
     except OSError as error:
         raise ConfigError(f"results must go where files can be written: {path}: {error.strerror or error}") from error
 
