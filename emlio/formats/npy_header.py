@@ -77,6 +77,9 @@ def read_npy(data: memoryview) -> npt.NDArray[Any]:
             f"must be a .npy file with {header.size_bytes} bytes of {header.dtype} for the shape {header.shape}, has "
             f"{there}"
         )
-    flat = np.frombuffer(data, header.dtype, offset=header.begin) if there else np.empty(0, header.dtype)
-    array = flat.reshape(header.shape, order="F" if header.fortran else "C")
+    try:
+        flat = np.frombuffer(data, header.dtype, offset=header.begin) if there else np.empty(0, header.dtype)
+        array = flat.reshape(header.shape, order="F" if header.fortran else "C")
+    except (ValueError, OverflowError) as error:
+        raise DatasetError(f"must be an array of {header.dtype} with the shape {header.shape}: {error}") from error
     return np.asarray(array, dtype=header.dtype.newbyteorder("="), order="C")
