@@ -5,25 +5,25 @@
 
 All numbers are little-endian.
 
-Covers: shards that lie uncompressed, and the encodings of columns that need no code of others. Does
-not cover: pickled columns, which are never unpickled; lists of images.
+Covers: shards that lie uncompressed. Does not cover: the encodings of columns
+(emlio.formats.mds_encodings).
 """
 
 import json
-import math
 import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import Annotated, Any, Final, cast
 
 import msgspec
 import numpy as np
 
-from emlio.errors import ConfigError, DatasetError
-from emlio.formats.contents import Contents, FieldType
+from emlio.errors import DatasetError
+from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.mds_encodings import IMAGES, decoder_of, field_type, size_of
 from emlio.formats.record_form import RecordForm
 
 __all__ = ["Mds", "mds"]
@@ -31,29 +31,6 @@ __all__ = ["Mds", "mds"]
 _INDEX: Final = "index.json"
 _LENGTH: Final = struct.Struct("<I")
 _MOST_COLUMNS: Final = 4096
-_SCALARS: Final = (
-    *(f"{sign}int{bits}" for sign in ("u", "") for bits in (8, 16, 32, 64)),
-    "float16",
-    "float32",
-    "float64",
-)
-_ARRAY_TYPES: Final = {
-    8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
-    33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
-}  # fmt: skip
-_SHAPE_TYPES: Final = ("<u1", "<u2", "<u4", "<u8")
-_PIXELS: Final = {
-    **dict.fromkeys(("L", "P"), ("u1", 1)),
-    "LA": ("u1", 2),
-    **dict.fromkeys(("RGB", "YCbCr", "HSV", "LAB"), ("u1", 3)),
-    **dict.fromkeys(("RGBA", "CMYK"), ("u1", 4)),
-    "I;16": ("<u2", 1),
-    "I": ("<i4", 1),
-    "F": ("<f4", 1),
-}
-"""The type and the number of a pixel's numbers, by Pillow's modes; "1" is not among them, its pixels are bits."""
-
-_IMAGES: Final = ("jpeg", "png")
 _LABELS: Final = ("label", "y", "class", "cls")
 
 
@@ -131,7 +108,9 @@ class Mds:
         return Layout(
             shards=tuple(shards[name] for name in sorted(shards)),
             settings=msgspec.json.encode(first),
-            schema={name[:255]: _type(encoding) for name, encoding in zip(first.names, first.encodings, strict=True)},
+            schema={
+                name[:255]: field_type(encoding) for name, encoding in zip(first.names, first.encodings, strict=True)
+            },
         )
 
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
@@ -161,7 +140,7 @@ class Mds:
         _check_columns(columns, "MDS")
         wanted = None if fields is None else {*fields} - {IMAGE, LABEL} | _roles(columns, fields)
         decoders = {
-            name: _decoder(name, encoding)
+            name: decoder_of(name, encoding)
             for name, encoding in zip(columns.names, columns.encodings, strict=True)
             if wanted is None or name in wanted
         }
@@ -266,39 +245,11 @@ def _check_columns(columns: _Columns, where: str) -> None:
         raise DatasetError(f"{where} must have columns of different names, has {columns.names}")
     for name, encoding, size in zip(columns.names, columns.encodings, columns.sizes, strict=True):
         try:
-            fixed = _size_bytes(encoding)
+            fixed = size_of(encoding)
         except (ValueError, TypeError, OverflowError) as error:
             raise DatasetError(f"{where}: column {name!r} has an encoding that is not valid, {encoding!r}") from error
         if (size or None) != fixed and (fixed is not None or size is None or size < 0):
             raise DatasetError(f"{where}: column {name!r} of {encoding} must have the size {fixed}, has {size}")
-
-
-def _size_bytes(encoding: str) -> int | None:
-    """Return the bytes of each value of an encoding; None if they differ, or it is not known."""
-    kind, _, rest = encoding.partition(":")
-    if kind in _SCALARS or kind == "int":
-        return _dtype(kind).itemsize
-    if kind != "ndarray" or not rest:
-        return None
-    dtype, shape = _array_form(rest)
-    return None if shape is None else _dtype(dtype).itemsize * math.prod(shape)
-
-
-def _dtype(kind: str) -> "np.dtype[Any]":
-    if kind not in (*_SCALARS, "int"):
-        raise ValueError(f"numbers must be of one of the types {', '.join(_SCALARS)}, got {kind!r}")
-    return np.dtype("int64" if kind == "int" else kind).newbyteorder("<")
-
-
-def _array_form(rest: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return the type and the shape that follow "ndarray:"; an empty type and no shape if records have them."""
-    dtype, _, text = rest.partition(":")
-    if dtype:
-        _dtype(dtype)
-    shape = tuple(int(length) for length in text.split(",")) if text else None
-    if shape is not None and min(shape) < 1:
-        raise ValueError(f"lengths must be at least 1, got {shape}")
-    return dtype, shape
 
 
 def _columns(shard: _Shard) -> _Columns:
@@ -316,87 +267,11 @@ def _absence(names: Container[str], shard: _Shard) -> str:
     return f"must hold every shard of {_INDEX}, lacks {name}"
 
 
-def _type(encoding: str) -> FieldType:
-    kind, _, rest = encoding.partition(":")
-    if kind in _SCALARS or kind == "int":
-        return FieldType("int64" if kind == "int" else kind, ())
-    if kind == "ndarray" and rest:
-        dtype, shape = _array_form(rest)
-        return FieldType(dtype or "array", shape)
-    names = {
-        "str": "str",
-        "str_int": "int64",
-        "str_float": "float64",
-        "json": "json",
-        "ndarray": "array",
-        "pil": "array",
-    }
-    return FieldType(names.get(kind, "bytes"))
-
-
-def _decoder(name: str, encoding: str) -> Callable[[memoryview], Any]:
-    kind, _, rest = encoding.partition(":")
-    if kind in _SCALARS or kind == "int":
-        dtype = _dtype(kind)
-        return lambda view: np.frombuffer(view, dtype)[0]
-    if kind == "ndarray":
-        return _arrays(*_array_form(rest))
-    known: dict[str, Callable[[memoryview], Any]] = {
-        "bytes": _same,
-        **dict.fromkeys(_IMAGES, _same),
-        "str": lambda view: str(view, "utf-8"),
-        "str_int": lambda view: int(str(view, "utf-8")),
-        "str_float": lambda view: float(str(view, "utf-8")),
-        "str_decimal": lambda view: Decimal(str(view, "utf-8")),
-        "json": lambda view: json.loads(bytes(view)),
-        "pil": _picture,
-    }
-    found = known.get(kind)
-    if found is None:
-        raise ConfigError(
-            f"column {name!r} is encoded as {encoding!r}, which cannot be read here; choose other columns with fields="
-        )
-    return found
-
-
-def _same(view: memoryview) -> memoryview:
-    return view
-
-
-def _arrays(dtype_name: str, shape: tuple[int, ...] | None) -> Callable[[memoryview], Any]:
-    def decode(view: memoryview) -> Any:
-        at = 0
-        kind = dtype_name
-        if not kind:
-            kind, at = _ARRAY_TYPES[view[0]], 1
-        lengths = shape
-        if lengths is None:
-            packed = view[at]
-            number_type = np.dtype(_SHAPE_TYPES[packed % 4])
-            end = at + 1 + (packed >> 2) * number_type.itemsize
-            lengths, at = tuple(np.frombuffer(view[at + 1 : end], number_type).tolist()), end
-        dtype = _dtype(kind)
-        return np.frombuffer(view[at:], dtype).reshape(lengths).astype(dtype.newbyteorder("="), copy=False)
-
-    return decode
-
-
-def _picture(view: memoryview) -> Any:
-    """Return the pixels of a raw picture: rows, columns, and channels if there are several."""
-    width, height, mode_bytes = struct.unpack_from("<III", view)
-    mode = str(view[12 : 12 + mode_bytes], "ascii")
-    if mode not in _PIXELS:
-        raise ValueError(f"pictures must have one of the modes {', '.join(_PIXELS)}, got {mode!r}")
-    dtype, channels = _PIXELS[mode]
-    pixels = np.frombuffer(view[12 + mode_bytes :], dtype)
-    return pixels.reshape((height, width) if channels == 1 else (height, width, channels))
-
-
 def _role_columns(columns: _Columns) -> dict[str, str]:
     """Return the columns that stand for an encoded image and its label."""
     found: dict[str, str] = {}
     pairs = list(zip(columns.names, columns.encodings, strict=True))
-    image = next((name for name, encoding in pairs if encoding in _IMAGES), None) or next(
+    image = next((name for name, encoding in pairs if encoding in IMAGES), None) or next(
         (
             name
             for name, encoding in pairs

@@ -45,6 +45,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         arrays: the checksum of each array's bytes.
         folder: the name of the folder with the arrays.
         version: of this form.
+        crc: the CRC32C of all this with 0 in its place.
     """
 
     format: str
@@ -57,6 +58,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     arrays: dict[str, int] = {}
     folder: str = ""
     version: int = _VERSION
+    crc: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,7 +68,8 @@ class RangeIndex:
     Attributes:
         about: what it is of.
         arrays: by name, mapped and read-only.
-        checksums: (records,) mapped and writable: what is written stays on disk.
+        checksums: (records,) mapped and writable: what is written stays on disk, if the cache folder can be
+            written.
     """
 
     about: About
@@ -77,9 +80,8 @@ class RangeIndex:
 def load_index(place: Path) -> RangeIndex | None:
     """Return the index at a place; None if there is none, or it is damaged."""
     try:
-        with place.open("rb") as file:
-            about = msgspec.json.decode(file.read(_MOST_BYTES), type=About)
-        if about.version != _VERSION or os.path.basename(about.folder) != about.folder:
+        about = load_about(place)
+        if about is None or about.version != _VERSION or about.crc != _crc(about):
             return None
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, crc in about.arrays.items():
@@ -88,12 +90,26 @@ def load_index(place: Path) -> RangeIndex | None:
                 return None
             arrays[name] = array
         records = sum(shard[4] for shard in about.shards)
-        checksums = np.load(place.parent / about.folder / f"{_CHECKSUMS}.npy", mmap_mode="r+", allow_pickle=False)
+        checksums = _map_checksums(place.parent / about.folder / f"{_CHECKSUMS}.npy")
         if checksums.dtype != np.uint32 or checksums.shape != (records,):
             return None
-    except (OSError, ValueError, EOFError, msgspec.MsgspecError):
+    except (OSError, ValueError, EOFError):
         return None
     return RangeIndex(about=about, arrays=arrays, checksums=checksums)
+
+
+def _map_checksums(path: Path) -> npt.NDArray[np.uint32]:
+    checksums: npt.NDArray[np.uint32]
+    try:
+        checksums = np.load(path, mmap_mode="r+", allow_pickle=False)
+    except PermissionError:
+        # Another user made the index: new checksums are kept by this process only.
+        checksums = np.load(path, mmap_mode="c", allow_pickle=False)
+    return checksums
+
+
+def _crc(about: About) -> int:
+    return crc32c(msgspec.json.encode(msgspec.structs.replace(about, crc=0)))
 
 
 def save_index(
@@ -116,6 +132,7 @@ def save_index(
             crcs[name] = crc32c(flat.view(np.uint8).data if flat.size else b"")
         np.save(folder / f"{_CHECKSUMS}.npy", np.ascontiguousarray(checksums, np.uint32), allow_pickle=False)
         kept = msgspec.structs.replace(about, arrays=crcs, folder=folder.name)
+        kept = msgspec.structs.replace(kept, crc=_crc(kept))
         write_atomically(place, (msgspec.json.encode(kept),))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,10 @@
 """Opening a dataset whose records are ranges of files, or whole files, of any format but TFRecord.
 
 The index is kept in the user's cache folder, never beside the data. At a later start it is used as
-long as no file came or went. What changed is indexed again, the rest is taken over.
+long as no file came or went, and no file that holds several records changed. What changed is indexed
+again, the rest is taken over. Files that are one record each may be millions, so they are compared
+only when they are opened; one that changed is an error then, and noted, so that the next start looks
+at all of them.
 
 Covers: finding the format, making and checking the index, the dataset's values. Does not cover:
 TFRecord (emlio.shards.tfrecord_dataset), the formats themselves (emlio.formats).
@@ -11,7 +14,9 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +28,11 @@ from emlio.formats.contents import Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.whole_file import file_notes
+from emlio.open_limits import refusal_of
 from emlio.progress import Progress
 from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
-from emlio.shards.file_table import FileTable, NameTable
+from emlio.shards.file_table import FileTable, NameTable, inode_number
 from emlio.shards.folder import Folder
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
@@ -74,14 +80,42 @@ def open_ranges(
     """
     key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
     place = cache / f"ranges-{key}.json"
+    change = place.with_suffix(".changed")
     kept = None if rebuild else load_index(place)
-    if kept is not None and not unchanged(folder, _folder_times(kept)):
-        index = _index(name, folder, place, options, kept, progress=progress)
-    elif kept is not None:
-        index = kept
-    else:
-        index = _index(name, folder, place, options, None, progress=progress)
-    return _dataset(name, folder, index)
+    if (
+        kept is not None
+        and not change.exists()
+        and unchanged(folder, _folder_times(kept))
+        and _files_unchanged(kept, folder)
+    ):
+        return _dataset(name, folder, kept, change)
+    with suppress(OSError):
+        change.unlink()  # now, so that a change from here on is noted again
+    return _dataset(name, folder, _index(name, folder, place, options, kept, progress=progress), change)
+
+
+def _files_unchanged(index: RangeIndex, folder: Folder) -> bool:
+    """Return whether the files that hold several records, or say where records are, have not changed."""
+    table = _table(index, folder.path)
+    for _, first, count, _, _, _, whole in index.about.shards:
+        for number in () if whole else range(first, first + count):
+            try:
+                now = folder.stat(table.names[number])
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                path = str(table.path(number))
+                raise refusal_of(error, path) or DatasetError(f"{path}: cannot be read: {error.strerror}") from error
+            if (now.st_size, now.st_mtime_ns, now.st_ctime_ns, inode_number(now)) != tuple(
+                int(getattr(table, column)[number]) for column in _FILES
+            ):
+                return False
+    return True
+
+
+def _note(change: Path) -> None:
+    with suppress(OSError):
+        change.touch()
 
 
 def _index(
@@ -259,23 +293,33 @@ def _packed(
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, _checksums(rows, before)
+    return about, arrays, _checksums(rows, arrays["mtimes_ns"], before)
 
 
 def _checksums(
-    rows: Sequence[tuple[str, int, int, int, int, str, bool]], before: RangeIndex | None
+    rows: Sequence[tuple[str, int, int, int, int, str, bool]],
+    mtimes_ns: npt.NDArray[np.int64],
+    before: RangeIndex | None,
 ) -> npt.NDArray[np.uint32]:
-    """Return the table of checksums, with those of shards that have not changed."""
+    """Return the table of checksums, with those of files that nothing has written to.
+
+    A file that was changed on purpose has a new mtime. One with another ctime only keeps its checksums: if its bytes
+    changed they are found.
+    """
     table = np.zeros(sum(row[4] for row in rows), np.uint32)
     old = {row[0]: row for row in before.about.shards} if before is not None else {}
-    for name, _, _, base, records, digest, _ in rows:
+    for name, first, count, base, records, digest, whole in rows:
         row = old.get(name)
-        if before is not None and row is not None and row[4:6] == (records, digest):
-            table[base : base + records] = before.checksums[row[3] : row[3] + records]
+        if before is None or row is None or row[4:6] != (records, digest):
+            continue
+        same = mtimes_ns[first : first + count] == before.arrays["mtimes_ns"][row[1] : row[1] + count]
+        if whole or same.all():
+            found = before.checksums[row[3] : row[3] + records]
+            table[base : base + records] = np.where(same, found, 0) if whole else found
     return table
 
 
-def _table(index: RangeIndex, folder: Path) -> FileTable:
+def _table(index: RangeIndex, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
     return FileTable(
         folder=folder,
         names=NameTable(index.arrays["names"], index.arrays["name_bounds"]),
@@ -283,6 +327,7 @@ def _table(index: RangeIndex, folder: Path) -> FileTable:
         mtimes_ns=index.arrays["mtimes_ns"],
         ctimes_ns=index.arrays["ctimes_ns"],
         inodes=index.arrays["inodes"],
+        on_change=on_change,
     )
 
 
@@ -293,9 +338,9 @@ def _folder_times(index: RangeIndex) -> FolderTimes:
     )
 
 
-def _dataset(name: str, folder: Folder, index: RangeIndex) -> Dataset:
+def _dataset(name: str, folder: Folder, index: RangeIndex, change: Path) -> Dataset:
     about, arrays = index.about, index.arrays
-    files = _table(index, folder.path)
+    files = _table(index, folder.path, partial(_note, change))
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
     range_base = 0
