@@ -27,12 +27,12 @@ _FAILED = ctypes.c_void_p(-1).value
 def map_file(descriptor: int, size_bytes: int) -> int:
     """Map the first `size_bytes` of an open file and return the address.
 
-    The caller must pass the address to `unmap` once.
+    The caller must pass the address to `unmap` once. An empty file takes a page, of which no byte may be read.
 
     Raises:
         OSError: the system refused; ENOMEM if the process has reached its limit of mappings.
     """
-    address: int | None = _mmap(None, size_bytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    address: int | None = _mmap(None, size_bytes or 1, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     if address is None or address == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -41,7 +41,7 @@ def map_file(descriptor: int, size_bytes: int) -> int:
 
 def unmap(address: int, size_bytes: int) -> None:
     """End a mapping. No code may use it afterwards."""
-    _munmap(address, size_bytes)
+    _munmap(address, size_bytes or 1)
 
 
 class MappedFile:

@@ -153,6 +153,8 @@ def _index(
     made = _made(name, chosen, tree, layout, before, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
+    if not any(_holds_bytes(one, tree) for one in made):
+        raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before)
     try:
         return save_index(place, about, arrays, checksums)
@@ -186,6 +188,12 @@ def _made(
     for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
+
+
+def _holds_bytes(made: _Made, tree: Tree) -> bool:
+    if made.ranges is None:
+        return bool(tree.sizes[np.asarray(made.shard.files)].any())
+    return bool((made.ranges.ends > made.ranges.starts).any())
 
 
 def _check(ranges: Ranges, size_bytes: int, path: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
+from emlio.errors import DatasetError
 from emlio_testing.format_files import read_folder, read_megatron, write_megatron
 
 Array = npt.NDArray[Any]
@@ -86,7 +87,7 @@ def test_an_archives_own_label_is_not_replaced_by_that_of_its_folder(tmp_path: P
 
 
 @pytest.mark.parametrize("dtype", ["<i4", ">f8", "?", "M8[D]", "S4"])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,)])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
 def test_rows_are_those_of_the_arrays(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     arrays = [(np.arange(np.prod((rows, *shape), dtype=int)) % 100).reshape(rows, *shape) for rows in (4, 0, 9, 1)]
     for number, array in enumerate(arrays):
@@ -96,6 +97,26 @@ def test_rows_are_those_of_the_arrays(dtype: str, shape: tuple[int, ...], tmp_pa
     assert len(rows) == len(wanted) == 14
     for row, one in zip(rows, wanted, strict=True):
         _assert_same(row["row"], np.asarray(one))
+
+
+def test_empty_records_among_others_arrive(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for number, size in enumerate((0, 5, 0, 0, 7, 0)):
+        (tmp_path / "files" / f"{number}.x").write_bytes(b"z" * size)
+    (tmp_path / "tokens").mkdir()
+    write_megatron(tmp_path / "tokens" / "a", [[np.arange(0)], [np.arange(0)]], np.int32)
+    write_megatron(tmp_path / "tokens" / "b", [[np.arange(3)], [np.arange(0)], [np.arange(2)]], np.int32)
+    for batch_size in (1, 2, 7):
+        files = read_folder(tmp_path / "files", batch_size=batch_size)
+        assert [len(row["data"]) for row in files] == [0, 5, 0, 0, 7, 0]
+        tokens = read_folder(tmp_path / "tokens", batch_size=batch_size)
+        assert [len(row["tokens"]) for row in tokens] == [0, 0, 3, 0, 2]
+
+
+def test_a_folder_of_empty_records_only_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.x").write_bytes(b"")
+    with pytest.raises(DatasetError, match="its records must hold bytes, all of them are empty"):
+        read_folder(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16])
