@@ -21,7 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c
+from emlio.errors import DatasetError
+from emlio.formats.npy_header import MOST_HEADER_BYTES, read_npy_header
 from emlio.shards.atomic_file import write_atomically
+from emlio.shards.mapped_file import MappedFile
 
 __all__ = ["About", "RangeIndex", "load_index", "save_index"]
 
@@ -85,7 +88,7 @@ def load_index(place: Path) -> RangeIndex | None:
             return None
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, crc in about.arrays.items():
-            array = np.load(place.parent / about.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            array = _mapped(place.parent / about.folder / f"{name}.npy")
             if crc32c(array.view(np.uint8).data if array.size else b"") != crc:
                 return None
             arrays[name] = array
@@ -93,19 +96,34 @@ def load_index(place: Path) -> RangeIndex | None:
         checksums = _map_checksums(place.parent / about.folder / f"{_CHECKSUMS}.npy")
         if checksums.dtype != np.uint32 or checksums.shape != (records,):
             return None
-    except (OSError, ValueError, EOFError):
+    except (OSError, DatasetError):
         return None
     return RangeIndex(about=about, arrays=arrays, checksums=checksums)
 
 
+def _mapped(path: Path, mode: str = "rb", *, writable: bool = False, private: bool = False) -> npt.NDArray[Any]:
+    """Return the array of a .npy file. Not mapped by NumPy, whose mappings keep a descriptor each.
+
+    Raises:
+        OSError: it cannot be mapped.
+        DatasetError: it is not a whole .npy file.
+    """
+    with path.open(mode) as file:
+        header = read_npy_header(file.read(MOST_HEADER_BYTES))
+        size = os.fstat(file.fileno()).st_size
+        if len(header.shape) != 1 or size != header.begin + header.size_bytes:
+            raise DatasetError(f"{path}: must be one row of {header.dtype} in {size} bytes, is of shape {header.shape}")
+        mapped = MappedFile(file.fileno(), size, writable=writable, private=private)
+    found: npt.NDArray[Any] = mapped.array()[header.begin :].view(header.dtype)
+    return found
+
+
 def _map_checksums(path: Path) -> npt.NDArray[np.uint32]:
-    checksums: npt.NDArray[np.uint32]
     try:
-        checksums = np.load(path, mmap_mode="r+", allow_pickle=False)
+        return _mapped(path, "r+b", writable=True)
     except PermissionError:
         # Another user made the index: new checksums are kept by this process only.
-        checksums = np.load(path, mmap_mode="c", allow_pickle=False)
-    return checksums
+        return _mapped(path, writable=True, private=True)
 
 
 def _crc(about: About) -> int:

@@ -301,18 +301,18 @@ def _packed(
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, _checksums(rows, arrays["mtimes_ns"], before)
+    return about, arrays, _checksums(rows, arrays, before)
 
 
 def _checksums(
     rows: Sequence[tuple[str, int, int, int, int, str, bool]],
-    mtimes_ns: npt.NDArray[np.int64],
+    arrays: Mapping[str, npt.NDArray[Any]],
     before: RangeIndex | None,
 ) -> npt.NDArray[np.uint32]:
     """Return the table of checksums, with those of files that nothing has written to.
 
-    A file that was changed on purpose has a new mtime. One with another ctime only keeps its checksums: if its bytes
-    changed they are found.
+    A file that was changed on purpose has a new mtime, or is a new file. One with another ctime only keeps its
+    checksums: if its bytes changed they are found.
     """
     table = np.zeros(sum(row[4] for row in rows), np.uint32)
     old = {row[0]: row for row in before.about.shards} if before is not None else {}
@@ -320,7 +320,9 @@ def _checksums(
         row = old.get(name)
         if before is None or row is None or row[4:6] != (records, digest):
             continue
-        same = mtimes_ns[first : first + count] == before.arrays["mtimes_ns"][row[1] : row[1] + count]
+        same = np.ones(count, np.bool_)
+        for column in ("mtimes_ns", "inodes"):
+            same &= arrays[column][first : first + count] == before.arrays[column][row[1] : row[1] + count]
         if whole or same.all():
             found = before.checksums[row[3] : row[3] + records]
             table[base : base + records] = np.where(same, found, 0) if whole else found

@@ -182,10 +182,10 @@ def read_megatron(prefix: Path) -> list[npt.NDArray[Any]]:
     pointers = np.frombuffer(rest, np.int64, count, lengths.nbytes)
     bounds = np.frombuffer(rest, np.int64, bounds_count, lengths.nbytes + pointers.nbytes)
     data = prefix.with_suffix(".bin").read_bytes()
-    sequences = [
-        np.frombuffer(data, dtype, length, pointer) for length, pointer in zip(lengths, pointers, strict=True)
+    sequences = [np.frombuffer(data, dtype, length, pointer) for length, pointer in zip(lengths, pointers, strict=True)]
+    return [
+        np.concatenate(sequences[begin:end]) for begin, end in zip(bounds[:-1], bounds[1:], strict=True) if end > begin
     ]
-    return [np.concatenate(sequences[begin:end]) for begin, end in zip(bounds[:-1], bounds[1:], strict=True) if end > begin]
 
 
 # ---- MDS ------------------------------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def test_lines_are_those_that_json_reads(tmp_path: Path) -> None:
             "mixed": [2**60 + 1, 0.5],
             "signs": [2**63, -1],
             "truths": [True, 2],
-            "text": "é\u2028\"\n" * (number % 4),
+            "text": 'é\u2028"\n' * (number % 4),
             "deep": {"a": [None, {"b": []}]},
             "some": [1.5, number],
             "ids": list(range(number % 3 + 1)),
@@ -165,7 +165,9 @@ def test_lines_are_those_that_json_reads(tmp_path: Path) -> None:
         for number in range(50)
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(value) + "\r\n" for value in values[:20]))
-    (tmp_path / "b.ndjson").write_text("\n \t\r\n" + "\n\n".join(json.dumps(v, ensure_ascii=False) for v in values[20:]))
+    (tmp_path / "b.ndjson").write_text(
+        "\n \t\r\n" + "\n\n".join(json.dumps(v, ensure_ascii=False) for v in values[20:])
+    )
     rows = read_folder(tmp_path)
 
     def plain(value: Any) -> Any:
@@ -190,7 +192,9 @@ def _image_folder(root: Path) -> tuple[list[tuple[str, int]], list[str]]:
 
 
 def test_labels_are_those_of_an_image_folder(tmp_path: Path) -> None:
-    for number, name in enumerate(("n02", "n10", "a b", "Zebra", "apple", "ünder", "a", "a-b", "a/deep/er", "\U0001f600")):
+    for number, name in enumerate(
+        ("n02", "n10", "a b", "Zebra", "apple", "ünder", "a", "a-b", "a/deep/er", "\U0001f600")
+    ):
         (tmp_path / name).mkdir(parents=True)
         for one in range(number % 3 + 1):
             (tmp_path / name / f"{one}.jpg").write_bytes(f"{name} {one}".encode())

@@ -25,7 +25,9 @@ def _sample(number: int) -> dict[str, bytes]:
 
 
 def _dataset() -> tuple[dict[str, bytes], dict[str, Any]]:
-    return write_mds(_COLUMNS, {f"shard.{part:05d}.mds": [_sample(part * 3 + n) for n in range(3)] for part in range(2)})
+    return write_mds(
+        _COLUMNS, {f"shard.{part:05d}.mds": [_sample(part * 3 + n) for n in range(3)] for part in range(2)}
+    )
 
 
 def _with(files: dict[str, bytes], index: Any) -> dict[str, bytes]:
@@ -185,7 +187,9 @@ def test_values_that_cannot_be_decoded_are_named_by_their_column(encoding: str, 
 
 def test_a_sample_must_be_filled_by_its_columns() -> None:
     files, index = _dataset()
-    form = mds.form(Contents(format="mds", settings=mds.layout(MemoryFiles(_with(files, index)), {}, "d").settings), None)
+    form = mds.form(
+        Contents(format="mds", settings=mds.layout(MemoryFiles(_with(files, index)), {}, "d").settings), None
+    )
     whole = struct.pack("<I", 2) + struct.pack("<iq", 5, 6) + b"jj"
     assert row_of(form, whole)["label"] == 6
     for damaged in (whole[:-1], whole + b"x", whole[:3], b"", struct.pack("<I", 1 << 31) + whole[4:]):
@@ -193,7 +197,10 @@ def test_a_sample_must_be_filled_by_its_columns() -> None:
             row_of(form, damaged)
 
 
-@pytest.mark.parametrize("settings", [b"", b"{}", b'{"names":["a"],"encodings":[],"sizes":[]}', b'{"names":["a"],"encodings":["int8"],"sizes":[9]}'])
+@pytest.mark.parametrize(
+    "settings",
+    [b"", b"{}", b'{"names":["a"],"encodings":[],"sizes":[]}', b'{"names":["a"],"encodings":["int8"],"sizes":[9]}'],
+)
 def test_settings_from_a_peer_are_checked(settings: bytes) -> None:
     with pytest.raises(DatasetError, match="MDS"):
         mds.form(Contents(format="mds", settings=settings), None)

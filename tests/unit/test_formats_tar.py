@@ -173,7 +173,9 @@ def _resized(size: bytes) -> bytes:
     return bytes(header)
 
 
-@pytest.mark.parametrize("size", [b"\xff" * 12, b"\xff" * 10 + b"\xfe\x00", b"\x80" + b"\xff" * 11, b"77777777777", b"9"])
+@pytest.mark.parametrize(
+    "size", [b"\xff" * 12, b"\xff" * 10 + b"\xfe\x00", b"\x80" + b"\xff" * 11, b"77777777777", b"9"]
+)
 def test_a_strange_size_is_refused_and_never_read_for_ever(size: bytes) -> None:
     with pytest.raises(DatasetError, match="must be"):
         row_of(_FORM, _resized(size) + bytes(1024))
