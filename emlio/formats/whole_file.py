@@ -177,7 +177,8 @@ def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[n
         found.append(classes.setdefault(top, len(classes)))
     # Folders come in the order of their bytes, as in torchvision's ImageFolder.
     labels[np.asarray(numbers)] = found
-    return labels, {label: name for name, label in classes.items()}
+    # Names of classes are told to ranks as text.
+    return labels, {label: path_bytes(name).decode(errors="replace") for name, label in classes.items()}
 
 
 def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]) -> list[bytes]:

@@ -17,7 +17,11 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.shards.folder import AFTER_RESTART, Folder
 
-__all__ = ["FileTable", "NameTable", "inode_number"]
+__all__ = ["FILE_COLUMNS", "FileTable", "NameTable", "inode_number"]
+
+
+FILE_COLUMNS = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
+"""The attributes of `FileTable` that identify a file's content."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ Covers: writing both, opening and checking them. Does not cover: making the arra
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,9 @@ from emlio.checksum import crc32c
 from emlio.errors import DatasetError
 from emlio.formats.npy_header import MOST_HEADER_BYTES, read_npy_header
 from emlio.shards.atomic_file import write_atomically
+from emlio.shards.file_table import FileTable, NameTable
 from emlio.shards.mapped_file import MappedFile
+from emlio.shards.tree import FolderTimes
 
 __all__ = ["About", "RangeIndex", "load_index", "save_index"]
 
@@ -78,6 +80,30 @@ class RangeIndex:
     about: About
     arrays: Mapping[str, npt.NDArray[Any]]
     checksums: npt.NDArray[np.uint32]
+
+    def files(self, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
+        """Return its files.
+
+        Args:
+            folder: the dataset's folder, for people.
+            on_change: see `FileTable`.
+        """
+        return FileTable(
+            folder=folder,
+            names=NameTable(self.arrays["names"], self.arrays["name_bounds"]),
+            sizes=self.arrays["sizes"],
+            mtimes_ns=self.arrays["mtimes_ns"],
+            ctimes_ns=self.arrays["ctimes_ns"],
+            inodes=self.arrays["inodes"],
+            on_change=on_change,
+        )
+
+    def folders(self) -> FolderTimes:
+        """Return its folders."""
+        return FolderTimes(
+            names=NameTable(self.arrays["folders"], self.arrays["folder_bounds"]),
+            ctimes_ns=self.arrays["folder_ctimes_ns"],
+        )
 
 
 def load_index(place: Path) -> RangeIndex | None:

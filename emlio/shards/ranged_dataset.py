@@ -6,8 +6,9 @@ again, the rest is taken over. Files that are one record each may be millions, s
 only when they are opened; one that changed is an error then, and noted, so that the next start looks
 at all of them.
 
-Covers: finding the format, making and checking the index, the dataset's values. Does not cover:
-TFRecord (emlio.shards.tfrecord_dataset), the formats themselves (emlio.formats).
+Covers: finding the format, making the index, the dataset's values. Does not cover: what is taken over
+from an earlier index (emlio.shards.earlier_index), TFRecord (emlio.shards.tfrecord_dataset), the
+formats themselves (emlio.formats).
 """
 
 import hashlib
@@ -28,21 +29,20 @@ from emlio.formats.contents import Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.whole_file import file_notes
-from emlio.open_limits import refusal_of
 from emlio.progress import Progress
 from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
-from emlio.shards.file_table import FileTable, NameTable, inode_number
+from emlio.shards.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
+from emlio.shards.file_table import FILE_COLUMNS, FileTable, NameTable
 from emlio.shards.folder import Folder
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
-from emlio.shards.tree import FolderTimes, Tree, unchanged, walk
+from emlio.shards.tree import Tree, unchanged, walk
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["open_ranges"]
 
 _LOG = logging.getLogger(__name__)
-_FILES = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,32 +85,13 @@ def open_ranges(
     if (
         kept is not None
         and not change.exists()
-        and unchanged(folder, _folder_times(kept))
-        and _files_unchanged(kept, folder)
+        and unchanged(folder, kept.folders())
+        and ranged_files_unchanged(kept, folder)
     ):
         return _dataset(name, folder, kept, change)
     with suppress(OSError):
         change.unlink()  # now, so that a change from here on is noted again
     return _dataset(name, folder, _index(name, folder, place, options, kept, progress=progress), change)
-
-
-def _files_unchanged(index: RangeIndex, folder: Folder) -> bool:
-    """Return whether the files that hold several records, or say where records are, have not changed."""
-    table = _table(index, folder.path)
-    for _, first, count, _, _, _, whole in index.about.shards:
-        for number in () if whole else range(first, first + count):
-            try:
-                now = folder.stat(table.names[number])
-            except FileNotFoundError:
-                return False
-            except OSError as error:
-                path = str(table.path(number))
-                raise refusal_of(error, path) or DatasetError(f"{path}: cannot be read: {error.strerror}") from error
-            if (now.st_size, now.st_mtime_ns, now.st_ctime_ns, inode_number(now)) != tuple(
-                int(getattr(table, column)[number]) for column in _FILES
-            ):
-                return False
-    return True
 
 
 def _note(change: Path) -> None:
@@ -150,6 +131,7 @@ def _index(
         known = ", ".join(f"{option} ({what})" for option, what in chosen.options.items()) or "none"
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
     layout = chosen.layout(tree, given, where)
+    _check_names(layout, where)
     made = _made(name, chosen, tree, layout, before, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
@@ -166,13 +148,15 @@ def _index(
 def _made(
     name: str, chosen: Format, tree: Tree, layout: Layout, before: RangeIndex | None, *, progress: bool
 ) -> list[_Made]:
-    known = _Before(before, chosen.name, layout.settings) if before is not None else None
+    known = EarlierIndex(before, chosen.name, layout.settings) if before is not None else None
     kept: dict[str, _Made] = {}
     new: list[ShardFiles] = []
     for shard in layout.shards:
         found = known.shard(shard, tree) if known is not None else None
         if found is not None:
-            kept[shard.name] = found
+            kept[shard.name] = _Made(
+                shard=shard, ranges=found.ranges, records=len(found.ranges.starts), digest=found.digest
+            )
         else:
             new.append(shard)
 
@@ -188,6 +172,19 @@ def _made(
     for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
+
+
+def _check_names(layout: Layout, where: str) -> None:
+    for shard in layout.shards:
+        try:
+            shard.name.encode()
+        except UnicodeEncodeError as error:
+            raise DatasetError(f"{where}: names of shards must be UTF-8, rename {shard.name!r}") from error
+        if len(shard.name) > MAX_NAME_LENGTH:
+            raise DatasetError(
+                f"{where}: names of shards must have at most {MAX_NAME_LENGTH} characters, {shard.name} has "
+                f"{len(shard.name)}"
+            )
 
 
 def _holds_bytes(made: _Made, tree: Tree) -> bool:
@@ -222,35 +219,6 @@ def _digest(chosen: Format, tree: Tree, layout: Layout, shard: ShardFiles, range
         digest.update(np.ascontiguousarray(ranges.starts, "<i8").data)
         digest.update(np.ascontiguousarray(ranges.ends, "<i8").data)
     return digest.hexdigest()
-
-
-class _Before:
-    """An earlier index, from which shards that have not changed are taken over."""
-
-    def __init__(self, index: RangeIndex, chosen: str, settings: bytes) -> None:
-        about = index.about
-        self._index = index
-        self._usable = about.format == chosen and about.settings == settings
-        self._rows = {row[0]: row for row in about.shards}
-        self._files = _table(index, Path("."))
-
-    def shard(self, shard: ShardFiles, tree: Tree) -> _Made | None:
-        """Return the shard if its files are those of the earlier index."""
-        row = self._rows.get(shard.name)
-        if not self._usable or row is None or row[2] != len(shard.files) or row[6] != shard.whole_files:
-            return None
-        _, first, count, base, records, digest, whole = row
-        old, now = range(first, first + count), np.asarray(shard.files)
-        if [self._files.names[number] for number in old] != [tree.names[number] for number in shard.files]:
-            return None
-        for column in _FILES:
-            if not np.array_equal(getattr(self._files, column)[old], getattr(tree.table, column)[now]):
-                return None
-        if whole:
-            return _Made(shard=shard, ranges=None, records=records, digest=digest)
-        part = slice(base, base + records)
-        starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
-        return _Made(shard=shard, ranges=Ranges(starts=starts, ends=ends), records=records, digest=digest)
 
 
 def _packed(
@@ -292,7 +260,7 @@ def _packed(
     arrays: dict[str, npt.NDArray[Any]] = {
         "names": names.text,
         "name_bounds": names.bounds,
-        **{column: getattr(tree.table, column)[numbers] for column in _FILES},
+        **{column: getattr(tree.table, column)[numbers] for column in FILE_COLUMNS},
         "folders": tree.folders.names.text,
         "folder_bounds": tree.folders.names.bounds,
         "folder_ctimes_ns": tree.folders.ctimes_ns,
@@ -301,56 +269,12 @@ def _packed(
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, _checksums(rows, arrays, before)
-
-
-def _checksums(
-    rows: Sequence[tuple[str, int, int, int, int, str, bool]],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    before: RangeIndex | None,
-) -> npt.NDArray[np.uint32]:
-    """Return the table of checksums, with those of files that nothing has written to.
-
-    A file that was changed on purpose has a new mtime, or is a new file. One with another ctime only keeps its
-    checksums: if its bytes changed they are found.
-    """
-    table = np.zeros(sum(row[4] for row in rows), np.uint32)
-    old = {row[0]: row for row in before.about.shards} if before is not None else {}
-    for name, first, count, base, records, digest, whole in rows:
-        row = old.get(name)
-        if before is None or row is None or row[4:6] != (records, digest):
-            continue
-        same = np.ones(count, np.bool_)
-        for column in ("mtimes_ns", "inodes"):
-            same &= arrays[column][first : first + count] == before.arrays[column][row[1] : row[1] + count]
-        if whole or same.all():
-            found = before.checksums[row[3] : row[3] + records]
-            table[base : base + records] = np.where(same, found, 0) if whole else found
-    return table
-
-
-def _table(index: RangeIndex, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
-    return FileTable(
-        folder=folder,
-        names=NameTable(index.arrays["names"], index.arrays["name_bounds"]),
-        sizes=index.arrays["sizes"],
-        mtimes_ns=index.arrays["mtimes_ns"],
-        ctimes_ns=index.arrays["ctimes_ns"],
-        inodes=index.arrays["inodes"],
-        on_change=on_change,
-    )
-
-
-def _folder_times(index: RangeIndex) -> FolderTimes:
-    return FolderTimes(
-        names=NameTable(index.arrays["folders"], index.arrays["folder_bounds"]),
-        ctimes_ns=index.arrays["folder_ctimes_ns"],
-    )
+    return about, arrays, kept_checksums(rows, arrays, before)
 
 
 def _dataset(name: str, folder: Folder, index: RangeIndex, change: Path) -> Dataset:
     about, arrays = index.about, index.arrays
-    files = _table(index, folder.path, partial(_note, change))
+    files = index.files(folder.path, partial(_note, change))
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
     range_base = 0

@@ -10,6 +10,7 @@ import json
 import struct
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -183,9 +184,7 @@ def read_megatron(prefix: Path) -> list[npt.NDArray[Any]]:
     bounds = np.frombuffer(rest, np.int64, bounds_count, lengths.nbytes + pointers.nbytes)
     data = prefix.with_suffix(".bin").read_bytes()
     sequences = [np.frombuffer(data, dtype, length, pointer) for length, pointer in zip(lengths, pointers, strict=True)]
-    return [
-        np.concatenate(sequences[begin:end]) for begin, end in zip(bounds[:-1], bounds[1:], strict=True) if end > begin
-    ]
+    return [np.concatenate(sequences[begin:end]) for begin, end in pairwise(bounds) if end > begin]
 
 
 # ---- MDS ------------------------------------------------------------------------------------------------------------

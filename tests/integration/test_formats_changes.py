@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -116,6 +116,15 @@ def test_an_index_file_rewritten_in_place_is_read_again_although_the_tokens_are_
     assert [len(row["tokens"]) for row in read_folder(folder)] == [3, 3]
 
 
+def _read_on(loader: EmlioLoader, batches: Iterator[object]) -> None:
+    """Read epochs for a while: what was read ahead is right, and files are looked at now and then."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for _ in batches:
+            pass
+        batches = iter(loader)
+
+
 @pytest.mark.parametrize("change", ["cut", "grown", "replaced", "removed"])
 def test_a_file_that_changes_while_it_is_served_is_an_error(lines: Path, change: str) -> None:
     path = lines / "1.jsonl"
@@ -130,11 +139,7 @@ def test_a_file_that_changes_while_it_is_served_is_an_error(lines: Path, change:
         else:
             _in_place(path, path.read_bytes()[:-4] if change == "cut" else path.read_bytes() + b'{"n": 5}\n')
         with pytest.raises(DatasetError, match=r"1\.jsonl"):
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:  # what was read ahead is right, and files are looked at now and then
-                for _ in batches:
-                    pass
-                batches = iter(loader)
+            _read_on(loader, batches)
 
 
 # ---- checksums ------------------------------------------------------------------------------------------------------
