@@ -4,6 +4,7 @@ Covers: their bytes, what is told of them, their columns, checking them against 
 not cover: TFRecord (emlio.shards.verify), reading in the plan's order (emlio.reading).
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -42,6 +43,7 @@ def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterat
         path = dataset.files.path(file)
         try:
             with open(dataset.folder.open(dataset.files.names[file]), "rb", buffering=0) as opened:
+                dataset.files.check_unchanged(file, os.fstat(opened.fileno()))
                 got = read_into(opened.fileno(), memoryview(data)[: end - start], start, path)
         except OSError as error:
             raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error

@@ -1,17 +1,23 @@
 """Opening a dataset whose records are ranges of files, or whole files, of any format but TFRecord.
 
 The index is kept in the user's cache folder, never beside the data. At a later start it is used as
-long as no file came or went. What changed is indexed again, the rest is taken over.
+long as no file came or went, and no file that holds several records changed. What changed is indexed
+again, the rest is taken over. Files that are one record each may be millions, so they are compared
+only when they are opened; one that changed is an error then, and noted, so that the next start looks
+at all of them.
 
-Covers: finding the format, making and checking the index, the dataset's values. Does not cover:
-TFRecord (emlio.shards.tfrecord_dataset), the formats themselves (emlio.formats).
+Covers: finding the format, making the index, the dataset's values. Does not cover: what is taken over
+from an earlier index (emlio.shards.earlier_index), TFRecord (emlio.shards.tfrecord_dataset), the
+formats themselves (emlio.formats).
 """
 
 import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +32,17 @@ from emlio.formats.whole_file import file_notes
 from emlio.progress import Progress
 from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
-from emlio.shards.file_table import FileTable, NameTable
+from emlio.shards.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
+from emlio.shards.file_table import FILE_COLUMNS, FileTable, NameTable
 from emlio.shards.folder import Folder
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
-from emlio.shards.tree import FolderTimes, Tree, unchanged, walk
+from emlio.shards.tree import Tree, unchanged, walk
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["open_ranges"]
 
 _LOG = logging.getLogger(__name__)
-_FILES = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +80,23 @@ def open_ranges(
     """
     key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
     place = cache / f"ranges-{key}.json"
+    change = place.with_suffix(".changed")
     kept = None if rebuild else load_index(place)
-    if kept is not None and not unchanged(folder, _folder_times(kept)):
-        index = _index(name, folder, place, options, kept, progress=progress)
-    elif kept is not None:
-        index = kept
-    else:
-        index = _index(name, folder, place, options, None, progress=progress)
-    return _dataset(name, folder, index)
+    if (
+        kept is not None
+        and not change.exists()
+        and unchanged(folder, kept.folders())
+        and ranged_files_unchanged(kept, folder)
+    ):
+        return _dataset(name, folder, kept, change)
+    with suppress(OSError):
+        change.unlink()  # now, so that a change from here on is noted again
+    return _dataset(name, folder, _index(name, folder, place, options, kept, progress=progress), change)
+
+
+def _note(change: Path) -> None:
+    with suppress(OSError):
+        change.touch()
 
 
 def _index(
@@ -116,9 +131,12 @@ def _index(
         known = ", ".join(f"{option} ({what})" for option, what in chosen.options.items()) or "none"
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
     layout = chosen.layout(tree, given, where)
+    _check_names(layout, where)
     made = _made(name, chosen, tree, layout, before, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
+    if not any(_holds_bytes(one, tree) for one in made):
+        raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before)
     try:
         return save_index(place, about, arrays, checksums)
@@ -130,13 +148,15 @@ def _index(
 def _made(
     name: str, chosen: Format, tree: Tree, layout: Layout, before: RangeIndex | None, *, progress: bool
 ) -> list[_Made]:
-    known = _Before(before, chosen.name, layout.settings) if before is not None else None
+    known = EarlierIndex(before, chosen.name, layout.settings) if before is not None else None
     kept: dict[str, _Made] = {}
     new: list[ShardFiles] = []
     for shard in layout.shards:
         found = known.shard(shard, tree) if known is not None else None
         if found is not None:
-            kept[shard.name] = found
+            kept[shard.name] = _Made(
+                shard=shard, ranges=found.ranges, records=len(found.ranges.starts), digest=found.digest
+            )
         else:
             new.append(shard)
 
@@ -152,6 +172,25 @@ def _made(
     for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
+
+
+def _check_names(layout: Layout, where: str) -> None:
+    for shard in layout.shards:
+        try:
+            shard.name.encode()
+        except UnicodeEncodeError as error:
+            raise DatasetError(f"{where}: names of shards must be UTF-8, rename {shard.name!r}") from error
+        if len(shard.name) > MAX_NAME_LENGTH:
+            raise DatasetError(
+                f"{where}: names of shards must have at most {MAX_NAME_LENGTH} characters, {shard.name} has "
+                f"{len(shard.name)}"
+            )
+
+
+def _holds_bytes(made: _Made, tree: Tree) -> bool:
+    if made.ranges is None:
+        return bool(tree.sizes[np.asarray(made.shard.files)].any())
+    return bool((made.ranges.ends > made.ranges.starts).any())
 
 
 def _check(ranges: Ranges, size_bytes: int, path: str) -> None:
@@ -180,35 +219,6 @@ def _digest(chosen: Format, tree: Tree, layout: Layout, shard: ShardFiles, range
         digest.update(np.ascontiguousarray(ranges.starts, "<i8").data)
         digest.update(np.ascontiguousarray(ranges.ends, "<i8").data)
     return digest.hexdigest()
-
-
-class _Before:
-    """An earlier index, from which shards that have not changed are taken over."""
-
-    def __init__(self, index: RangeIndex, chosen: str, settings: bytes) -> None:
-        about = index.about
-        self._index = index
-        self._usable = about.format == chosen and about.settings == settings
-        self._rows = {row[0]: row for row in about.shards}
-        self._files = _table(index, Path("."))
-
-    def shard(self, shard: ShardFiles, tree: Tree) -> _Made | None:
-        """Return the shard if its files are those of the earlier index."""
-        row = self._rows.get(shard.name)
-        if not self._usable or row is None or row[2] != len(shard.files) or row[6] != shard.whole_files:
-            return None
-        _, first, count, base, records, digest, whole = row
-        old, now = range(first, first + count), np.asarray(shard.files)
-        if [self._files.names[number] for number in old] != [tree.names[number] for number in shard.files]:
-            return None
-        for column in _FILES:
-            if not np.array_equal(getattr(self._files, column)[old], getattr(tree.table, column)[now]):
-                return None
-        if whole:
-            return _Made(shard=shard, ranges=None, records=records, digest=digest)
-        part = slice(base, base + records)
-        starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
-        return _Made(shard=shard, ranges=Ranges(starts=starts, ends=ends), records=records, digest=digest)
 
 
 def _packed(
@@ -250,7 +260,10 @@ def _packed(
     arrays: dict[str, npt.NDArray[Any]] = {
         "names": names.text,
         "name_bounds": names.bounds,
-        **{column: getattr(tree.table, column) if same else getattr(tree.table, column)[numbers] for column in _FILES},
+        **{
+            column: getattr(tree.table, column) if same else getattr(tree.table, column)[numbers]
+            for column in FILE_COLUMNS
+        },
         "folders": tree.folders.names.text,
         "folder_bounds": tree.folders.names.bounds,
         "folder_ctimes_ns": tree.folders.ctimes_ns,
@@ -259,43 +272,12 @@ def _packed(
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, _checksums(rows, before)
+    return about, arrays, kept_checksums(rows, arrays, before)
 
 
-def _checksums(
-    rows: Sequence[tuple[str, int, int, int, int, str, bool]], before: RangeIndex | None
-) -> npt.NDArray[np.uint32]:
-    """Return the table of checksums, with those of shards that have not changed."""
-    table = np.zeros(sum(row[4] for row in rows), np.uint32)
-    old = {row[0]: row for row in before.about.shards} if before is not None else {}
-    for name, _, _, base, records, digest, _ in rows:
-        row = old.get(name)
-        if before is not None and row is not None and row[4:6] == (records, digest):
-            table[base : base + records] = before.checksums[row[3] : row[3] + records]
-    return table
-
-
-def _table(index: RangeIndex, folder: Path) -> FileTable:
-    return FileTable(
-        folder=folder,
-        names=NameTable(index.arrays["names"], index.arrays["name_bounds"]),
-        sizes=index.arrays["sizes"],
-        mtimes_ns=index.arrays["mtimes_ns"],
-        ctimes_ns=index.arrays["ctimes_ns"],
-        inodes=index.arrays["inodes"],
-    )
-
-
-def _folder_times(index: RangeIndex) -> FolderTimes:
-    return FolderTimes(
-        names=NameTable(index.arrays["folders"], index.arrays["folder_bounds"]),
-        ctimes_ns=index.arrays["folder_ctimes_ns"],
-    )
-
-
-def _dataset(name: str, folder: Folder, index: RangeIndex) -> Dataset:
+def _dataset(name: str, folder: Folder, index: RangeIndex, change: Path) -> Dataset:
     about, arrays = index.about, index.arrays
-    files = _table(index, folder.path)
+    files = index.files(folder.path, partial(_note, change))
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
     range_base = 0
