@@ -78,8 +78,7 @@ def _index(place: DatasetPath, arguments: argparse.Namespace) -> bool:
         directory.name, directory, arguments.cache_dir, progress=True, options=place.options, rebuild=rebuild
     ) as dataset:
         facts = [
-            f"format {dataset.contents.format}",
-            f"{len(dataset.shards):,} shards",
+            f"{len(dataset.shards):,} shards of {dataset.contents.format}",
             f"{dataset.records:,} records",
             format_size(dataset.size_bytes),
             f"indexed in {format_duration(time.monotonic_ns() - begun)}",

@@ -33,7 +33,7 @@ class Files(Protocol):
 
     @property
     def endings(self) -> Mapping[str, int]:
-        """How many files there are by what follows the last dot of their names, in lower case, with the dot."""
+        """Numbers of files by what follows the last dot of their names, in lower case, with the dot."""
         ...
 
     def read(self, number: int, offset: int, length: int) -> bytes:

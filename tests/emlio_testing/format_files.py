@@ -9,9 +9,10 @@ import io
 import json
 import struct
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class MemoryFiles:
         """Hold these files, given by their paths."""
         self.names: Sequence[str] = sorted(contents, key=_tree_order)
         self._contents = [contents[name] for name in self.names]
+        self.endings = Counter(PurePosixPath(name).suffix.lower() for name in self.names)
         self.sizes: npt.NDArray[np.int64] = np.array([len(one) for one in self._contents], np.int64)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
