@@ -41,7 +41,10 @@ def test_lines_with_more_than_blanks_are_records(data: bytes, lines: list[bytes]
     assert _lines(data) == lines
 
 
-@given(st.binary(max_size=60).map(lambda data: data.translate(bytes(b"\n \r{}ab\t"[n % 8] for n in range(256)))), st.integers(1, 9))
+@given(
+    st.binary(max_size=60).map(lambda data: data.translate(bytes(b"\n \r{}ab\t"[n % 8] for n in range(256)))),
+    st.integers(1, 9),
+)
 def test_lines_are_those_that_splitting_finds_whatever_the_blocks(data: bytes, block: int) -> None:
     class Slowly(MemoryFiles):
         def open(self, number: int) -> Any:
