@@ -135,7 +135,7 @@ class Mds:
         """See `Format`."""
         try:
             columns = msgspec.json.decode(contents.settings, type=_Columns)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DatasetError(f"MDS must be told with its columns: {error}") from error
         _check_columns(columns, "MDS")
         wanted = None if fields is None else {*fields} - {IMAGE, LABEL} | _roles(columns, fields)
@@ -228,7 +228,7 @@ def _read(files: Files, number: int) -> bytes:
 def _parsed(text: bytes, where: str) -> _Index:
     try:
         index = msgspec.json.decode(text, type=_Index)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(f"{where}: {_INDEX} must describe MDS shards: {str(error)[:200]}") from error
     if index.version != 2 or not index.shards:
         raise DatasetError(

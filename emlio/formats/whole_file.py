@@ -129,7 +129,10 @@ class WholeFiles:
             told: dict[str, Any] = {"label": np.int64(_LABEL.unpack_from(note)[0])} if labelled else {}
             told["path"] = path_text(note[_LABEL.size :])
             # A file's own arrays may have these names too, and they are what the user stored.
-            content = self.read(view)
+            try:
+                content = self.read(view)
+            except DatasetError as error:
+                raise DatasetError(f"{told['path']}: {error}") from error
             return {**content, **{name: value for name, value in told.items() if name not in content}}
 
         def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:

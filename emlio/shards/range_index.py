@@ -196,6 +196,6 @@ def load_about(place: Path) -> About | None:
     try:
         with place.open("rb") as file:
             about = msgspec.json.decode(file.read(_MOST_BYTES), type=About)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return about if about.folder and os.path.basename(about.folder) == about.folder else None
