@@ -1,4 +1,4 @@
-"""A folder of descriptions of datasets, NAME.toml or NAME@GENERATION.toml, and what a daemon tells of each.
+"""A folder of descriptions of datasets, NAME.toml or NAME@GENERATION.toml, and the state of each.
 
     path = "/data/imagenet-2"
     id = "9f2c..."            # optional, told back in the state
@@ -55,7 +55,7 @@ class Description:
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What a daemon does with a description.
+    """The state of a description at a daemon.
 
     Attributes:
         dataset: NAME or NAME@GENERATION.
