@@ -15,7 +15,7 @@ from typing import Any
 
 from emlio import __version__
 from emlio.allocator import keep_no_large_pieces
-from emlio.daemon.config import REMOVED_OPTIONS, DaemonConfig, DatasetSource
+from emlio.daemon.config import DATASETS_BESIDE, REMOVED_OPTIONS, DaemonConfig, DatasetSource
 from emlio.daemon.own_address import check_own_address
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
@@ -26,7 +26,6 @@ __all__ = ["main", "parse_arguments"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _VARIABLES_OF_LOADERS = ("KEY",)
-_BESIDE = "datasets.d"
 _EPILOG = """\
 example:
   emlio-daemon --data imagenet=/data/imagenet --bind tcp://127.0.0.1:5555
@@ -91,7 +90,7 @@ def _read(arguments: argparse.Namespace) -> DaemonConfig:
             sources.append(DatasetSource.named(name, directory))
         except ConfigError as error:
             raise ConfigError(f"{arguments.config} [datasets]: {error}") from error
-    beside = arguments.config.parent / _BESIDE if arguments.config is not None else None
+    beside = arguments.config.parent / DATASETS_BESIDE if arguments.config is not None else None
     return read_settings(
         DaemonConfig,
         flags=vars(arguments),

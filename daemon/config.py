@@ -20,7 +20,10 @@ from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
 
-__all__ = ["REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+__all__ = ["DATASETS_BESIDE", "REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+
+DATASETS_BESIDE: Final = "datasets.d"
+"""The folder of descriptions beside a configuration file, if no other one is named."""
 
 REMOVED_OPTIONS: Final[Mapping[str, str]] = {
     "data-ports": "one port carries the records of all ranks, set it with data-port",
