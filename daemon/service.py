@@ -85,6 +85,8 @@ class Daemon:
             for dataset in datasets:
                 dataset.close()
             raise
+        # In the order of the configuration, each once.
+        self._names = list(dict.fromkeys(served.name for served in self._datasets.generations.all))
         clock = clock if clock is not None else SystemClock()
         with ExitStack() as undo:
             undo.callback(self._datasets.close)
@@ -151,7 +153,7 @@ class Daemon:
                     self._config.ready_file,
                     endpoint=self.endpoint,
                     data_endpoint=self.data_endpoint,
-                    datasets=self._datasets.names,
+                    datasets=self._names,
                     pid=os.getpid(),
                 )
                 self._wrote_ready = True
@@ -233,7 +235,7 @@ class _Signals:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._asked = False
+        self._asked = self._in_terminal = False
         self._before: dict[int, Any] = {}
         self._fd_before = -1
         self._read_end = self._write_end = -1
@@ -246,7 +248,12 @@ class _Signals:
     def _end(self) -> None:
         os.write(self._write_end, _ENDED)
 
-    def _reload(self, _: int, __: FrameType | None) -> None:
+    def _reload(self, number: int, frame: FrameType | None) -> None:
+        # A terminal that was closed sends the same signal. A daemon that was started in it without
+        # nohup ends, as before.
+        if self._in_terminal and not _has_terminal():
+            self._handle(number, frame)
+            return
         _LOG.info("SIGHUP: reloading the configuration")
         self._daemon.reload()
 
@@ -263,6 +270,7 @@ class _Signals:
         self._daemon.when_ended(self._end)
         self._fd_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._in_terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_DFL and _has_terminal()
         self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._reload)
         return self
 
@@ -272,6 +280,15 @@ class _Signals:
         signal.set_wakeup_fd(self._fd_before)
         os.close(self._read_end)
         os.close(self._write_end)
+
+
+def _has_terminal() -> bool:
+    """Return whether this process has a terminal that is open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _write_ready(path: Path, **facts: object) -> None:

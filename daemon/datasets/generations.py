@@ -140,6 +140,8 @@ class Generations:
             if now_ns >= one.try_ns:
                 self._former.remove(one)
                 self._closing.append(one)
+                for job in self._jobs.values():
+                    job.served = None if job.served is one.served else job.served
         due = [one for one in self._closing if now_ns >= one.try_ns]
         for one in due:
             one.try_ns = now_ns + _TRY_AGAIN_NS
