@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -174,7 +175,7 @@ def _source(path: Path, document: Mapping[str, object]) -> DatasetSource:
         raise ConfigError(f"{path}: {error}") from error
     if not re.match("[/~]", place):
         raise ConfigError(f"{path}: path must be absolute, got {place!r}")
-    more = {str(name): _text(value) for name, value in options.items()}
+    more = {name: _text(value) for name, value in cast("Mapping[str, object]", options).items()}
     return DatasetSource(
         name=source.name,
         directory=source.directory,

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from emlio.cli.key_folder import add_example
 from emlio.daemon.config import DATASETS_BESIDE, DatasetSource, parse_path
@@ -88,8 +89,8 @@ def _folder(arguments: argparse.Namespace) -> Path:
         folder = parse_path(arguments.datasets_dir)
     else:
         config = parse_path(arguments.config)
-        table = read_toml(config).get("daemon", {})
-        named = table.get("datasets-dir") if isinstance(table, Mapping) else None
+        table: object = read_toml(config).get("daemon", {})
+        named: object = cast("Mapping[str, object]", table).get("datasets-dir") if isinstance(table, Mapping) else None
         folder = parse_path(named) if named is not None else config.parent / DATASETS_BESIDE
     if not folder.is_dir():
         raise ConfigError(

@@ -49,8 +49,10 @@ def common_generation(dataset: str, answers: Sequence[GivenGeneration]) -> int |
     given = {answer.given for answer in answers}
     if len(given) == 1:
         return given.pop()
-    common = set.intersection(*({answer.given, *answer.available} for answer in answers))
-    usable = [generation for generation in common if generation <= min(given)]
+    oldest = min(given)
+    usable = {generation for generation in (answers[0].given, *answers[0].available) if generation <= oldest}
+    for answer in answers[1:]:
+        usable &= {answer.given, *answer.available}
     if not usable:
         has = ", ".join(
             f"{answer.peer} has {', '.join(map(str, sorted({answer.given, *answer.available})[-_NAMED:]))}"
