@@ -141,7 +141,9 @@ class Readers:
 
     def _enqueue(self, stream: Stream) -> None:
         with self._lock:
-            turns = self._turns[stream.dataset]
+            turns = self._turns.get(stream.dataset)
+            if turns is None:
+                return  # memory of a stream came back after its dataset was closed
             turns.waiting.append(stream)
             turns.work.notify()
 

@@ -6,7 +6,10 @@ copies that get a generation one after the other, what is left open. Does not co
 """
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -21,6 +24,7 @@ from emlio.cli import main
 from emlio.daemon.datasets.descriptions import State, read_state
 from emlio.errors import DatasetError, EmlioError, RefusedError
 from emlio_testing.datasets import make_dataset, numbered_payload
+from emlio_testing.leases import gives_leases, leases_on
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import free_ports
 from emlio_testing.processes import DaemonProcess, settles
@@ -198,6 +202,31 @@ def test_other_settings_that_changed_are_named_and_a_folder_that_is_missing_keep
         assert whole(daemon.address("y")) == list(NEW)
 
 
+@pytest.mark.parametrize("nohup", [False, True], ids=["in a terminal", "with nohup"])
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="setsid of util-linux gives a process a terminal")
+def test_a_terminal_that_is_closed_ends_a_daemon_as_it_ends_any_program(
+    tmp_path: Path, old: Path, *, nohup: bool
+) -> None:
+    ready, log = tmp_path / "ready.json", tmp_path / "log"
+    words = ["setsid", "--ctty", *(["nohup"] if nohup else []), sys.executable, "-m", "emlio.daemon.cli"]
+    words += ["--bind", "tcp://127.0.0.1:0", "--data", f"x={old}", "--ready-file", str(ready)]
+    terminal, inside = os.openpty()
+    with log.open("wb") as errors:
+        process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=errors, cwd=tmp_path)
+    os.close(inside)
+    try:
+        assert settles(ready.exists, 20.0), log.read_text()
+        os.close(terminal)
+        if nohup:
+            assert settles(lambda: "the configuration was reloaded" in log.read_text(), SOON_S)
+            process.terminate()
+        assert process.wait(SOON_S) == 0
+        assert ("SIGHUP: draining" in log.read_text()) is not nohup
+    finally:
+        process.kill()
+        process.wait()
+
+
 # ---- a folder that changes ----------------------------------------------------------------------------------------------
 
 
@@ -333,6 +362,20 @@ def test_a_generation_that_is_published_while_an_epoch_runs_is_for_new_jobs(
             whole(daemon.address("x@new"))
         seen += numbers(batches)
         assert sorted(seen) == list(OLD)
+
+
+def test_what_was_added_to_a_folder_is_served_when_it_is_published_once_more(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = dataset(tmp_path / "y", 0, 200, 2, mapped=False)
+    with site.start() as daemon:
+        assert site.publish(folder, "y") == 0
+        (shard,) = dataset(tmp_path / "more", 50_000, 100, 1).glob("*.tfrecord")
+        shard.rename(folder / "more.tfrecord")
+        assert len(whole(daemon.address("y"))) == 200
+        assert site.publish(folder, "y") == 0
+        assert "y: 300 records in 3 shards" in capsys.readouterr().out
+        assert len(whole(daemon.address("y"))) == 300
 
 
 def test_a_writer_makes_the_next_generation_while_many_read_this_one(site: Site, old: Path, tmp_path: Path) -> None:
@@ -517,3 +560,28 @@ def test_many_reloads_leave_nothing_open(site: Site, tmp_path: Path) -> None:
         daemon.send_signal(signal.SIGTERM)
         assert daemon.finish() == 0
         assert "Traceback" not in daemon.log
+
+
+def test_a_dataset_that_is_closed_gives_back_its_leases(tmp_path: Path) -> None:
+    """Long runs are sent from where they lie, under leases. A writer is not held up any more when the dataset is closed."""
+    if not gives_leases(tmp_path):
+        pytest.skip(f"the file system of {tmp_path} gives no leases")
+    folder, other = tmp_path / "x", dataset(tmp_path / "y", 0)
+    make_dataset(folder, records=20, shards=1, payload=2_000_000)
+    (shard,) = folder.glob("*.tfrecord")
+    site = Site(tmp_path / "site")
+    site.configure(x=folder, y=other)
+    options = ("--memory", "64MiB", "--message-size", "4MiB", "--heartbeat-timeout", "1s")
+    with DaemonProcess({}, "--config", str(site.config), *options, folder=site.folder) as daemon:
+        with load(daemon.address("x"), batch_size=1, prefetch="8MiB", timeout="60s") as loader:
+            batches = iter(loader)
+            next(batches)
+            assert settles(lambda: leases_on(shard) == ["ACTIVE"], SOON_S)
+            site.configure(y=other)
+            daemon.send_signal(signal.SIGHUP)
+            daemon.wait_for_log("dataset x was removed")
+            assert sum(1 for _ in batches) == 19
+        daemon.wait_for_log("closed, no job reads it any more", timeout_s=SOON_S)
+        assert leases_on(shard) == []
+        assert str(folder) not in Path(f"/proc/{daemon.pid}/maps").read_text(encoding="utf-8")
+        assert whole(daemon.address("y")) == list(OLD)
