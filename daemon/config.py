@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio.shards.opening import DatasetPath
@@ -19,7 +20,10 @@ from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
 
-__all__ = ["REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+__all__ = ["DATASETS_BESIDE", "REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+
+DATASETS_BESIDE: Final = "datasets.d"
+"""The folder of descriptions beside a configuration file, if no other one is named."""
 
 REMOVED_OPTIONS: Final[Mapping[str, str]] = {
     "data-ports": "one port carries the records of all ranks, set it with data-port",
@@ -39,11 +43,12 @@ _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:
-    """A dataset's name and its folder. Clients use the name, which never becomes a path."""
+    """A generation of a dataset and its folder. Clients use the name, which never becomes a path."""
 
     name: str
     directory: Path
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    generation: int = 1
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
@@ -60,15 +65,23 @@ class DatasetSource:
             name, place = "", text
         found = DatasetPath.parse(place)
         path = parse_path(str(found.directory))
-        return DatasetSource(
-            name=name if separator and name else path.resolve().name, directory=path, options=found.options
-        )
+        return DatasetSource.named(name if separator and name else path.resolve().name, place)
 
     @staticmethod
     def named(name: str, place: str) -> "DatasetSource":
-        """Return the source of a dataset with this name, in a folder with options."""
-        found = DatasetPath.parse(place)
-        return DatasetSource(name=name, directory=parse_path(str(found.directory)), options=found.options)
+        """Return the source of NAME or NAME@GENERATION, in a folder with options; NAME is NAME@1."""
+        found, known = DatasetPath.parse(place), DatasetName.parse(name)
+        return DatasetSource(
+            name=known.name,
+            directory=parse_path(str(found.directory)),
+            options=found.options,
+            generation=known.generation or 1,
+        )
+
+    @property
+    def full_name(self) -> str:
+        """NAME@GENERATION; only NAME for the first generation."""
+        return str(DatasetName(self.name, self.generation if self.generation != 1 else None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +263,14 @@ class DaemonConfig:
     cache_dir: Path | None = option(
         None, "directory for indexes if a dataset's own folder is not writable", parse=parse_path, metavar="DIR"
     )
+    datasets_dir: Path | None = option(
+        None,
+        "folder of descriptions, NAME.toml or NAME@GENERATION.toml, one for each dataset; a daemon that runs looks "
+        "each second for new and removed ones, see emlio publish (default: datasets.d beside the file of --config, "
+        "if there is one)",
+        parse=parse_path,
+        metavar="DIR",
+    )
     energy: Path | None = option(
         None,
         "recording of this host's energy (emlio energy record --out FILE), for ranks that request the energy of "
@@ -268,9 +289,9 @@ class DaemonConfig:
     )
 
     def __post_init__(self) -> None:
-        if not self.data:
+        if not self.data and self.datasets_dir is None:
             raise ConfigError("at least one dataset must be given: --data NAME=DIR")
-        names = [source.name for source in self.data]
+        names = [source.full_name for source in self.data]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")

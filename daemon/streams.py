@@ -14,7 +14,8 @@ import numpy.typing as npt
 from emlio.clock import Clock
 from emlio.daemon.access.connected_lanes import ConnectedLanes
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.datasets.served import AgreedPlan, ServedDataset
+from emlio.daemon.datasets.plans import AgreedPlan
+from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.lanes.group import LaneGroup, lane_limit
 from emlio.daemon.lanes.sender import LaneSender
 from emlio.daemon.lanes.stream_totals import StreamTotals
@@ -227,7 +228,7 @@ class Streams:
                 _LEAST_MESSAGES_READY * _held(message_bytes),
             ),
             label=label,
-            dataset=served.dataset.name,
+            dataset=served.key,
             seal=(
                 StreamSeal(
                     cipher=protection, secret=machine.hello.lane_secret, session=machine.session, stream=order.stream
@@ -277,6 +278,10 @@ class Streams:
         """End the stream; what is still being read for it is dropped."""
         self._readers.remove(stream)
         self._sender.detach(stream)
+
+    def end_dataset(self, served: ServedDataset) -> bool:
+        """End the threads of a dataset without streams; return whether all of them have ended."""
+        return self._readers.end(served.key)
 
     def is_settled(self, stream: Stream, group: str) -> bool:
         """Return whether the rank has read all that was sent, and allows no more."""

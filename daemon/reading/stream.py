@@ -132,7 +132,7 @@ class Stream:
             limit_bytes: the most bytes in flight, whatever the daemon's memory allows. More than
                 what hides a pause of a thread only drives the buffers out of the cache.
             label: the name of the session, for the log.
-            dataset: the dataset; its streams share threads.
+            dataset: the key of the dataset; its streams share threads.
             pace: decides how far to read ahead below that limit; without it the stream races.
             seal: seals its payloads; without it they are sent in the clear.
         """

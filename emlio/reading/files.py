@@ -238,6 +238,13 @@ class OpenShards:
     def _hear_stuck(self, path: Path, borrowers: Collection[Borrower]) -> None:
         self.on_stuck(path, borrowers)
 
+    def idle(self) -> bool:
+        """Return whether no slice of a mapped shard is in use, so that `close` may release leases.
+
+        Lends nothing more of what is not in use.
+        """
+        return self._lenders is None or self._lenders.retire()
+
     def close(self) -> None:
         """Close everything; what a thread is still using is closed when it is done."""
         self._closing.set()

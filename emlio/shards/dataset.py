@@ -18,7 +18,7 @@ from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import ShardEntry
 from emlio.shards.checksums import Checksums
 from emlio.shards.file_table import FileTable
-from emlio.shards.folder import AFTER_RESTART, Folder
+from emlio.shards.folder import HOW_TO_RENEW, Folder
 from emlio.shards.mapping import ShardMapping, content_digest
 from emlio.shards.tfrecord import scan
 
@@ -130,7 +130,7 @@ class Shard:
         if digest != self.digest:
             raise DatasetError(
                 f"shard {self.path}: changed while it was served: its content had digest {self.digest}, now "
-                f"{digest}. {AFTER_RESTART}"
+                f"{digest}. {HOW_TO_RENEW}"
             )
 
 

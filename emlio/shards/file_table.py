@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.shards.folder import AFTER_RESTART, Folder
+from emlio.shards.folder import HOW_TO_RENEW, Folder
 
 __all__ = ["FILE_COLUMNS", "FileTable", "NameTable", "inode_number"]
 
@@ -118,13 +118,13 @@ class FileTable:
             self.on_change()
             raise DatasetError(
                 f"a shard must not change while it is served: {self.path(number)} was replaced by another file. "
-                f"{AFTER_RESTART}"
+                f"{HOW_TO_RENEW}"
             )
         if now.st_size != self.sizes[number] or now.st_mtime_ns != self.mtimes_ns[number]:
             self.on_change()
             raise DatasetError(
                 f"shard {self.path(number)}: changed while it was served: had {self.sizes[number]} bytes and mtime "
-                f"{self.mtimes_ns[number]} ns, now {now.st_size} bytes and mtime {now.st_mtime_ns} ns. {AFTER_RESTART}"
+                f"{self.mtimes_ns[number]} ns, now {now.st_size} bytes and mtime {now.st_mtime_ns} ns. {HOW_TO_RENEW}"
             )
 
 
