@@ -66,7 +66,7 @@ class ShardFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a format divides a folder.
+    """The division of a folder into shards.
 
     Attributes:
         shards: sorted by name.

@@ -20,7 +20,7 @@ MOST_HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NpyHeader:
-    """What an array's file says before its numbers.
+    """The header of an array's file.
 
     Attributes:
         shape: of the array.

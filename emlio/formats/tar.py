@@ -41,7 +41,7 @@ _META: Final = re.compile(r"__[^/]*__($|/)")
 
 _MOST_DIGITS: Final = 20
 _AFTER_END_BYTES: Final = 1 << 16
-"""How far a second tar is looked for after the end mark: tools pad to 10 KiB."""
+"""The bytes after the end mark in which a second tar is looked for: tools pad to 10 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

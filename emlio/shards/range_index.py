@@ -36,7 +36,7 @@ _MOST_BYTES = 64 << 20
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index is of.
+    """The description of an index.
 
     Attributes:
         format: the name of the format.
