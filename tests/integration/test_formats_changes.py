@@ -233,6 +233,7 @@ def _damages(cache: Path) -> list[Callable[[], object]]:
         put(index, text[:-1]),
         put(index, b""),
         put(index, b"[]"),
+        put(index, text.replace(b"0.jsonl", b"\xff.jsonl")),
         put(index, text.replace(b"0.jsonl", b"9.jsonl")),
     ]
     found += [put(index, text.replace(b'"told":false', b'"told":true')), put(index, text.replace(b"jsonl", b"tar", 1))]
