@@ -10,7 +10,7 @@ TFRecord (emlio.shards.tfrecord_dataset), the formats themselves (emlio.formats)
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,34 +19,37 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats.contents import Contents, FieldType
+from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.whole_file import file_notes
 from emlio.progress import Progress
+from emlio.shards.bucket import Bucket
 from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
 from emlio.shards.file_table import FileTable, NameTable
 from emlio.shards.folder import Folder
+from emlio.shards.indexed_files import IndexedFiles
+from emlio.shards.object_table import ObjectTable
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
 from emlio.shards.tree import FolderTimes, Tree, unchanged, walk
 from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["open_ranges"]
+__all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 
 _LOG = logging.getLogger(__name__)
-_FILES = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A shard's records."""
+    """A shard's records; `same` says that its files are those of the earlier index."""
 
     shard: ShardFiles
     ranges: Ranges | None
     records: int
     digest: str
+    same: bool = False
 
 
 def open_ranges(
@@ -72,28 +75,22 @@ def open_ranges(
         ConfigError: an option is not known.
         DatasetError: there is no dataset, or a file of it is invalid.
     """
-    key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
-    place = cache / f"ranges-{key}.json"
+    place = index_place(cache, options)
     kept = None if rebuild else load_index(place)
-    if kept is not None and not unchanged(folder, _folder_times(kept)):
-        index = _index(name, folder, place, options, kept, progress=progress)
-    elif kept is not None:
-        index = kept
-    else:
-        index = _index(name, folder, place, options, None, progress=progress)
-    return _dataset(name, folder, index)
+    index = kept
+    if index is None or not unchanged(folder, _folder_times(index)):
+        tree = _walk(name, folder, progress=progress)
+        index = make_index(name, tree, str(folder.path), place, options, kept, progress=progress)
+    return indexed_dataset(name, folder, _table(index, folder.path), index)
 
 
-def _index(
-    name: str,
-    folder: Folder,
-    place: Path,
-    options: Mapping[str, str],
-    before: RangeIndex | None,
-    *,
-    progress: bool,
-) -> RangeIndex:
-    """Return a new index; shards that have not changed are taken over from the one before."""
+def index_place(cache: Path, options: Mapping[str, str]) -> Path:
+    """Return where the index for these options is kept."""
+    key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
+    return cache / f"ranges-{key}.json"
+
+
+def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:
     line = Progress(f"looking through {name}", None) if progress else None
     try:
         tree = walk(folder, line.add if line is not None else lambda _: None)
@@ -107,16 +104,44 @@ def _index(
             len(tree.passed_over),
             tree.passed_over[0],
         )
-    where = str(folder.path)
+    return tree
+
+
+def make_index(
+    name: str,
+    tree: IndexedFiles,
+    where: str,
+    place: Path,
+    options: Mapping[str, str],
+    before: RangeIndex | None,
+    *,
+    chosen: Format | None = None,
+    threads: int | None = None,
+    progress: bool,
+) -> RangeIndex:
+    """Return a new index; shards that have not changed are taken over from the one before.
+
+    Args:
+        name: the dataset's name.
+        tree: its files.
+        where: its folder or address, for errors.
+        place: where the index is kept.
+        options: the user's: "format", and those of the format.
+        before: the earlier index.
+        chosen: the format, if it is known; its options are not checked.
+        threads: how many shards are indexed at once, if not as many as a disk is good for.
+        progress: show a line.
+    """
     wanted = options.get("format")
-    chosen = find_format(tree, where) if wanted is None else format_named(wanted)
+    if chosen is None:
+        chosen = find_format(tree, where) if wanted is None else format_named(wanted)
     given = {option: value for option, value in options.items() if option != "format"}
     strange = sorted(given.keys() - chosen.options.keys())
     if strange:
         known = ", ".join(f"{option} ({what})" for option, what in chosen.options.items()) or "none"
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
     layout = chosen.layout(tree, given, where)
-    made = _made(name, chosen, tree, layout, before, progress=progress)
+    made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before)
@@ -128,7 +153,14 @@ def _index(
 
 
 def _made(
-    name: str, chosen: Format, tree: Tree, layout: Layout, before: RangeIndex | None, *, progress: bool
+    name: str,
+    chosen: Format,
+    tree: IndexedFiles,
+    layout: Layout,
+    before: RangeIndex | None,
+    *,
+    threads: int | None,
+    progress: bool,
 ) -> list[_Made]:
     known = _Before(before, chosen.name, layout.settings) if before is not None else None
     kept: dict[str, _Made] = {}
@@ -143,13 +175,14 @@ def _made(
     def make(shard: ShardFiles, advance: Callable[[int], None]) -> _Made:
         ranges = None if shard.whole_files else chosen.ranges(tree, shard, layout.settings)
         if ranges is not None:
-            _check(ranges, int(tree.sizes[shard.files[0]]), str(tree.table.path(shard.files[0])))
+            _check(ranges, int(tree.sizes[shard.files[0]]), str(tree.path(shard.files[0])))
         advance(int(tree.sizes[np.asarray(shard.files)].sum()))
         records = len(shard.files) if ranges is None else len(ranges.starts)
         return _Made(shard=shard, ranges=ranges, records=records, digest=_digest(chosen, tree, layout, shard, ranges))
 
     total = sum(int(tree.sizes[np.asarray(shard.files)].sum()) for shard in new)
-    for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress):
+    many = {} if threads is None else {"threads": threads}
+    for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress, **many):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
 
@@ -168,8 +201,10 @@ def _check(ranges: Ranges, size_bytes: int, path: str) -> None:
         )
 
 
-def _digest(chosen: Format, tree: Tree, layout: Layout, shard: ShardFiles, ranges: Ranges | None) -> str:
+def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFiles, ranges: Ranges | None) -> str:
     """Return what identifies a shard: names, sizes and ranges, as far as no bytes are read."""
+    if ranges is not None and ranges.digest:
+        return ranges.digest
     digest = hashlib.blake2b(f"{chosen.name}/1/".encode() + layout.settings, digest_size=16)
     for number in shard.files:
         encoded = os.fsencode(tree.names[number])
@@ -190,42 +225,32 @@ class _Before:
         self._index = index
         self._usable = about.format == chosen and about.settings == settings
         self._rows = {row[0]: row for row in about.shards}
-        self._files = _table(index, Path("."))
 
-    def shard(self, shard: ShardFiles, tree: Tree) -> _Made | None:
+    def shard(self, shard: ShardFiles, tree: IndexedFiles) -> _Made | None:
         """Return the shard if its files are those of the earlier index."""
         row = self._rows.get(shard.name)
         if not self._usable or row is None or row[2] != len(shard.files) or row[6] != shard.whole_files:
             return None
         _, first, count, base, records, digest, whole = row
-        old, now = range(first, first + count), np.asarray(shard.files)
-        if [self._files.names[number] for number in old] != [tree.names[number] for number in shard.files]:
+        if not tree.same(self._index.arrays, slice(first, first + count), np.asarray(shard.files, np.int64)):
             return None
-        for column in _FILES:
-            if not np.array_equal(getattr(self._files, column)[old], getattr(tree.table, column)[now]):
-                return None
         if whole:
-            return _Made(shard=shard, ranges=None, records=records, digest=digest)
+            return _Made(shard=shard, ranges=None, records=records, digest=digest, same=True)
         part = slice(base, base + records)
         starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
-        return _Made(shard=shard, ranges=Ranges(starts=starts, ends=ends), records=records, digest=digest)
+        return _Made(shard=shard, ranges=Ranges(starts=starts, ends=ends), records=records, digest=digest, same=True)
 
 
 def _packed(
     chosen: Format,
     options: dict[str, str],
-    tree: Tree,
+    tree: IndexedFiles,
     layout: Layout,
     made: Sequence[_Made],
     before: RangeIndex | None,
 ) -> tuple[About, dict[str, npt.NDArray[Any]], npt.NDArray[np.uint32]]:
     """Return the index's parts. Files are numbered anew, shard by shard."""
     numbers = np.concatenate([np.asarray(one.shard.files, np.int64) for one in made])
-    same = len(numbers) == len(tree.names) and bool((numbers == np.arange(len(numbers))).all())
-    wanted: list[int] = numbers.tolist()
-    names = tree.table.names if same else NameTable.of(tree.names[number] for number in wanted)
-    if not isinstance(names, NameTable):
-        raise AssertionError("a tree has its names in a table")
     rows: list[tuple[str, int, int, int, int, str, bool]] = []
     first = base = 0
     for one in made:
@@ -244,33 +269,29 @@ def _packed(
         },
         shards=rows,
         told=layout.told,
+        missing=list(layout.missing),
     )
     nothing = np.empty(0, np.int64)
     ranges = [one.ranges for one in made if one.ranges is not None]
     arrays: dict[str, npt.NDArray[Any]] = {
-        "names": names.text,
-        "name_bounds": names.bounds,
-        **{column: getattr(tree.table, column)[numbers] for column in _FILES},
-        "folders": tree.folders.names.text,
-        "folder_bounds": tree.folders.names.bounds,
-        "folder_ctimes_ns": tree.folders.ctimes_ns,
+        **tree.columns(numbers),
         "starts": np.concatenate([nothing, *(one.starts for one in ranges)]),
         "ends": np.concatenate([nothing, *(one.ends for one in ranges)]),
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, _checksums(rows, before)
+    return about, arrays, _checksums(rows, before, {one.shard.name for one in made if one.same})
 
 
 def _checksums(
-    rows: Sequence[tuple[str, int, int, int, int, str, bool]], before: RangeIndex | None
+    rows: Sequence[tuple[str, int, int, int, int, str, bool]], before: RangeIndex | None, same: Set[str]
 ) -> npt.NDArray[np.uint32]:
     """Return the table of checksums, with those of shards that have not changed."""
     table = np.zeros(sum(row[4] for row in rows), np.uint32)
     old = {row[0]: row for row in before.about.shards} if before is not None else {}
     for name, _, _, base, records, digest, _ in rows:
         row = old.get(name)
-        if before is not None and row is not None and row[4:6] == (records, digest):
+        if before is not None and row is not None and name in same and row[4:6] == (records, digest):
             table[base : base + records] = before.checksums[row[3] : row[3] + records]
     return table
 
@@ -293,9 +314,11 @@ def _folder_times(index: RangeIndex) -> FolderTimes:
     )
 
 
-def _dataset(name: str, folder: Folder, index: RangeIndex) -> Dataset:
+def indexed_dataset(
+    name: str, origin: Folder | Bucket, files: FileTable | ObjectTable, index: RangeIndex
+) -> Dataset:
+    """Return the dataset that an index describes."""
     about, arrays = index.about, index.arrays
-    files = _table(index, folder.path)
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
     range_base = 0
@@ -321,9 +344,9 @@ def _dataset(name: str, folder: Folder, index: RangeIndex) -> Dataset:
     bases = np.array([row[3] for row in about.shards], np.int64)
     return Dataset(
         name=name,
-        folder=folder,
+        folder=origin,
         shards=tuple(shards),
-        missing=(),
+        missing=tuple(about.missing),
         files=files,
         contents=Contents(
             format=about.format,
@@ -331,12 +354,12 @@ def _dataset(name: str, folder: Folder, index: RangeIndex) -> Dataset:
             label_names=about.label_names,
             schema={column: FieldType(*kind) for column, kind in about.schema.items()},
         ),
-        checksums=Checksums(index.checksums, bases),
+        checksums=Checksums(index.checksums, bases) if about.format != TFRECORD.format else None,
         notes=_notes(shards, files, arrays.get("labels")) if about.told else None,
     )
 
 
-def _notes(shards: Sequence[RangeShard], files: FileTable, labels: npt.NDArray[np.int32] | None) -> Notes:
+def _notes(shards: Sequence[RangeShard], files: FileTable | ObjectTable, labels: npt.NDArray[np.int32] | None) -> Notes:
     def tell(number: int, records: npt.NDArray[np.int64]) -> list[bytes]:
         return file_notes(files.names, labels, shards[number].files_of(number, records))
 

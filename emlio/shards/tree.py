@@ -11,9 +11,10 @@ they are opened.
 import errno
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,10 @@ from emlio.shards.file_read import read_at
 from emlio.shards.file_table import FileTable, NameTable, inode_number
 from emlio.shards.folder import Folder, must_be_file
 
-__all__ = ["FolderTimes", "Tree", "unchanged", "walk"]
+__all__ = ["IDENTITY", "FolderTimes", "Tree", "unchanged", "walk"]
+
+IDENTITY: Final = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
+"""What identifies a file in an index, besides its name."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
@@ -43,7 +47,7 @@ class FolderTimes:
 
 
 class Tree:
-    """The files below a folder. See `emlio.formats.format.Files`.
+    """The files below a folder. See `emlio.shards.indexed_files.IndexedFiles`.
 
     Attributes:
         table: the files' names and identities.
@@ -66,6 +70,33 @@ class Tree:
     def sizes(self) -> npt.NDArray[np.int64]:
         """See `Files`."""
         return self.table.sizes
+
+    def path(self, number: int) -> Path:
+        """See `IndexedFiles`."""
+        return self.table.path(number)
+
+    def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        """See `IndexedFiles`."""
+        all_in_order = len(numbers) == len(self.names) and bool((numbers == np.arange(len(numbers))).all())
+        wanted: list[int] = numbers.tolist()
+        names = self.table.names if all_in_order else NameTable.of(self.names[number] for number in wanted)
+        if not isinstance(names, NameTable):
+            raise AssertionError("a tree has its names in a table")
+        return {
+            "names": names.text,
+            "name_bounds": names.bounds,
+            **{column: getattr(self.table, column)[numbers] for column in IDENTITY},
+            "folders": self.folders.names.text,
+            "folder_bounds": self.folders.names.bounds,
+            "folder_ctimes_ns": self.folders.ctimes_ns,
+        }
+
+    def same(self, arrays: Mapping[str, npt.NDArray[Any]], old: slice, numbers: npt.NDArray[np.int64]) -> bool:
+        """See `IndexedFiles`."""
+        names = NameTable(arrays["names"], arrays["name_bounds"])
+        if names[old] != [self.names[number] for number in numbers.tolist()]:
+            return False
+        return all(np.array_equal(arrays[column][old], getattr(self.table, column)[numbers]) for column in IDENTITY)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """See `Files`."""
