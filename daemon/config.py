@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from emlio.errors import ConfigError
+from emlio.objects.address import ObjectAddress
+from emlio.objects.block_cache import LEAST_CACHE_BYTES
 from emlio.settings import option
 from emlio.shards.opening import DatasetPath
 from emlio.units import format_duration, parse_duration_ns, parse_size
@@ -33,16 +35,18 @@ _MESSAGE_LEAST = 2 << 20
 byte, and larger messages gain little. With many lanes, 2 MiB cost both ends a tenth less per byte
 than 1 MiB, and take half the memory of 4 MiB."""
 
+_PART_AHEAD = 4
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:
-    """A dataset's name and its folder. Clients use the name, which never becomes a path."""
+    """A dataset's name and its folder or address. Clients use the name, which never becomes a path."""
 
     name: str
-    directory: Path
+    directory: Path | ObjectAddress
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     def __post_init__(self) -> None:
@@ -54,21 +58,30 @@ class DatasetSource:
 
     @staticmethod
     def parse(text: str) -> "DatasetSource":
-        """Parse NAME=DIR, or DIR, where the name is that of the folder; options may follow it."""
+        """Parse NAME=DIR, or DIR, where the name is that of the folder; options may follow it.
+
+        DIR may be the address of objects, such as s3://BUCKET/PREFIX.
+        """
         name, separator, place = text.partition("=")
         if not separator or set(name) & {"/", "?"}:
             name, place = "", text
-        found = DatasetPath.parse(place)
-        path = parse_path(str(found.directory))
-        return DatasetSource(
-            name=name if separator and name else path.resolve().name, directory=path, options=found.options
-        )
+        path, options = _place(place)
+        if not separator or not name:
+            name = path.name if isinstance(path, ObjectAddress) else path.resolve().name
+        return DatasetSource(name=name, directory=path, options=options)
 
     @staticmethod
     def named(name: str, place: str) -> "DatasetSource":
-        """Return the source of a dataset with this name, in a folder with options."""
-        found = DatasetPath.parse(place)
-        return DatasetSource(name=name, directory=parse_path(str(found.directory)), options=found.options)
+        """Return the source of a dataset with this name, in a folder or at an address with options."""
+        path, options = _place(place)
+        return DatasetSource(name=name, directory=path, options=options)
+
+
+def _place(text: str) -> tuple[Path | ObjectAddress, Mapping[str, str]]:
+    """Return a folder or an address, and the options behind it."""
+    found = DatasetPath.parse(text)
+    place = found.directory
+    return place if isinstance(place, ObjectAddress) else parse_path(str(place)), found.options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +148,13 @@ def _lanes(value: Any) -> int:
 
 def _message_size(value: Any) -> int:
     return 0 if value == "auto" else parse_size(value)
+
+
+def _cache_size(value: Any) -> int:
+    size = parse_size(value)
+    if 0 < size < LEAST_CACHE_BYTES:
+        raise ConfigError(f"must be 0 or at least {LEAST_CACHE_BYTES} bytes, got {size}")
+    return size
 
 
 def _log(value: Any) -> str:
@@ -250,6 +270,19 @@ class DaemonConfig:
     cache_dir: Path | None = option(
         None, "directory for indexes if a dataset's own folder is not writable", parse=parse_path, metavar="DIR"
     )
+    object_cache: int = option(
+        0,
+        "keep what is read from buckets on a local disk, at most this much; the least recently used is dropped "
+        "(default: no cache)",
+        parse=_cache_size,
+        metavar="SIZE",
+    )
+    object_cache_dir: Path | None = option(
+        None,
+        "directory for --object-cache, used by one daemon at a time (default: objects in the directory for indexes)",
+        parse=parse_path,
+        metavar="DIR",
+    )
     energy: Path | None = option(
         None,
         "recording of this host's energy (emlio energy record --out FILE), for ranks that request the energy of "
@@ -295,6 +328,15 @@ class DaemonConfig:
             raise ConfigError(
                 f"--heartbeat-timeout must be at least 100ms, got {format_duration(self.heartbeat_timeout)}"
             )
+
+    @property
+    def ahead_bytes(self) -> int:
+        """The part of the memory for requests ahead from buckets; none without a dataset in one.
+
+        At 1 GB/s and 100 ms, 100 MB are under way.
+        """
+        in_bucket = any(isinstance(source.directory, ObjectAddress) for source in self.data)
+        return self.memory // _PART_AHEAD if in_bucket else 0
 
     @property
     def asks_for_keys(self) -> bool:

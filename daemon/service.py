@@ -24,8 +24,10 @@ from emlio.daemon.datasets.served import Datasets
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, EmlioError
+from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
 from emlio.shards.opening import open_dataset
+from emlio.shards.store import default_cache_dir
 from emlio.units import format_size
 
 __all__ = ["Daemon", "serve"]
@@ -68,10 +70,19 @@ class Daemon:
         self._config = config
         pair, permissions = find_keys(config, os.environ)
         datasets: list[Dataset] = []
+        self._object_cache: BlockCache | None = None
         try:
+            if config.object_cache and config.ahead_bytes:
+                folder = config.object_cache_dir or (config.cache_dir or default_cache_dir(os.environ)) / "objects"
+                self._object_cache = BlockCache(folder, config.object_cache)
             for source in config.data:
                 dataset = open_dataset(
-                    source.name, source.directory, config.cache_dir, progress, options=source.options
+                    source.name,
+                    source.directory,
+                    config.cache_dir,
+                    progress,
+                    options=source.options,
+                    object_cache=self._object_cache,
                 )
                 datasets.append(dataset)
                 size = sum(shard.size_bytes for shard in dataset.shards)
@@ -84,13 +95,24 @@ class Daemon:
                     format_size(size),
                     source.directory,
                 )
-            self._datasets = Datasets(datasets, writer_patience_s)
+                if self._object_cache is not None and dataset.bucket is not None and size > config.object_cache:
+                    _LOG.warning(
+                        "dataset %s: %s do not fit into the cache of objects, %s: later epochs read from the bucket again",
+                        source.name,
+                        format_size(size),
+                        format_size(config.object_cache),
+                    )
+            self._datasets = Datasets(datasets, writer_patience_s, ahead_bytes=config.ahead_bytes)
         except BaseException:
             for dataset in datasets:
                 dataset.close()
+            if self._object_cache is not None:
+                self._object_cache.close()
             raise
         clock = clock if clock is not None else SystemClock()
         with ExitStack() as undo:
+            if self._object_cache is not None:
+                undo.callback(self._object_cache.close)
             undo.callback(self._datasets.close)
             gate = Gate(permissions.knows if permissions.are_asked else None)
             self._network = Network(config.bind, pair)
@@ -172,6 +194,8 @@ class Daemon:
         self._zap_thread.close()
         self._network.close()
         self._datasets.close()
+        if self._object_cache is not None:
+            self._object_cache.close()
         if self._wrote_ready and self._config.ready_file is not None:
             self._config.ready_file.unlink(missing_ok=True)
 

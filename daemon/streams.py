@@ -246,12 +246,14 @@ class Streams:
         return stream
 
     def _set_aside(self) -> None:
-        """Subtract the memory of connections from the budget, whether streams use them or not.
+        """Subtract the memory of connections, and of requests ahead, from the budget, whether used or not.
 
         With thousands of connections it is a large part. May be called by any thread.
         """
         lanes = max(self._ordered, self._connected.lanes)
-        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES)
+        self._budget.set_aside(
+            len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._config.ahead_bytes
+        )
         self._pool.keep(self._budget.bound_bytes // 4)
 
     def _most_message_bytes(self) -> int:

@@ -19,8 +19,9 @@ from emlio.errors import ConfigError, DatasetError, PlanError, RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.reading.files import OpenShards
+from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.leases import Leases
+from emlio.reading.open_source import open_source
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
 from emlio.wire.control import PlanOffer, ShardRow, ShardsReply, SizesReply, encode_control
@@ -47,14 +48,14 @@ _LARGEST_SIZE = (1 << 32) - 1
 class ServedDataset:
     """One dataset as this daemon holds it."""
 
-    def __init__(self, dataset: Dataset, leases: Leases | None = None) -> None:
+    def __init__(self, dataset: Dataset, leases: Leases | None = None, ahead: AheadBudget | None = None) -> None:
         self.dataset = dataset
         self.rows = tuple(
             ShardRow(name=entry.name, records=entry.records, size_bytes=entry.size_bytes, digest=entry.digest)
             for entry in dataset.entries
         )
         self.catalog = Catalog(shards=tuple(dataset.entries))
-        self.files = OpenShards(dataset, leases)
+        self.files = open_source(dataset, leases, ahead or AheadBudget(0))
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 
@@ -108,12 +109,22 @@ class AgreedPlan:
 class Datasets:
     """All datasets by name. Used by the control thread; owns the open files."""
 
-    def __init__(self, datasets: Sequence[Dataset], writer_patience_s: float | None = None) -> None:
+    def __init__(
+        self, datasets: Sequence[Dataset], writer_patience_s: float | None = None, *, ahead_bytes: int = 0
+    ) -> None:
+        """Open the datasets for reading.
+
+        Args:
+            datasets: closed with this object.
+            writer_patience_s: see `emlio.reading.leases`.
+            ahead_bytes: the most bytes requested from buckets ahead of reading.
+        """
         for finding in (finding for dataset in datasets for finding in findings(dataset)):
             _LOG.warning("%s", finding)
         self._leases = Leases(writer_patience_s)
         try:
-            self._served = {dataset.name: ServedDataset(dataset, self._leases) for dataset in datasets}
+            ahead = AheadBudget(ahead_bytes)
+            self._served = {dataset.name: ServedDataset(dataset, self._leases, ahead) for dataset in datasets}
         except BaseException:
             self._leases.close()
             raise

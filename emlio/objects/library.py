@@ -70,6 +70,7 @@ def make_client(address: ObjectAddress) -> Client:
     if address.has("anonymous") and not address.listing:
         common["skip_signature"] = True
     store: Any
+    given: dict[str, Any]
     try:
         match address.scheme:
             case "s3":

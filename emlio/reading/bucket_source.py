@@ -153,7 +153,7 @@ class BucketReadAhead:
             fetch = _Fetch(parts=self._submit(self._pieces(message)), size_bytes=0)
         try:
             for piece, future in fetch.parts:
-                data = np.frombuffer(wait_for(future), np.uint8)
+                data = np.frombuffer(memoryview(wait_for(future)), np.uint8)
                 for at, into, length in piece.copies.tolist():
                     out[into : into + length] = data[at : at + length]
         finally:

@@ -130,7 +130,7 @@ def _is_file(status: ObjectStatus) -> bool:
     return bool(name) and not name.endswith("/") and not name.startswith(".") and "/." not in name
 
 
-def _place(name: str) -> Sequence[tuple[bool, bytes]]:
+def _place(name: str) -> list[tuple[bool, bytes]]:
     """Return a key: the files of a folder come before its sub-folders."""
     *folders, file = os.fsencode(name).split(b"/")
     return [*((True, folder) for folder in folders), (False, file)]

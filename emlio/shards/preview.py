@@ -52,7 +52,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
             tiles.append((picture, f"{number}{_caption(dataset, label)}"))
     if not tiles:
         raise DatasetError(
-            f"dataset directory {dataset.directory}: nothing to preview, no image in the sampled records"
+            f"dataset directory {dataset.place}: nothing to preview, no image in the sampled records"
         )
     columns = min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
