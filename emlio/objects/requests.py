@@ -75,7 +75,7 @@ class Requests:
         """
         self.address = address
         self.sent = self.repeated = 0
-        self._client = client
+        self._kept: Client | None = client
         self._closed = Event()
         self._pause = self._closed.wait if pause is None else pause
         self._now_s = now_s
@@ -83,6 +83,13 @@ class Requests:
         self._lock = Lock()
         self._warned_s = -_WARN_EVERY_S
         self._workers = Workers(address.connections, "emlio-objects")
+
+    @property
+    def _client(self) -> Client:
+        client = self._kept
+        if client is None:
+            raise ClosedError("the dataset is closed")
+        return client
 
     def list(self, advance: Callable[[int], None] = lambda _: None) -> Sequence[ObjectStatus]:
         """Return all objects, with their sizes.
@@ -187,6 +194,7 @@ class Requests:
         """Send nothing more. Closing again does nothing."""
         self._closed.set()
         self._workers.close()
+        self._kept = None  # its connections end with it
 
 
 def wait_for(future: "Future[_Result]") -> _Result:
