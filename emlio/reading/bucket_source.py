@@ -122,14 +122,16 @@ class BucketReadAhead:
         """See `ReadAhead`."""
         if len(planned) > _MOST_MESSAGES:
             return False
-        return sum(message.size_bytes for message in planned) < self._budget.share_bytes
+        # One ahead in any case: with very many streams a share is less than a message.
+        return len(planned) == 1 or sum(message.size_bytes for message in planned) < self._budget.share_bytes
 
     def request(self, message: MessagePlan, gatherer: Gatherer) -> bool:
         """See `ReadAhead`."""
         pieces = self._pieces(message)
         size_bytes = sum(piece.size_bytes for piece in pieces)
         with self._lock:
-            if self._closed or (self._held_bytes and self._held_bytes + size_bytes > self._budget.share_bytes):
+            most_bytes = max(self._budget.share_bytes, 2 * size_bytes)
+            if self._closed or self._held_bytes + size_bytes > most_bytes:
                 return False
             if not self._budget.take(size_bytes):
                 return False
