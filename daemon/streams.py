@@ -251,9 +251,7 @@ class Streams:
         With thousands of connections it is a large part. May be called by any thread.
         """
         lanes = max(self._ordered, self._connected.lanes)
-        self._budget.set_aside(
-            len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._config.ahead_bytes
-        )
+        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._config.ahead_bytes)
         self._pool.keep(self._budget.bound_bytes // 4)
 
     def _most_message_bytes(self) -> int:

@@ -80,7 +80,9 @@ class ObjectAddress:
                 f"{scheme}://: an address must not hold a name or a password. Credentials come from the environment"
             )
         if not bucket or not text.isprintable() or "#" in bucket:
-            raise ConfigError(f"an address of objects {_FORM}, got a {scheme}:// address without a valid bucket or host")
+            raise ConfigError(
+                f"an address of objects {_FORM}, got a {scheme}:// address without a valid bucket or host"
+            )
         settings, options = _sorted_out(scheme, query) if question else ({}, {})
         if not scheme.startswith("http"):
             path = path.strip("/")

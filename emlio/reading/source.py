@@ -1,4 +1,4 @@
-"""Where the bytes of messages come from: a folder or a bucket.
+"""The source of messages' bytes: a folder or a bucket.
 
 Covers: the contract of both. Does not cover: folders (emlio.reading.files), buckets
 (emlio.reading.bucket_source), which messages there are (emlio.reading.message_planner).

@@ -262,9 +262,7 @@ class Dataset:
         """
         shards = tuple(shard for shard in self.shards if isinstance(shard, Shard))
         if self.contents.format != TFRECORD.format:
-            raise DatasetError(
-                f"{self.place} must hold TFRecord files for this, its format is {self.contents.format}"
-            )
+            raise DatasetError(f"{self.place} must hold TFRecord files for this, its format is {self.contents.format}")
         if len(shards) < len(self.shards):
             raise DatasetError(f"{self.place}: must lie in a folder of this host for this")
         return shards

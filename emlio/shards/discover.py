@@ -302,9 +302,7 @@ def _by_mappings(where: str, names: Sequence[str], mappings: list[ShardMapping],
     for name, mapping in zip(names, mappings, strict=True):
         for what, other in (("shard_index", by_index[mapping.shard_index]), ("file", by_file[mapping.file])):
             if other is not mapping:
-                raise DatasetError(
-                    f"mapping {where}/{name}: its {what} must be unique, another mapping has the same"
-                )
+                raise DatasetError(f"mapping {where}/{name}: its {what} must be unique, another mapping has the same")
         if mapping.shard_count != mappings[0].shard_count:
             raise DatasetError(
                 f"mapping {where}/{name}: shard_count must be the same in all mappings, got "

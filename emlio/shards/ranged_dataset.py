@@ -314,9 +314,7 @@ def _folder_times(index: RangeIndex) -> FolderTimes:
     )
 
 
-def indexed_dataset(
-    name: str, origin: Folder | Bucket, files: FileTable | ObjectTable, index: RangeIndex
-) -> Dataset:
+def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | ObjectTable, index: RangeIndex) -> Dataset:
     """Return the dataset that an index describes."""
     about, arrays = index.about, index.arrays
     shards: list[RangeShard] = []

@@ -6,7 +6,7 @@ Covers: shards without a valid index, which are scanned; mappings. Does not cove
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -78,7 +78,7 @@ class Address:
     def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
         """Parse an address; `local` is a directory of this host that holds some of the shards."""
         text = _text("address", address)
-        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, a directory, or objects such as s3://BUCKET/PREFIX"
+        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, s3://BUCKET/DATASET, or a directory"
         if ObjectAddress.is_one(text):
             if local is not None:
                 raise ConfigError("local= cannot be used if the address is that of objects in a bucket")

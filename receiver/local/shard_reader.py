@@ -20,8 +20,8 @@ import numpy as np
 
 from emlio.clock import Clock
 from emlio.errors import DatasetError, EmlioError
-from emlio.planner.plan import Plan
 from emlio.objects.address import ObjectAddress
+from emlio.planner.plan import Plan
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def _program() -> str:
 
 
 @contextmanager
-def object_server(folder: Path) -> Iterator[ObjectServer]:
+def object_server(folder: Path) -> Generator[ObjectServer]:
     """Run a server that keeps its bucket below a folder; skip the test if there is no program."""
     pytest.importorskip("obstore", reason="no client for buckets: obstore is not installed")
     program = _program()

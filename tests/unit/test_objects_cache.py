@@ -98,7 +98,12 @@ def test_a_range_is_read_with_its_blocks_and_then_never_again(cache: BlockCache)
         return content[start:end]
 
     blocks = CachedBlocks(cache)
-    for start, end in ((10, 20), (BLOCK_BYTES - 5, BLOCK_BYTES + 5), (0, len(content)), (len(content) - 1, len(content))):
+    for start, end in (
+        (10, 20),
+        (BLOCK_BYTES - 5, BLOCK_BYTES + 5),
+        (0, len(content)),
+        (len(content) - 1, len(content)),
+    ):
         assert blocks.read(b"id", len(content), start, end, fetch) == content[start:end]
     assert asked == [
         (0, BLOCK_BYTES),

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Barrier, Event
 
 import numpy as np
@@ -68,9 +68,11 @@ def test_a_passing_failure_is_repeated_with_longer_and_longer_pauses() -> None:
 
 def test_repeating_has_an_end_that_names_object_and_reason() -> None:
     time = _Time()
-    with _requests(_failing(1000, Cause.PASSING), time) as requests:
-        with pytest.raises(DatasetError, match=r"s3://b/p/a: bytes 0 to 5 .* after \d+ tries .*503") as caught:
-            requests.get("a", 0, 5)
+    with (
+        _requests(_failing(1000, Cause.PASSING), time) as requests,
+        pytest.raises(DatasetError, match=r"s3://b/p/a: bytes 0 to 5 .* after \d+ tries .*503") as caught,
+    ):
+        requests.get("a", 0, 5)
     assert caught.value.passing
     assert time.now_s < 60
 
@@ -125,10 +127,8 @@ def test_closing_ends_what_waits() -> None:
     requests.close()
     with pytest.raises(ClosedError):
         requests.submit(lambda: None)
-    try:
+    with suppress(ClosedError):
         wait_for(second)
-    except ClosedError:
-        pass
 
 
 def test_many_requests_are_under_way_at_once() -> None:
@@ -144,7 +144,11 @@ def test_many_requests_are_under_way_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "cause", "reason"),
     [
-        ("... status code: 503 Service Unavailable: <Code>SlowDown</Code>", Cause.PASSING, "503 Service Unavailable (SlowDown)"),
+        (
+            "... status code: 503 Service Unavailable: <Code>SlowDown</Code>",
+            Cause.PASSING,
+            "503 Service Unavailable (SlowDown)",
+        ),
         ("... status code: 403 Forbidden: <Code>AccessDenied</Code>", Cause.DENIED, "403 Forbidden (AccessDenied)"),
         ("... status code: 404 Not Found: <Code>NoSuchKey</Code>", Cause.ABSENT, "404 Not Found (NoSuchKey)"),
         ("... status code: 400 Bad Request: x", Cause.OTHER, "400 Bad Request"),
@@ -196,7 +200,9 @@ def test_a_reader_front_to_back_takes_ever_larger_steps() -> None:
     assert len(asked) < 12
 
 
-_RANGES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3_000_000), st.integers(0, 300_000)), min_size=1, max_size=30)
+_RANGES = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3_000_000), st.integers(0, 300_000)), min_size=1, max_size=30
+)
 
 
 @given(_RANGES, st.sampled_from([1000, 100_000, 4 << 20]))

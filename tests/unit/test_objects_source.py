@@ -45,7 +45,9 @@ def _opened(objects: FakeObjects, cache: Path, **options: str) -> Iterator[Datas
 
 
 def _files(count: int = 40, size: int = 1000) -> FakeObjects:
-    return FakeObjects({f"c{number % 2}/{number:03d}.bin": bytes([number]) * (size + number) for number in range(count)})
+    return FakeObjects(
+        {f"c{number % 2}/{number:03d}.bin": bytes([number]) * (size + number) for number in range(count)}
+    )
 
 
 def _feed(dataset: Dataset, budget: AheadBudget, message_bytes: int = 4000) -> tuple[BucketSource, Feed]:
@@ -147,7 +149,9 @@ def test_a_changed_object_is_an_error_and_indexed_anew_at_the_next_start(change:
 
 
 def test_only_changed_objects_are_indexed_again(tmp_path: Path) -> None:
-    shards = {f"s-{number}.tfrecord": b"".join(frame(bytes([n]) * 20) for n in range(number + 1)) for number in range(3)}
+    shards = {
+        f"s-{number}.tfrecord": b"".join(frame(bytes([n]) * 20) for n in range(number + 1)) for number in range(3)
+    }
     objects = FakeObjects(shards)
     with _opened(objects, tmp_path) as dataset:
         before = dataset.entries
@@ -189,7 +193,7 @@ def test_a_replaced_file_of_the_same_size_keeps_no_old_checksum(tmp_path: Path) 
 def test_what_only_folders_have_is_refused_by_name(tmp_path: Path) -> None:
     with _opened(FakeObjects({"s.tfrecord": frame(b"x")}), tmp_path) as dataset:
         for ask in (lambda: dataset.folder, lambda: dataset.file_table, lambda: dataset.tfrecord_shards):
-            with pytest.raises(DatasetError, match="s3://b/p.*folder"):
+            with pytest.raises(DatasetError, match=r"s3://b/p.*folder"):
                 ask()
     with pytest.raises(ConfigError, match="s3://b/p"), _opened(_files(), tmp_path, format="tar", nonsense="1"):
         pass
