@@ -15,7 +15,7 @@ __all__ = ["Cause", "Client", "ObjectStatus", "RequestError"]
 
 
 class Cause(Enum):
-    """Why a request failed."""
+    """The kinds of a request's failure."""
 
     ABSENT = "absent"
     DENIED = "denied"

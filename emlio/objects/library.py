@@ -3,11 +3,13 @@
 Covers: making a client for an address, listing, heads and ranged reads, judging errors. Does not
 cover: retries and limits (emlio.objects.requests).
 
-The library finds credentials itself: environment, files named there, metadata of the instance.
+The library finds credentials itself: environment, files named there, metadata of the instance. Only
+the files of the AWS command line are read here (emlio.objects.profile).
 Its errors repeat requests, with access keys and signatures. So only the status, the server's short
 code and the kind of a connection error are taken from them, and they are not chained.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -18,6 +20,7 @@ from typing_extensions import Buffer
 from emlio.errors import ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.objects.client import Cause, Client, ObjectStatus, RequestError
+from emlio.objects.profile import profile_settings
 
 __all__ = ["make_client"]
 
@@ -74,7 +77,8 @@ def make_client(address: ObjectAddress) -> Client:
     try:
         match address.scheme:
             case "s3":
-                given = {name: settings[name] for name in ("endpoint", "region") if name in settings}
+                given = {} if address.has("anonymous") else dict(profile_settings(os.environ))
+                given |= {name: settings[name] for name in ("endpoint", "region") if name in settings}
                 if "virtual_hosted" in settings:
                     common["virtual_hosted_style_request"] = address.has("virtual_hosted")
                 store = S3Store(address.bucket, prefix=prefix, **given, **common)
@@ -85,6 +89,8 @@ def make_client(address: ObjectAddress) -> Client:
                 store = AzureStore(address.bucket, prefix=prefix, **given, **common)
             case _:
                 store = HTTPStore.from_url(f"{address.scheme}://{address.bucket}/{address.prefix}", **common)
+    except ConfigError:
+        raise
     except Exception as error:  # noqa: BLE001  # the library raises errors of many kinds, some with values
         raise ConfigError(
             f"{address}: its settings must be valid, the library refuses them ({type(error).__name__})"

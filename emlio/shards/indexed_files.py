@@ -1,4 +1,4 @@
-"""What an index is made of, whether it lies in a folder or in a bucket.
+"""The files that an index is made of, in a folder or in a bucket.
 
 Covers: the contract. Does not cover: the two places (emlio.shards.tree, emlio.shards.bucket),
 indexing (emlio.shards.ranged_dataset).

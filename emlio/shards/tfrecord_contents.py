@@ -1,4 +1,4 @@
-"""What mappings say of a dataset's TFRecord files."""
+"""The contents of a dataset's TFRecord files, as far as mappings tell them."""
 
 from collections.abc import Iterable
 

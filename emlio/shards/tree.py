@@ -28,7 +28,7 @@ from emlio.shards.folder import Folder, must_be_file
 __all__ = ["IDENTITY", "FolderTimes", "Tree", "unchanged", "walk"]
 
 IDENTITY: Final = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
-"""What identifies a file in an index, besides its name."""
+"""The identity of a file in an index, besides its name."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
