@@ -9,12 +9,13 @@ import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emlio import __version__
 from emlio.allocator import keep_no_large_pieces
-from emlio.daemon.config import REMOVED_OPTIONS, DaemonConfig, DatasetSource
+from emlio.daemon.config import DATASETS_BESIDE, REMOVED_OPTIONS, DaemonConfig, DatasetSource
 from emlio.daemon.own_address import check_own_address
 from emlio.daemon.service import serve
 from emlio.errors import ConfigError, EmlioError
@@ -34,6 +35,7 @@ A configuration file holds the same names, and the datasets as a table:
   bind = "tcp://127.0.0.1:5555"
   [datasets]
   imagenet = "/data/imagenet"
+SIGHUP reads the file again: datasets may come and go while others are served.
 """
 
 
@@ -73,7 +75,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _configure(arguments: argparse.Namespace) -> DaemonConfig:
+def _read(arguments: argparse.Namespace) -> DaemonConfig:
+    """Read the configuration, the first time or again."""
     document: Mapping[str, Any] = read_toml(arguments.config) if arguments.config is not None else {}
     unknown = sorted(set(document) - {"daemon", "datasets"})
     if unknown:
@@ -87,16 +90,24 @@ def _configure(arguments: argparse.Namespace) -> DaemonConfig:
             sources.append(DatasetSource.named(name, directory))
         except ConfigError as error:
             raise ConfigError(f"{arguments.config} [datasets]: {error}") from error
-    config = read_settings(
+    beside = arguments.config.parent / DATASETS_BESIDE if arguments.config is not None else None
+    return read_settings(
         DaemonConfig,
         flags=vars(arguments),
         environment=os.environ,
         prefix="EMLIO_DAEMON_",
         table=document.get("daemon", {}),
         table_name=f"{arguments.config} [daemon]",
-        others={"data": tuple(sources)},
+        others={
+            "data": tuple(sources),
+            **({"datasets_dir": beside} if beside is not None and beside.is_dir() else {}),
+        },
         removed=REMOVED_OPTIONS,
     )
+
+
+def _configure(arguments: argparse.Namespace) -> DaemonConfig:
+    config = _read(arguments)
     check_own_address(config.bind)
     ignored = ignored_variables(
         DaemonConfig,
@@ -129,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_logging(config.log)
         _allow_open_files()
         keep_no_large_pieces()
-        serve(config, progress=sys.stderr.isatty())
+        serve(config, progress=sys.stderr.isatty(), reread=partial(_read, arguments))
     except EmlioError as error:
         print(f"emlio-daemon: error: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import LEAST_CACHE_BYTES
@@ -21,7 +22,10 @@ from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS
 
-__all__ = ["REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+__all__ = ["DATASETS_BESIDE", "REMOVED_OPTIONS", "DaemonConfig", "DatasetSource", "Endpoint", "parse_path"]
+
+DATASETS_BESIDE: Final = "datasets.d"
+"""The folder of descriptions beside a configuration file, if no other one is named."""
 
 REMOVED_OPTIONS: Final[Mapping[str, str]] = {
     "data-ports": "one port carries the records of all ranks, set it with data-port",
@@ -43,11 +47,12 @@ _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:
-    """A dataset's name and its folder or address. Clients use the name, which never becomes a path."""
+    """A generation of a dataset and its folder or address. Clients use the name, which never becomes a path."""
 
     name: str
     directory: Path | ObjectAddress
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    generation: int = 1
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME_LENGTH:
@@ -63,18 +68,28 @@ class DatasetSource:
         DIR may be the address of objects, such as s3://BUCKET/PREFIX.
         """
         name, separator, place = text.partition("=")
-        if not separator or set(name) & {"/", "?"}:
+        if not separator or "?" in name or "://" in name:
             name, place = "", text
-        path, options = _place(place)
-        if not separator or not name:
-            name = path.name if isinstance(path, ObjectAddress) else path.resolve().name
-        return DatasetSource(name=name, directory=path, options=options)
+        path, _ = _place(place)
+        own = path.name if isinstance(path, ObjectAddress) else path.resolve().name
+        return DatasetSource.named(name if separator and name else own, place)
 
     @staticmethod
     def named(name: str, place: str) -> "DatasetSource":
-        """Return the source of a dataset with this name, in a folder or at an address with options."""
+        """Return the source of NAME or NAME@GENERATION, in a folder or at an address; NAME is NAME@1."""
+        known = DatasetName.parse(name)
         path, options = _place(place)
-        return DatasetSource(name=name, directory=path, options=options)
+        return DatasetSource(
+            name=known.name,
+            directory=path,
+            options=options,
+            generation=known.generation or 1,
+        )
+
+    @property
+    def full_name(self) -> str:
+        """NAME@GENERATION; only NAME for the first generation."""
+        return str(DatasetName(self.name, self.generation if self.generation != 1 else None))
 
 
 def _place(text: str) -> tuple[Path | ObjectAddress, Mapping[str, str]]:
@@ -283,6 +298,14 @@ class DaemonConfig:
         parse=parse_path,
         metavar="DIR",
     )
+    datasets_dir: Path | None = option(
+        None,
+        "folder of descriptions, NAME.toml or NAME@GENERATION.toml, one for each dataset; a daemon that runs looks "
+        "each second for new and removed ones, see emlio publish (default: datasets.d beside the file of --config, "
+        "if there is one)",
+        parse=parse_path,
+        metavar="DIR",
+    )
     energy: Path | None = option(
         None,
         "recording of this host's energy (emlio energy record --out FILE), for ranks that request the energy of "
@@ -301,9 +324,9 @@ class DaemonConfig:
     )
 
     def __post_init__(self) -> None:
-        if not self.data:
+        if not self.data and self.datasets_dir is None:
             raise ConfigError("at least one dataset must be given: --data NAME=DIR")
-        names = [source.name for source in self.data]
+        names = [source.full_name for source in self.data]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"dataset names must differ, given twice: {', '.join(twice)}")
@@ -331,12 +354,11 @@ class DaemonConfig:
 
     @property
     def ahead_bytes(self) -> int:
-        """The part of the memory for requests ahead from buckets; none without a dataset in one.
+        """The part of the memory for requests ahead from buckets, once there is a dataset in one.
 
         At 1 GB/s and 100 ms, 100 MB are under way.
         """
-        in_bucket = any(isinstance(source.directory, ObjectAddress) for source in self.data)
-        return self.memory // _PART_AHEAD if in_bucket else 0
+        return self.memory // _PART_AHEAD
 
     @property
     def asks_for_keys(self) -> bool:

@@ -8,8 +8,9 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import FrameType, TracebackType
@@ -19,16 +20,17 @@ from emlio.clock import Clock, SystemClock
 from emlio.daemon.access.gate import Gate
 from emlio.daemon.access.permissions import find_keys
 from emlio.daemon.config import DaemonConfig
+from emlio.daemon.control.reloads import Reloads
 from emlio.daemon.control.thread import Control
-from emlio.daemon.datasets.served import Datasets
+from emlio.daemon.datasets.collection import Datasets
+from emlio.daemon.datasets.opener import Opener, open_source
+from emlio.daemon.datasets.wanted import Wanted, Wants
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, EmlioError
 from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
-from emlio.shards.opening import open_dataset
 from emlio.shards.store import default_cache_dir
-from emlio.units import format_size
 
 __all__ = ["Daemon", "serve"]
 
@@ -37,6 +39,9 @@ _AS_ROOT = (
     "this daemon runs as root, so a defect in it could expose the whole host. It only needs to read its datasets: "
     "run it as a user of its own (see deploy/systemd, or a container's --user)"
 )
+_LINGERS = 2
+"""Heartbeat timeouts for which a dataset that was removed waits for ranks that lost their connection."""
+
 _ENDED = b"\0"
 """The byte in the pipe that means the end. A signal writes its number, which is never 0."""
 
@@ -57,6 +62,7 @@ class Daemon:
         clock: Clock | None = None,
         progress: bool = False,
         writer_patience_s: float | None = None,
+        reread: Callable[[], DaemonConfig] | None = None,
     ) -> None:
         """See the class.
 
@@ -66,49 +72,31 @@ class Daemon:
             progress: whether to show the progress of indexing.
             writer_patience_s: how long a process that wants to write to a shard waits for ranks
                 that do not read what was sent from it; by default see `emlio.reading.leases`.
+            reread: reads the configuration again for `reload`, in a thread of its own; raises
+                `EmlioError` if it has a mistake. By default it stays the same.
         """
         self._config = config
         pair, permissions = find_keys(config, os.environ)
+        self._wants = Wants(config, reread)
+        wanted = self._wants.first()
         datasets: list[Dataset] = []
-        self._object_cache: BlockCache | None = None
+        self._object_cache = _object_cache(config)
         try:
-            if config.object_cache and config.ahead_bytes:
-                folder = config.object_cache_dir or (config.cache_dir or default_cache_dir(os.environ)) / "objects"
-                self._object_cache = BlockCache(folder, config.object_cache)
-            for source in config.data:
-                dataset = open_dataset(
-                    source.name,
-                    source.directory,
-                    config.cache_dir,
-                    progress,
-                    options=source.options,
-                    object_cache=self._object_cache,
-                )
-                datasets.append(dataset)
-                size = sum(shard.size_bytes for shard in dataset.shards)
-                records = sum(shard.records for shard in dataset.shards)
-                _LOG.info(
-                    "dataset %s: %s records in %d shards, %s, at %s",
-                    source.name,
-                    f"{records:,}",
-                    len(dataset.shards),
-                    format_size(size),
-                    source.directory,
-                )
-                if self._object_cache is not None and dataset.bucket is not None and size > config.object_cache:
-                    _LOG.warning(
-                        "dataset %s: %s do not fit into the cache of objects, %s: later epochs read from the bucket again",
-                        source.name,
-                        format_size(size),
-                        format_size(config.object_cache),
-                    )
-            self._datasets = Datasets(datasets, writer_patience_s, ahead_bytes=config.ahead_bytes)
+            datasets.extend(self._open_all(wanted, progress=progress))
+            self._datasets = Datasets(
+                datasets,
+                writer_patience_s,
+                linger_ns=_LINGERS * config.heartbeat_timeout,
+                ahead_bytes=config.ahead_bytes,
+            )
         except BaseException:
             for dataset in datasets:
                 dataset.close()
             if self._object_cache is not None:
                 self._object_cache.close()
             raise
+        # In the order of the configuration, each once.
+        self._names = list(dict.fromkeys(served.name for served in self._datasets.generations.all))
         clock = clock if clock is not None else SystemClock()
         with ExitStack() as undo:
             if self._object_cache is not None:
@@ -121,10 +109,29 @@ class Daemon:
             undo.callback(self._zap_thread.close)
             self._control = Control(config, self._datasets, permissions, self._network, self._zap_thread, clock)
             undo.pop_all()
+        self._opener = Opener(config.cache_dir, self._control.call, self._object_cache)
+        self._reloads = Reloads(self._datasets, self._opener, self._wants, wanted)
         self.error: EmlioError | None = None
         self._wrote_ready = False
         self._when_ended: list[Callable[[], None]] = []
         self._thread = Thread(target=self._run, name="emlio-control", daemon=True)
+
+    def _open_all(self, wanted: Wanted, *, progress: bool) -> Iterator[Dataset]:
+        """Open the datasets that are wanted at the start.
+
+        One of the configuration must be there. One that is only described may be missing, so that
+        a mistake in a description does not keep all others from being served.
+        """
+        for one in wanted.datasets.values():
+            try:
+                yield open_source(
+                    one.source, self._config.cache_dir, progress=progress, object_cache=self._object_cache
+                )
+            except EmlioError as error:
+                if one.description is None:
+                    raise
+                _LOG.error("dataset %s cannot be opened: %s", one.source.full_name, error)  # no defect here
+                self._wants.tell(one.description, state="failed", error=str(error))
 
     def _run(self) -> None:
         try:
@@ -153,13 +160,14 @@ class Daemon:
     def start(self) -> None:
         """Begin to serve. If that fails, everything is freed."""
         self._thread.start()
+        self._wants.start(lambda wanted: self._control.call(partial(self._reloads.change, wanted)))
         if self._config.ready_file is not None:
             try:
                 _write_ready(
                     self._config.ready_file,
                     endpoint=self.endpoint,
                     data_endpoint=self.data_endpoint,
-                    datasets=[source.name for source in self._config.data],
+                    datasets=self._names,
                     pid=os.getpid(),
                 )
                 self._wrote_ready = True
@@ -174,6 +182,10 @@ class Daemon:
         """
         self._control.call(self._control.drain)
 
+    def reload(self) -> None:
+        """Begin to read the configuration again, and to serve what it says. Returns at once."""
+        self._control.call(self._wants.reload)
+
     def stop(self) -> None:
         """End without sending the rest. Returns at once."""
         self._control.call(self._control.stop)
@@ -185,12 +197,15 @@ class Daemon:
 
     def close(self) -> None:
         """Stop and free everything. Closing again does nothing."""
+        self._wants.close()
         if self._thread.ident is not None:
             if self._thread.is_alive():
                 self.stop()
             self._thread.join()
         else:
             self._control.abandon()
+        self._reloads.close()
+        self._opener.close()
         self._zap_thread.close()
         self._network.close()
         self._datasets.close()
@@ -209,11 +224,22 @@ class Daemon:
         self.close()
 
 
-def serve(config: DaemonConfig, *, progress: bool = False) -> None:
-    """Run a daemon until SIGTERM or SIGINT; the first signal drains, the second stops."""
+def _object_cache(config: DaemonConfig) -> BlockCache | None:
+    """Return the cache for what is read from buckets, if there is to be one."""
+    if not config.object_cache:
+        return None
+    beside = config.cache_dir or default_cache_dir(os.environ)
+    return BlockCache(config.object_cache_dir or beside / "objects", config.object_cache)
+
+
+def serve(config: DaemonConfig, *, progress: bool = False, reread: Callable[[], DaemonConfig] | None = None) -> None:
+    """Run a daemon until SIGTERM or SIGINT; the first signal drains, the second stops.
+
+    SIGHUP reads the configuration again with `reread`.
+    """
     if os.geteuid() == 0:
         _LOG.warning("%s", _AS_ROOT)
-    daemon = Daemon(config, progress=progress)
+    daemon = Daemon(config, progress=progress, reread=reread)
     # Signals are handled before the ready file exists: a process that sees it may send a signal at
     # once.
     with _Signals(daemon) as signals, daemon:
@@ -225,7 +251,7 @@ def serve(config: DaemonConfig, *, progress: bool = False) -> None:
 
 
 class _Signals:
-    """A context manager that handles SIGTERM and SIGINT, and restores the handlers.
+    """A context manager that handles SIGTERM, SIGINT and SIGHUP, and restores the handlers.
 
     Main thread only. It waits for a pipe that the interpreter writes to when a signal arrives. A
     thread that waits for a lock may continue to sleep if a signal came just before the wait.
@@ -233,7 +259,7 @@ class _Signals:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._asked = False
+        self._asked = self._in_terminal = False
         self._before: dict[int, Any] = {}
         self._fd_before = -1
         self._read_end = self._write_end = -1
@@ -245,6 +271,15 @@ class _Signals:
 
     def _end(self) -> None:
         os.write(self._write_end, _ENDED)
+
+    def _reload(self, number: int, frame: FrameType | None) -> None:
+        # A terminal that was closed sends the same signal. A daemon that was started in it without
+        # nohup ends, as before.
+        if self._in_terminal and not _has_terminal():
+            self._handle(number, frame)
+            return
+        _LOG.info("SIGHUP: reloading the configuration")
+        self._daemon.reload()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
@@ -259,6 +294,8 @@ class _Signals:
         self._daemon.when_ended(self._end)
         self._fd_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._in_terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_DFL and _has_terminal()
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._reload)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -267,6 +304,15 @@ class _Signals:
         signal.set_wakeup_fd(self._fd_before)
         os.close(self._read_end)
         os.close(self._write_end)
+
+
+def _has_terminal() -> bool:
+    """Return whether this process has a terminal that is open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _write_ready(path: Path, **facts: object) -> None:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from emlio.clock import Clock
 from emlio.daemon.access.connected_lanes import ConnectedLanes
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.datasets.served import AgreedPlan, ServedDataset
+from emlio.daemon.datasets.plans import AgreedPlan
+from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.lanes.group import LaneGroup, lane_limit
 from emlio.daemon.lanes.sender import LaneSender
 from emlio.daemon.lanes.stream_totals import StreamTotals
@@ -110,6 +111,7 @@ class Streams:
         self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
         self._groups: dict[str, int] = {}  # the most lanes that a stream of each session had
         self._ordered = 0  # the sum of these numbers
+        self._ahead_bytes = 0  # for requests to buckets, once there is a stream of one
         self._memories: dict[str, SessionMemory] = {}
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
@@ -198,6 +200,8 @@ class Streams:
         more = max(lanes - self._groups[group], 0)
         self._groups[group] += more
         self._ordered += more
+        if served.in_bucket:
+            self._ahead_bytes = self._config.ahead_bytes
         self._set_aside()
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
         message_bytes = min(
@@ -227,7 +231,7 @@ class Streams:
                 _LEAST_MESSAGES_READY * _held(message_bytes),
             ),
             label=label,
-            dataset=served.dataset.name,
+            dataset=served.key,
             seal=(
                 StreamSeal(
                     cipher=protection, secret=machine.hello.lane_secret, session=machine.session, stream=order.stream
@@ -251,7 +255,7 @@ class Streams:
         With thousands of connections it is a large part. May be called by any thread.
         """
         lanes = max(self._ordered, self._connected.lanes)
-        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._config.ahead_bytes)
+        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
         self._pool.keep(self._budget.bound_bytes // 4)
 
     def _most_message_bytes(self) -> int:
@@ -277,6 +281,10 @@ class Streams:
         """End the stream; what is still being read for it is dropped."""
         self._readers.remove(stream)
         self._sender.detach(stream)
+
+    def end_dataset(self, served: ServedDataset) -> bool:
+        """End the threads of a dataset without streams; return whether all of them have ended."""
+        return self._readers.end(served.key)
 
     def is_settled(self, stream: Stream, group: str) -> bool:
         """Return whether the rank has read all that was sent, and allows no more."""

@@ -56,11 +56,11 @@ def make_dataset(directory: Path, records: int) -> None:
 
 
 @contextmanager
-def daemon(directory: Path, log: Path) -> Iterator[RunningDaemon]:
-    """A daemon that serves the directory as "pictures" while the context lasts."""
-    ready = directory.with_name("daemon.json")
+def daemon(served: str, log: Path) -> Iterator[RunningDaemon]:
+    """A daemon that serves a folder as "pictures" while the context lasts."""
+    ready = log.with_name("daemon.json")
     ready.unlink(missing_ok=True)
-    command = [program("emlio-daemon"), "--data", f"pictures={directory}", "--bind", "tcp://127.0.0.1:0"]
+    command = [program("emlio-daemon"), "--data", f"pictures={served}", "--bind", "tcp://127.0.0.1:0"]
     command += ["--memory", "32MiB", "--ready-file", str(ready)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stderr=output)
@@ -89,10 +89,34 @@ def decode(sample: dict[str, Any]) -> Sample:
     return np.asarray(small, np.float32).transpose(2, 0, 1) / 255.0, int(sample["image/class/label"])
 
 
-def softmax_model() -> Step:
+def decode_any(sample: dict[str, Any]) -> Sample:
+    """A record of any format to a small picture and its label.
+
+    A record without a picture becomes one of how often each byte occurs in it. Without labels, the model learns to tell short
+    records from long ones, so that there is something to learn.
+    """
+    values = [value for value in sample.values() if isinstance(value, memoryview | np.ndarray | str)]
+    raw = b"".join(value.encode() if isinstance(value, str) else bytes(memoryview(value).cast("B")) for value in values)
+    label = next((sample[name] for name in ("label", "image/class/label", "cls") if name in sample), None)
+    if label is None:
+        label = min(len(raw).bit_length() // 2, CLASSES - 1)
+    number = int(bytes(label)) if isinstance(label, memoryview) else int(label)
+    for value in sample.values():
+        if isinstance(value, memoryview):
+            try:
+                return decode({"image/encoded": value, "image/class/label": number})
+            except OSError:
+                continue  # not a picture; another column may be one
+    width, height = THUMBNAIL
+    counts = np.bincount(np.frombuffer(raw, np.uint8), minlength=3 * width * height)[: 3 * width * height]
+    shares = 0.5 + 4 * counts / max(len(raw), 1)  # the model expects values around a half
+    return shares.astype(np.float32).reshape(3, height, width), number
+
+
+def softmax_model(classes: int) -> Step:
     """A linear softmax in NumPy: returns the function that makes one step and says the loss."""
     width, height = THUMBNAIL
-    weights = np.zeros((3 * width * height + 1, CLASSES))
+    weights = np.zeros((3 * width * height + 1, classes))
 
     def step(images: np.ndarray, labels: np.ndarray) -> float:
         rows = images.reshape(len(images), -1) - 0.5
@@ -109,7 +133,7 @@ def softmax_model() -> Step:
     return step
 
 
-def torch_model() -> Step:
+def torch_model(classes: int) -> Step:
     """A small convolutional network in PyTorch."""
     import torch
     from torch import nn
@@ -123,7 +147,7 @@ def torch_model() -> Step:
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(4),
     ]
-    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, CLASSES)).to(device)
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, classes)).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
 
     def step(images: Any, labels: Any) -> float:
@@ -136,22 +160,33 @@ def torch_model() -> Step:
     return step
 
 
-def train(address: str, step: Step, *, to: str, epochs: int, batch_size: int) -> tuple[EmlioLoader, list[float]]:
+def train(
+    address: str, model: Callable[[int], Step], *, anything: bool, to: str, epochs: int, batch_size: int
+) -> tuple[EmlioLoader, list[float]]:
     """These lines are what a training script needs of EMLIO."""
     means: list[float] = []
+    step: Step | None = None
     loader = EmlioLoader(
         address,
         batch_size=batch_size,
         shuffle=True,
         seed=42,
-        fields=["image/encoded", "image/class/label"],
-        transform=decode,
+        fields=None if anything else ["image/encoded", "image/class/label"],
+        transform=decode_any if anything else decode,
         to=to,
         prefetch="16MiB",
     )
     with loader:
+        if anything:
+            print(
+                f"   {loader.records:,} records, columns {', '.join(loader.schema) or 'not known before the first record'}"
+            )
         for epoch in range(epochs):
-            losses = [step(images, labels) for images, labels in loader]
+            losses: list[float] = []
+            for images, labels in loader:
+                if step is None:
+                    step = model(max(CLASSES, len(loader.label_names)))
+                losses.append(step(images, labels))
             means.append(sum(losses) / len(losses))
             print(f"   epoch {epoch}  {len(losses)} steps  mean loss {means[-1]:.3f}")
     return loader, means
@@ -195,6 +230,12 @@ def arguments() -> argparse.Namespace:
         prog="examples/quickstart.py", description="Train a few steps on what a daemon pushes."
     )
     parser.add_argument("--torch", action="store_true", help="train a small network with PyTorch instead of NumPy")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="DIR",
+        help="train on this folder as it lies, whatever its format, instead of pictures drawn for this run",
+    )
     parser.add_argument("--directory", type=Path, default=Path("quickstart-data"), help="default: quickstart-data")
     parser.add_argument("--records", type=int, default=300, help="pictures of about 100 kB (default: 300)")
     parser.add_argument("--epochs", type=int, default=5, help="default: 5")
@@ -211,23 +252,35 @@ def main() -> int:
     data: Path = chosen.directory / "pictures"
     chosen.directory.mkdir(parents=True, exist_ok=True)
 
-    print("\n1  A dataset: TFRecord shards of JPEG pictures, drawn for this run")
-    make_dataset(data, chosen.records)
+    if chosen.source is None:
+        print("\n1  A dataset: TFRecord shards of JPEG pictures, drawn for this run")
+        make_dataset(data, chosen.records)
+    else:
+        print(f"\n1  A dataset: {chosen.source}, as it lies")
+        if not Path(chosen.source.partition("?")[0]).is_dir():
+            sys.exit(f"quickstart: --from must be a folder, there is none at {chosen.source}")
 
-    print("\n2  A daemon: it reads the shards, shuffles, and pushes batches")
+    print("\n2  A daemon: it reads the records, shuffles, and pushes batches")
     log = chosen.directory / "daemon.log"
-    with daemon(data, log) as running:
+    with daemon(chosen.source or str(data), log) as running:
         print(f"   process {running.process.pid} serves {running.address}; its log is {log}")
 
         name = "a small convolutional network in PyTorch" if chosen.torch else "a linear softmax in NumPy"
         print(f"\n3  Training: {name} on {THUMBNAIL[0]}x{THUMBNAIL[1]} thumbnails, process {os.getpid()}")
-        step, to = (torch_model(), "torch") if chosen.torch else (softmax_model(), "numpy")
-        loader, means = train(running.address, step, to=to, epochs=chosen.epochs, batch_size=chosen.batch_size)
+        model, to = (torch_model, "torch") if chosen.torch else (softmax_model, "numpy")
+        loader, means = train(
+            running.address,
+            model,
+            anything=chosen.source is not None,
+            to=to,
+            epochs=chosen.epochs,
+            batch_size=chosen.batch_size,
+        )
 
         print("\n4  Where the time went")
         report(loader, running.process.pid)
     print(f'\nDone in {time.monotonic() - started:.1f} s; the daemon has ended. Next: README.md, "Serving data".')
-    if not means[-1] < means[0]:
+    if not means[-1] < means[0] and chosen.source is None:
         print("quickstart: the loss did not fall, which it should", file=sys.stderr)
         return 1
     return 0

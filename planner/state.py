@@ -94,7 +94,8 @@ def check_same_order(fingerprint: str, seed: int, shuffle: Shuffle, catalog: Cat
     """
     if fingerprint != catalog.fingerprint:
         raise PlanError(
-            f"state of another dataset: its fingerprint is {fingerprint}, this dataset's is {catalog.fingerprint}"
+            f"state of another dataset: its fingerprint is {fingerprint}, this dataset's is {catalog.fingerprint}. "
+            "If the dataset has a newer generation, name in the address the one that the state is of, as in NAME@1"
         )
     if seed != spec.seed:
         raise PlanError(f"state of another order: it was saved with seed={seed}, this loader has seed={spec.seed}")

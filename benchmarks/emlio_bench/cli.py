@@ -28,6 +28,7 @@ from emlio_bench.delivery import run as delivery
 from emlio_bench.energy import run as energy
 from emlio_bench.experiment.command import Command
 from emlio_bench.harness.document import check_page, put_into
+from emlio_bench.harness.page import REPORT
 from emlio_bench.harness.report import missed_bounds
 from emlio_bench.harness.results import merge, read_results, write_results
 from emlio_bench.harness.settings import CommonSettings, PlottedSettings
@@ -38,6 +39,7 @@ from emlio_bench.pace import run as pace
 from emlio_bench.paper.report import first_words, write_paper_report
 from emlio_bench.paper.run import run_paper
 from emlio_bench.paper.settings import PaperSettings
+from emlio_bench.race.outcome import Race
 from emlio_bench.race.report.commands import CompareSettings, ReportSettings, run_compare, run_report
 from emlio_bench.race.run.race import run_race
 from emlio_bench.race.run.settings import RaceSettings
@@ -61,21 +63,50 @@ class FolderCommand:
 
     paths: tuple[str, ...]
     settings: type
-    run: Callable[[Sequence[Path], Any], str]
+    run: Callable[[Sequence[Path], Any], "_Ended"]
     text: str
 
 
-def _race(paths: Sequence[Path], settings: RaceSettings) -> str:
-    run_race(settings, os.environ, _tell)
-    rtts = ",".join(format_duration(rtt_ns).replace(" ", "") for rtt_ns in settings.rtt)
-    return f"{run_report([settings.out], ReportSettings())}\n\nThe paper's figures: emlio-bench paper --rtt {rtts}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """The end of a command.
+
+    Attributes:
+        said: text for standard output.
+        failed: text for standard error if nothing was measured; the exit status is then 1.
+    """
+
+    said: str
+    failed: str = ""
 
 
-def _paper(paths: Sequence[Path], settings: PaperSettings) -> str:
+def _race(paths: Sequence[Path], settings: RaceSettings) -> _Ended:
+    race = run_race(settings, os.environ, _tell)
+    said = run_report([settings.out], ReportSettings())
+    rtts = ",".join(format_duration(rtt_ns).replace(" ", "") for rtt_ns in settings.rtt if rtt_ns)
+    if rtts:
+        said += f"\n\nThe paper's figures: emlio-bench paper --rtt {rtts}"
+    return _Ended(said=said, failed=_why_failed(race, settings.out))
+
+
+def _why_failed(race: Race, out: Path) -> str:
+    return "" if race.succeeded else f"no run came to its end; the reasons are above, and in {out / REPORT}"
+
+
+def _compare(paths: Sequence[Path], settings: CompareSettings) -> _Ended:
+    return _Ended(said=run_compare(paths, settings))
+
+
+def _report(paths: Sequence[Path], settings: ReportSettings) -> _Ended:
+    return _Ended(said=run_report(paths, settings))
+
+
+def _paper(paths: Sequence[Path], settings: PaperSettings) -> _Ended:
     race = run_paper(settings, os.environ, _tell)
     written = write_paper_report(race, settings.out)
     names = ", ".join(file.name for file in written[:3])
-    return f"{first_words(race)}\n\n{settings.out}: {names} and {len(written) - 3} pictures"
+    said = f"{first_words(race)}\n\n{settings.out}: {names} and {len(written) - 3} pictures"
+    return _Ended(said=said, failed=_why_failed(race, settings.out))
 
 
 def _tell(line: str) -> None:
@@ -86,7 +117,7 @@ FOLDER_COMMANDS: Final = {
     "compare": FolderCommand(
         paths=("A", "B"),
         settings=CompareSettings,
-        run=run_compare,
+        run=_compare,
         text="two runs of the same contests on the same machine: races, or --json files of one benchmark",
     ),
     "paper": FolderCommand(
@@ -104,7 +135,7 @@ FOLDER_COMMANDS: Final = {
     "report": FolderCommand(
         paths=("DIR",),
         settings=ReportSettings,
-        run=run_report,
+        run=_report,
         text="a race, or a --json file, as Markdown, as one page that needs nothing besides itself, and as pictures",
     ),
 }
@@ -153,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a benchmark.
 
     Returns:
-        0 on success, 1 if a figure missed its bound, 2 after an error, 70 after any other exception,
+        0 on success, 1 if a figure missed its bound or no run came to its end, 2 after an error, 70 after any other exception,
         130 after an interruption.
     """
     arguments = _parser().parse_args(_with_command(sys.argv[1:] if argv is None else argv))
@@ -191,8 +222,11 @@ def _settings(kind: type[_Settings], flags: Mapping[str, Any]) -> _Settings:
 
 
 def _carry_out_on_folders(command: FolderCommand, flags: Mapping[str, Any]) -> int:
-    print(command.run([flags[path] for path in command.paths], _settings(command.settings, flags)))
-    return 0
+    ended = command.run([flags[path] for path in command.paths], _settings(command.settings, flags))
+    print(ended.said)
+    if ended.failed:
+        print(f"emlio-bench: {ended.failed}", file=sys.stderr)
+    return int(bool(ended.failed))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from emlio.daemon.access.client_quota import ClientQuota
 from emlio.daemon.access.permissions import Permissions
 from emlio.daemon.config import DaemonConfig
-from emlio.daemon.datasets.served import Datasets, ServedDataset
+from emlio.daemon.datasets.collection import Datasets
+from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.limits import MOST_SESSIONS, MOST_SESSIONS_EACH
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
@@ -33,7 +34,11 @@ class Admitted:
 
 
 class Admission:
-    """Decides which callers get a session. Used by the control thread."""
+    """Decides which callers get a session. Used by the control thread.
+
+    Attributes:
+        generations: the datasets.
+    """
 
     def __init__(
         self,
@@ -44,7 +49,7 @@ class Admission:
         most_sessions: int = MOST_SESSIONS,
         most_sessions_each: int = MOST_SESSIONS_EACH,
     ) -> None:
-        self._datasets = datasets
+        self.generations = datasets.generations
         self._permissions = permissions
         self._protections = accepted(
             config.encryption,
@@ -66,7 +71,8 @@ class Admission:
         if not hello.rank < hello.world_size:
             raise RefusedError(f"rank must be in [0, {hello.world_size}), got {hello.rank}", code="rank-out-of-range")
         protection = choose(self._protections, hello.protections)
-        served = self._datasets.find(hello.dataset, self._permissions.readable(caller.key, self._datasets.names))
+        known = self._permissions.readable(caller.key, self.generations.known_names)
+        served = self.generations.choose(hello, known)
         return Admitted(served=served, protection=protection)
 
     def enter(self, caller: Caller) -> Admitted:

@@ -41,9 +41,26 @@ class Identity:
 
 
 def welcome_to(
-    served: ServedDataset, config: DaemonConfig, *, session: int, daemon: Identity, protection: str, data_offset: int
+    served: ServedDataset,
+    config: DaemonConfig,
+    *,
+    session: int,
+    daemon: Identity,
+    protection: str,
+    data_offset: int,
+    generations: list[int],
 ) -> Welcome:
-    """Return the welcome, the first answer of a session."""
+    """Return the welcome, the first answer of a session.
+
+    Args:
+        served: the generation that the session reads.
+        config: the daemon's configuration.
+        session: the session's number.
+        daemon: the daemon.
+        protection: the protection of data.
+        data_offset: the data port's number minus the control port's.
+        generations: the numbers of the dataset's current generations.
+    """
     missing, contents = served.dataset.missing, served.dataset.contents
     return Welcome(
         session=session,
@@ -63,6 +80,8 @@ def welcome_to(
         settings=contents.settings,
         label_names=dict(contents.label_names),
         schema={name: (column.kind, column.shape) for name, column in contents.schema.items()},
+        generation=served.generation,
+        generations=generations,
     )
 
 

@@ -5,7 +5,8 @@ Does not cover: the protocol (emlio.session.daemon), carrying it out (emlio.daem
 
 from dataclasses import dataclass
 
-from emlio.daemon.datasets.served import AgreedPlan, ServedDataset
+from emlio.daemon.datasets.plans import AgreedPlan
+from emlio.daemon.datasets.served import ServedDataset
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.reading.stream import Stream
 from emlio.session.daemon import DaemonSession
@@ -58,5 +59,5 @@ class Client:
     def label(self) -> str:
         """The session and its rank, for the log."""
         hello = self.caller.hello
-        rank = f"rank {hello.rank}/{hello.world_size} of {hello.dataset}"
+        rank = f"rank {hello.rank}/{hello.world_size} of {self.served.dataset.name}"
         return f"session {self.machine.session} ({rank}, {hello.host}:{hello.pid})"

@@ -16,8 +16,8 @@ from emlio.daemon.access.descriptors import Descriptors
 from emlio.daemon.control.answers import code_of_files
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.sent_catalogs import SentCatalogs
+from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
-from emlio.daemon.datasets.served import Datasets
 from emlio.daemon.limits import MOST_LANES, MOST_LANES_EACH
 from emlio.daemon.streams import Streams
 from emlio.errors import EmlioError, RefusedError, TransportError
@@ -74,7 +74,7 @@ class SessionCommands:
         """Return whether there is memory for a part of a catalog, and count it."""
         if self._catalogs.came(client.identity, client.owner, part_bytes):
             return True
-        self._datasets.forget_catalogs()
+        self._datasets.plans.forget_catalogs()
         return self._catalogs.came(client.identity, client.owner, part_bytes)
 
     def do(self, client: Client, order: Judge | StartStream | StopStream) -> None:
@@ -99,10 +99,10 @@ class SessionCommands:
             self._catalogs.gone(client.identity)
             self._carry_out(client, machine.refuse(code_of_files(error), str(error)))
             return
-        name, world_size = machine.hello.dataset, machine.hello.world_size
+        world_size = machine.hello.world_size
         becomes = partial(self._catalogs.becomes, client.identity)
         try:
-            client.agreed = self._datasets.judge(name, judge.offer, world_size, judge.rows, becomes)
+            client.agreed = self._datasets.plans.judge(client.served, judge.offer, world_size, judge.rows, becomes)
         except EmlioError as error:
             self._carry_out(client, machine.refuse("plan-refused", str(error)))
             return

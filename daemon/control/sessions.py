@@ -60,6 +60,7 @@ class Sessions:
             raise RefusedError(
                 "lane_secret must be new for each hello, another session already uses this one", code="protocol"
             )
+        self._admission.generations.enter(hello, served)
         machine = DaemonSession(
             hello=hello,
             welcome=welcome_to(
@@ -69,6 +70,7 @@ class Sessions:
                 daemon=self._identity,
                 protection=protection,
                 data_offset=self._data_offset,
+                generations=self._admission.generations.numbers(served.name),
             ),
             rows=served.rows,
             heartbeat_timeout_ns=self._config.heartbeat_timeout,
@@ -79,4 +81,5 @@ class Sessions:
     def end(self, client: Client) -> None:
         """End a session and close its lanes."""
         self._streams.end(client.group)
+        self._admission.generations.leave(client.caller.hello, client.served)
         self._admission.leave(client.owner)

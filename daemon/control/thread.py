@@ -27,8 +27,8 @@ from emlio.daemon.control.session_commands import SessionCommands
 from emlio.daemon.control.sessions import Sessions
 from emlio.daemon.control.stream_reports import StreamReports
 from emlio.daemon.control.tidying import Tidying
+from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.datasets.inspections import Inspections
-from emlio.daemon.datasets.served import Datasets
 from emlio.daemon.last_resort import INTERNAL, guarded
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS
 from emlio.daemon.network.transport import ControlSocket, Network, Received, Sent, Waiter
@@ -160,6 +160,7 @@ class Control:
                 self._look_at_permissions(now_ns)
                 self._tick(now_ns)
                 self._decide(self._rules.tick(now_ns))
+                self._close_unused(now_ns)
                 # A long answer is freed when its peer reads it or goes, perhaps long after its
                 # session.
                 if self._tidying.is_due(now_ns, again=self._replies.under_way):
@@ -224,6 +225,7 @@ class Control:
             self._tidying.due_ns,
             self._rules.deadline_ns(),
             self._permissions.deadline_ns(),
+            self._datasets.generations.deadline_ns(),
             self._replies.deadline_ns(now_ns),
             self._turns.deadline_ns(now_ns),
         )
@@ -282,10 +284,20 @@ class Control:
     def _look_at_permissions(self, now_ns: int) -> None:
         """End the sessions whose permission was revoked."""
         for client in list(self._clients.values()) if self._permissions.look(now_ns) else ():
-            dataset = client.machine.hello.dataset
+            dataset = client.caller.dataset
             if not self._permissions.may_read_on(client.key, dataset):
                 self._carry_out(
                     client, client.machine.refuse("revoked", f"this key is no longer allowed to read {dataset}")
+                )
+
+    def _close_unused(self, now_ns: int) -> None:
+        """Close the generations that no job reads any more."""
+        for served in self._datasets.generations.take_unused(now_ns):
+            # What a thread or libzmq still uses is closed at a later look.
+            unused = self._inspections.forget(served) and self._streams.end_dataset(served)
+            if unused and self._datasets.end(served):
+                _LOG.info(
+                    "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.place
                 )
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------

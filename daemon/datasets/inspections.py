@@ -115,6 +115,14 @@ class Inspections:
         for heard in asked:
             heard(error)
 
+    def forget(self, served: ServedDataset) -> bool:
+        """Drop what is known of a dataset that is closed; return False while a check runs."""
+        look = self._last.get(served)
+        if look is not None and not look.ended:
+            return False
+        self._last.pop(served, None)
+        return True
+
     def close(self) -> None:
         """Report no more results.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from emlio.dataset_name import DatasetName
 from emlio.wire.control import Hello
 
 __all__ = ["Admit", "Caller", "Claims", "Decision", "End", "Probe", "TurnAway"]
@@ -56,7 +57,12 @@ class Caller:
 
         The world size is not a part of the claim: a job may continue with another one.
         """
-        return self.hello.job, self.hello.dataset, self.hello.rank
+        return self.hello.job, self.dataset, self.hello.rank
+
+    @property
+    def dataset(self) -> str:
+        """The name of its dataset, of whatever generation."""
+        return DatasetName.without_generation(self.hello.dataset)
 
     @property
     def owner(self) -> bytes:

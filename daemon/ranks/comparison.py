@@ -344,7 +344,7 @@ class Comparison:
 
 
 def _job_of(caller: Caller) -> _Key:
-    return caller.hello.job, caller.hello.dataset
+    return caller.hello.job, caller.dataset
 
 
 def _with(loaders: list[_Loader], loader: _Loader) -> list[_Loader]:

@@ -36,6 +36,7 @@ class _Turns:
         self._numbers = itertools.count()
         self.work = Condition(lock)
         self.threads = threads
+        self.ending = False
 
     def rest(self, stream: Stream, rest_ns: int) -> None:
         """Leave this stream alone for a while; all resting streams share the time of one."""
@@ -140,7 +141,9 @@ class Readers:
 
     def _enqueue(self, stream: Stream) -> None:
         with self._lock:
-            turns = self._turns[stream.dataset]
+            turns = self._turns.get(stream.dataset)
+            if turns is None:
+                return  # memory of a stream came back after its dataset was closed
             turns.waiting.append(stream)
             turns.work.notify()
 
@@ -149,7 +152,7 @@ class Readers:
         gatherer = Gatherer()
         while True:
             with turns.work:
-                if self._closing:
+                if self._closing or turns.ending:
                     return
                 stream = turns.take()
                 if stream is None or stream not in self._streams:
@@ -189,6 +192,25 @@ class Readers:
         _let_go(error)
         if not stream.closed:
             self._on_failure(StreamFailure(stream=stream, error=error))
+
+    def end(self, dataset: str) -> bool:
+        """End the threads of a dataset for which no stream is read any more.
+
+        Returns:
+            Whether all of them have ended: one that waits for a disk ends later. Then a stream of
+            the dataset starts new ones.
+        """
+        with self._lock:
+            turns = self._turns.get(dataset)
+            if turns is None:
+                return True
+            turns.ending = True
+            turns.work.notify_all()
+        if any(thread.is_alive() for thread in turns.threads):
+            return False
+        with self._lock:
+            del self._turns[dataset]
+        return True
 
     def close(self) -> None:
         """Stop all threads.

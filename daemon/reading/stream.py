@@ -29,10 +29,10 @@ from emlio.wire.seal import TAG_BYTES, StreamSeal
 
 __all__ = ["Outgoing", "Stream", "StreamFailure", "held_bytes"]
 
-_MESSAGE_OVERHEAD_BYTES = 4096
-_RECORD_OVERHEAD_BYTES = 28
-"""Memory of a message besides its bytes. Per message: its objects, measured at 2.1 kB for a single
-tiny record, with a margin. Per record: three numbers in arrays, and a size."""
+_MESSAGE_OVERHEAD_BYTES = 4608
+_RECORD_OVERHEAD_BYTES = 44
+"""Memory of a message besides its bytes. Per message: its objects, measured at 2.6 kB for a single
+tiny record, with a margin. Per record: five numbers in arrays, and a size."""
 
 _EPOCHS_AHEAD = 2
 """A stream of few records is read at most so many epochs ahead of what the lanes took: a later
@@ -132,7 +132,7 @@ class Stream:
             limit_bytes: the most bytes in flight, whatever the daemon's memory allows. More than
                 what hides a pause of a thread only drives the buffers out of the cache.
             label: the name of the session, for the log.
-            dataset: the dataset; its streams share threads.
+            dataset: the key of the dataset; its streams share threads.
             pace: decides how far to read ahead below that limit; without it the stream races.
             seal: seals its payloads; without it they are sent in the clear.
         """

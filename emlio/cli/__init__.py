@@ -26,6 +26,7 @@ COMMANDS = {
     "keygen": "make the key pair of this host",
     "keys": "list keys, allowed clients and trusted daemons",
     "plan": "show the order of a dataset's records",
+    "publish": "serve a dataset, or its next generation, at a daemon that runs",
     "revoke": "withdraw the permission of a client",
     "synth": "make a synthetic dataset",
     "trust": "trust a daemon by its public key",
@@ -34,7 +35,7 @@ COMMANDS = {
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="emlio", description="Make and inspect datasets, manage keys, and measure energy."
+        prog="emlio", description="Make, inspect and publish datasets, manage keys, and measure energy."
     )
     parser.add_argument("--version", action="version", version=f"emlio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -11,6 +11,7 @@ from pathlib import Path
 from emlio.errors import ConfigError
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
 from emlio.prepare.sources import SOURCE_KINDS, guess_kind
+from emlio.shards.opening import DatasetPath
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -22,7 +23,9 @@ _SKIPS_SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", metavar="SOURCE", type=Path, help="directory or file to convert")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="directory or file to convert, with options if any: SOURCE?OPTION=VALUE"
+    )
     parser.add_argument("out", metavar="OUT", type=Path, help="directory of the new dataset")
     parser.add_argument(
         "--from", dest="kind", choices=SOURCE_KINDS, help="format of the source (default: detected and printed)"
@@ -78,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> ConvertOptions:
     kind: str | None = arguments.kind
-    source: Path = arguments.source
+    place = DatasetPath.parse(arguments.source)
+    source, given = place.folder, dict(place.options)
+    kind = kind or given.pop("format", None)
     if kind is None:
         if not source.exists():
             raise ConfigError(f"source {source}: no such file or directory")
@@ -96,6 +101,7 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
         source=source,
         out=arguments.out,
         source_kind=kind,
+        source_options=given,
         shard_bytes=shard_bytes,
         shards=arguments.shards,
         workers=arguments.workers,

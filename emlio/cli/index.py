@@ -6,6 +6,7 @@ Covers: the command's arguments and output. Does not cover: scanning (emlio.shar
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +15,31 @@ from emlio.errors import DatasetError
 from emlio.shards.dataset import Dataset
 from emlio.shards.describe import describe_directory
 from emlio.shards.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening import DatasetPath, open_dataset
+from emlio.shards.parallel import for_each_shard
+from emlio.shards.range_records import keep_checksums
 from emlio.units import format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Index TFRecord shards in place, so that a daemon starts without scanning them."
+HELP = "Index datasets of any format, so that a daemon starts without looking through them."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="directory of the dataset")
+    parser.add_argument(
+        "directories", metavar="DIR", nargs="+", help="directory of the dataset, with options if any: DIR?OPTION=VALUE"
+    )
     parser.add_argument(
         "--dali", action="store_true", help="also write the .idx files that DALI's TFRecord reader needs"
     )
     parser.add_argument("--force", action="store_true", help="scan all shards again, even if they have indexes")
+    parser.add_argument(
+        "--checksums",
+        action="store_true",
+        help="also read every record and keep its checksum, for formats that have none; otherwise a record's checksum is "
+        "kept when it is first read",
+    )
     parser.add_argument(
         "--mapping",
         action="store_true",
@@ -45,38 +56,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Index every directory, and return 1 if any failed. A failure does not stop the others."""
     failed = False
-    for directory in arguments.directories:
+    for text in arguments.directories:
         try:
-            failed |= not _index(directory, arguments)
+            failed |= not _index(DatasetPath.parse(text), arguments)
         except DatasetError as error:
             print(f"emlio index: {error}", file=sys.stderr)
             failed = True
     return int(failed)
 
 
-def _index(directory: Path, arguments: argparse.Namespace) -> bool:
+def _index(place: DatasetPath, arguments: argparse.Namespace) -> bool:
     """Index one directory, and return whether no problem was found."""
+    directory = place.directory
     begun = time.monotonic_ns()
     rebuild: bool = arguments.force
     described = 0
-    if arguments.mapping and (arguments.force or not any(directory.glob("mapping_shard_*.json"))):
-        described = len(describe_directory(directory, cache_dir=arguments.cache_dir, progress=True, rebuild=rebuild))
+    if arguments.mapping and (arguments.force or not any(place.folder.glob("mapping_shard_*.json"))):
+        described = len(describe_directory(place.folder, cache_dir=arguments.cache_dir, progress=True, rebuild=rebuild))
         rebuild = False
-    with open_dataset(directory.name, directory, arguments.cache_dir, progress=True, rebuild=rebuild) as dataset:
+    with open_dataset(
+        directory.name, directory, arguments.cache_dir, progress=True, options=place.options, rebuild=rebuild
+    ) as dataset:
         facts = [
-            f"{len(dataset.shards):,} shards",
+            f"{len(dataset.shards):,} shards of {dataset.contents.format}",
             f"{dataset.records:,} records",
             format_size(dataset.size_bytes),
             f"indexed in {format_duration(time.monotonic_ns() - begun)}",
         ]
         if described:
             facts.append(f"{described:,} mappings written")
+        if arguments.checksums and dataset.checksums is not None:
+            facts.append(f"{_keep_checksums(dataset):,} checksums added")
         if arguments.dali:
             facts.append(f"{_write_dali(dataset):,} DALI indexes written")
         if dataset.missing:
             facts.append(f"{len(dataset.missing):,} shards are missing, for example {dataset.missing[0]}")
         print(f"{directory}: {', '.join(facts)}")
         return True if arguments.dali else _dali_agrees(dataset)
+
+
+def _keep_checksums(dataset: Dataset) -> int:
+    """Read the records whose checksum is not known, and return how many there were."""
+
+    def read(number: int, advance: Callable[[int], None]) -> int:
+        return keep_checksums(dataset, number, advance)
+
+    added = for_each_shard(
+        range(len(dataset.shards)), read, label="reading", total_bytes=dataset.size_bytes, progress=True
+    )
+    return sum(added)
 
 
 def _write_dali(dataset: Dataset) -> int:
@@ -92,7 +120,7 @@ def _write_dali(dataset: Dataset) -> int:
 def _dali_agrees(dataset: Dataset) -> bool:
     """Return whether existing DALI indexes match the shards, and report those that do not."""
     agrees = True
-    for shard in dataset.tfrecord_shards if dataset.checksums is None else ():
+    for shard in dataset.tfrecord_shards if dataset.checksums is None and dataset.bucket is None else ():
         path = find_dali_index(shard.path)
         if path is None:
             continue

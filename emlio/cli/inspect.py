@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 
 from emlio.errors import CorruptRecordError
-from emlio.formats.contents import TFRECORD
+from emlio.formats.contents import TFRECORD, FieldType
 from emlio.shards.dataset import Dataset
-from emlio.shards.mapping import Feature
 from emlio.shards.opening import DatasetPath, open_dataset
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.preview import draw_preview
@@ -130,7 +129,7 @@ def _as_text(summary: Summary) -> Iterator[str]:
         yield f"  labels       {len(shown):,}: {_list(shown)}"
 
 
-def _feature(name: str, feature: Feature) -> str:
+def _feature(name: str, feature: FieldType) -> str:
     shape = "" if feature.shape is None else f" {list(feature.shape)}"
     return f"{_plain(name)}  {feature.kind}{shape}"
 

@@ -19,7 +19,7 @@ from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening import DatasetPath, open_dataset
 from emlio.units import format_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -44,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directories",
         metavar="DIR",
         nargs="*",
-        type=Path,
         help="directory of the dataset; several directories stand for the parts or copies of several daemons",
     )
     data.add_argument("--records", metavar="N", type=int, help="plan for N records without a dataset")
@@ -132,8 +131,11 @@ def _holdings(arguments: argparse.Namespace) -> Holdings:
         return merge_holdings({"imagined": imagined})
     held: dict[str, tuple[ShardEntry, ...]] = {}
     for directory in arguments.directories:
-        with open_dataset(directory.name, directory, arguments.cache_dir, progress=True) as dataset:
-            held[str(directory)] = dataset.entries
+        place = DatasetPath.parse(directory)
+        with open_dataset(
+            place.directory.name, place.directory, arguments.cache_dir, progress=True, options=place.options
+        ) as dataset:
+            held[directory] = dataset.entries
     return merge_holdings(held)
 
 

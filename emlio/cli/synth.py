@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from emlio.errors import ConfigError
-from emlio.prepare.synth import SYNTH_KINDS, SynthOptions, synthesise
+from emlio.prepare.synth import SYNTH_FORMS, SYNTH_KINDS, SynthOptions, synthesise
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="images",
         help="images: JPEGs similar to ImageNet (default); opaque: the record's number and random bytes; example: "
         "small tf.train.Example records of random bytes",
+    )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=SYNTH_FORMS,
+        default="tfrecord",
+        help="tfrecord: TFRecord files (default); files: a file for each record, in a folder for each class",
     )
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--records", metavar="N", type=int, help="number of records")
@@ -80,6 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         raise
+    if options.form == "files":
+        print(f"{out}: files of {options.classes:,} classes, made in {format_duration(time.monotonic_ns() - begun)}")
+        return 0
     shards = [path.stat().st_size for path in out.glob("shard-*.tfrecord")]
     took = format_duration(time.monotonic_ns() - begun)
     print(f"{out}: {format_size(sum(shards))} in {len(shards)} shards, made in {took}")
@@ -104,6 +114,7 @@ def _options(arguments: argparse.Namespace) -> SynthOptions:
         seed=arguments.seed,
         workers=arguments.workers,
         force=arguments.force,
+        form=arguments.form,
     )
 
 

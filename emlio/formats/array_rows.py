@@ -53,6 +53,8 @@ class ArrayRows:
                 raise DatasetError(
                     f"{name}: must have rows in C order, has shape {header.shape}, Fortran: {header.fortran}"
                 )
+            if header.dtype.names is not None:
+                raise DatasetError(f"{name}: rows must be numbers of one type, has the fields {header.dtype}")
             if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):
                 raise DatasetError(
                     f"{name}: all arrays must have rows of one type and shape, {found[0][0]} has {first.dtype} "
@@ -78,7 +80,7 @@ class ArrayRows:
         try:
             told = json.loads(contents.settings)
             dtype, shape = np.dtype(str(told["dtype"])), tuple(int(length) for length in told["shape"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DatasetError(f"rows of arrays must be told with type and shape, got {contents.settings!r}") from error
 
         def read(view: memoryview, note: bytes) -> Mapping[str, Any]:

@@ -123,10 +123,24 @@ class EachRecord:
         return rows
 
 
+_PLAIN = {
+    frozenset({bool}): "bool",
+    frozenset({int}): "int64",
+    frozenset({float}): "float64",
+    frozenset({int, float}): "float64",
+}
+_LIMITS = {"bool": 1, "int64": 1 << 63, "float64": 1 << 53}
+"""Whole numbers beyond these would change as numbers of NumPy's type."""
+
+
 def stacked(values: list[Any]) -> Any:
     """Return a column: one array of numbers or of arrays of one shape and type, else a list."""
-    if all(isinstance(value, bool | int | float | np.generic) for value in values):
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and issubclass(next(iter(kinds)), np.generic):
         return np.array(values)
+    plain = _PLAIN.get(frozenset(kinds))
+    if plain is not None and all(-_LIMITS[plain] <= value < _LIMITS[plain] for value in values if type(value) is int):
+        return np.array(values, plain)
     arrays: list[npt.NDArray[Any]] = [value for value in values if isinstance(value, np.ndarray)]
     first = arrays[0] if len(arrays) == len(values) else None
     if first is not None and all(one.shape == first.shape and one.dtype == first.dtype for one in arrays):

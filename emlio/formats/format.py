@@ -31,6 +31,11 @@ class Files(Protocol):
         """Their sizes in bytes."""
         ...
 
+    @property
+    def endings(self) -> Mapping[str, int]:
+        """Numbers of files by what follows the last dot of their names, in lower case, with the dot."""
+        ...
+
     def read(self, number: int, offset: int, length: int) -> bytes:
         """Return bytes of a file; fewer only at its end.
 
@@ -66,7 +71,7 @@ class ShardFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a format divides a folder.
+    """The division of a folder by a format.
 
     Attributes:
         shards: sorted by name.

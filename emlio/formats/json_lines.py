@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.formats.contents import Contents, FieldType
@@ -25,6 +26,8 @@ _BLOCK_BYTES: Final = 4 << 20
 _NEWLINE: Final = 10
 _BLANK: Final = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
 _SAMPLED_BYTES: Final = 1 << 20
+_EXACT: Final = 1 << 53
+"""Whole numbers up to here are exact as floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +61,23 @@ class JsonLines:
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """See `Format`."""
         (number,) = shard.files
-        newlines: list[Any] = [np.array([-1], np.int64)]
-        blanks: list[Any] = []
-        size, at = int(files.sizes[number]), 0
+        newlines: list[npt.NDArray[np.int64]] = [np.array([-1], np.int64)]
+        filled: list[npt.NDArray[np.int64]] = [np.array([0], np.int64)]
+        size, at, written = int(files.sizes[number]), 0, 0
         with files.open(number) as file:
             while block := file.read(_BLOCK_BYTES):
                 octets = np.frombuffer(block, np.uint8)
-                newlines.append(np.flatnonzero(octets == _NEWLINE) + at)
-                blanks.append(_BLANK[octets])
-                at += len(block)
+                found = np.flatnonzero(octets == _NEWLINE)
+                counts = np.cumsum(~_BLANK[octets], dtype=np.int64)
+                newlines.append(found + at)
+                filled.append(counts[found] + written)
+                at, written = at + len(block), written + int(counts[-1])
         if at != size:
             raise DatasetError(f"{shard.name}: had {size} bytes and has {at} now: another process is changing it")
         starts = np.concatenate(newlines) + 1
         ends = np.append(starts[1:] - 1, size)
         # A line counts if it has more than blanks; the last newline begins no line.
-        filled = np.concatenate(([0], np.cumsum(~np.concatenate([*blanks, np.ones(0, np.bool_)]))))
-        keep = filled[ends] > filled[starts]
+        keep = np.diff(np.concatenate([*filled, [written]])) > 0
         return Ranges(starts=starts[keep], ends=ends[keep])
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
@@ -92,15 +96,18 @@ def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:
 
 
 def _column(value: Any) -> Any:
-    """Return lists of numbers as arrays; everything else as it is."""
+    """Return lists of numbers of one type as arrays; everything else as it is."""
     if not isinstance(value, list):
         return value
     values = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright knows no more than a list
-    if values and all(isinstance(one, int | float) for one in values):
-        try:
-            return np.array(values)
-        except OverflowError:
-            return values
+    # Not np.array(values): it makes floats of large whole numbers, and numbers of true and false.
+    kinds = {type(one) for one in values}
+    if kinds == {int} and min(values) >= -(1 << 63) and max(values) < 1 << 63:
+        return np.array(values, np.int64)
+    if kinds == {bool}:
+        return np.array(values, np.bool_)
+    if kinds in ({float}, {int, float}) and all(abs(one) <= _EXACT for one in values if type(one) is int):
+        return np.array(values, np.float64)
     return values
 
 

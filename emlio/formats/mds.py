@@ -1,28 +1,29 @@
 """MosaicML's MDS: shards of samples, described by an index.json of version 2.
 
-    shard:   uint32 samples | uint32 begin of each sample, and of the end | ... | samples
+    shard:   uint32 samples | uint32 begin of each sample, and of the end | columns as JSON | samples
     sample:  uint32 length of each column without a fixed one | the columns' bytes
 
 All numbers are little-endian.
 
-Covers: shards that lie uncompressed, and the encodings of columns that need no code of others. Does
-not cover: pickled columns, which are never unpickled; lists of images.
+Covers: shards that lie uncompressed. Does not cover: the encodings of columns
+(emlio.formats.mds_encodings).
 """
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import Annotated, Any, Final, cast
 
 import msgspec
 import numpy as np
 
-from emlio.errors import ConfigError, DatasetError
-from emlio.formats.contents import Contents, FieldType
+from emlio.errors import DatasetError
+from emlio.formats.contents import Contents
 from emlio.formats.each_record import IMAGE, LABEL, EachRecord
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.mds_encodings import IMAGES, decoder_of, field_type, size_of
 from emlio.formats.record_form import RecordForm
 
 __all__ = ["Mds", "mds"]
@@ -30,23 +31,12 @@ __all__ = ["Mds", "mds"]
 _INDEX: Final = "index.json"
 _LENGTH: Final = struct.Struct("<I")
 _MOST_COLUMNS: Final = 4096
-_SCALARS: Final = (
-    *(f"{sign}int{bits}" for sign in ("u", "") for bits in (8, 16, 32, 64)),
-    "float16",
-    "float32",
-    "float64",
-)
-_ARRAY_TYPES: Final = {
-    8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
-    33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
-}  # fmt: skip
-_SHAPE_TYPES: Final = ("<u1", "<u2", "<u4", "<u8")
-_IMAGES: Final = ("jpeg", "png")
 _LABELS: Final = ("label", "y", "class", "cls")
 
 
 class _Raw(msgspec.Struct, frozen=True):
     basename: str
+    bytes: int | None = None
 
 
 class _Shard(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,45 +93,40 @@ class Mds:
             raise DatasetError(f"dataset directory {where}: must hold an {_INDEX}, holds none")
         index = _parsed(_read(files, number), where)
         first = _columns(index.shards[0])
-        shards: list[ShardFiles] = []
+        numbers = {name: data for data, name in enumerate(files.names)}
+        shards: dict[str, ShardFiles] = {}
         for shard in index.shards:
             name = shard.raw_data.basename
             if _columns(shard) != first:
                 raise DatasetError(f"{where}: all shards must have the same columns, those of {name} differ")
-            data = _find(files, name)
-            if data is None:
-                raise DatasetError(f"{where}: {_absence(files, shard)}")
-            shards.append(ShardFiles(name=name, files=(data, number)))
+            if name in shards:
+                raise DatasetError(f"{where}: {_INDEX} must name each shard once, {name} is there twice")
+            if name not in numbers:
+                raise DatasetError(f"{where}: {_absence(numbers, shard)}")
+            _check_shard(files, numbers[name], shard)
+            shards[name] = ShardFiles(name=name, files=(numbers[name], number))
         return Layout(
-            shards=tuple(sorted(shards, key=lambda shard: shard.name)),
+            shards=tuple(shards[name] for name in sorted(shards)),
             settings=msgspec.json.encode(first),
-            schema={name[:255]: _type(encoding) for name, encoding in zip(first.names, first.encodings, strict=True)},
+            schema={
+                name[:255]: field_type(encoding) for name, encoding in zip(first.names, first.encodings, strict=True)
+            },
         )
 
     def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
         """See `Format`."""
-        number, index = shard.files
-        told = next(
-            (
-                one.samples
-                for one in _parsed(_read(files, index), shard.name).shards
-                if one.raw_data.basename == shard.name
-            ),
-            None,
-        )
+        number = shard.files[0]
         size = int(files.sizes[number])
-        head = files.read(number, 0, _LENGTH.size)
-        samples = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
-        if samples != told:
-            raise DatasetError(f"{shard.name}: must hold {told} samples as {_INDEX} says, holds {samples}")
+        samples = _samples(files, number)
         table = _LENGTH.size * (samples + 1)
         data = files.read(number, _LENGTH.size, table)
         if len(data) < table:
             raise DatasetError(f"{shard.name}: must have the begins of {samples} samples, ends at byte {size}")
         bounds = np.frombuffer(data, "<u4").astype(np.int64)
-        if samples and (int(bounds[0]) < table or int(bounds[-1]) > size or (np.diff(bounds) < 0).any()):
+        begin = _LENGTH.size + table
+        if int(bounds[0]) < begin or int(bounds[-1]) != size or (np.diff(bounds) < 0).any():
             raise DatasetError(
-                f"{shard.name}: its samples must follow each other from byte {table} to {size}, they go from "
+                f"{shard.name}: its samples must follow each other from byte {begin} or later to {size}, they go from "
                 f"{int(bounds[0])} to {int(bounds[-1])}"
             )
         return Ranges(starts=bounds[:-1], ends=bounds[1:])
@@ -150,11 +135,12 @@ class Mds:
         """See `Format`."""
         try:
             columns = msgspec.json.decode(contents.settings, type=_Columns)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DatasetError(f"MDS must be told with its columns: {error}") from error
+        _check_columns(columns, "MDS")
         wanted = None if fields is None else {*fields} - {IMAGE, LABEL} | _roles(columns, fields)
         decoders = {
-            name: _decoder(name, encoding)
+            name: decoder_of(name, encoding)
             for name, encoding in zip(columns.names, columns.encodings, strict=True)
             if wanted is None or name in wanted
         }
@@ -193,14 +179,46 @@ class _Reader:
             if decode is not None:
                 try:
                     row[name] = decode(view[at : at + length])
-                except (ValueError, IndexError, KeyError, RecursionError, InvalidOperation, struct.error) as error:
+                except (ValueError, LookupError, RecursionError, InvalidOperation, struct.error) as error:
                     raise DatasetError(f"column {name!r} cannot be decoded: {str(error)[:200]}") from error
             at += length
+        if at != len(view):
+            raise DatasetError(f"a sample's columns must fill its {len(view)} bytes, they end at {at}")
         return row
 
 
 def _find(files: Files, name: str) -> int | None:
-    return next((number for number in range(len(files.names)) if files.names[number] == name), None)
+    """Return the number of a file; None if there is none. Files at the top come first."""
+    names, deep = files.names, "/" in name
+    for number in range(len(names)):
+        found = names[number]
+        if found == name:
+            return number
+        if not deep and "/" in found:
+            return None
+    return None
+
+
+def _check_shard(files: Files, number: int, shard: _Shard) -> None:
+    """Check that a file is the one that the index describes.
+
+    Raises:
+        DatasetError: it has another size, or another number of samples.
+    """
+    name, size, told = shard.raw_data.basename, int(files.sizes[number]), shard.raw_data.bytes
+    if told is not None and told != size:
+        raise DatasetError(f"{name}: must have {told} bytes as {_INDEX} says, has {size}")
+    samples = _samples(files, number)
+    if samples != shard.samples:
+        raise DatasetError(f"{name}: must hold {shard.samples} samples as {_INDEX} says, holds {samples}")
+
+
+def _samples(files: Files, number: int) -> int:
+    head = files.read(number, 0, _LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise DatasetError(f"{files.names[number]}: must begin with the number of its samples, has {len(head)} bytes")
+    samples: int = _LENGTH.unpack(head)[0]
+    return samples
 
 
 def _read(files: Files, number: int) -> bytes:
@@ -210,7 +228,7 @@ def _read(files: Files, number: int) -> bytes:
 def _parsed(text: bytes, where: str) -> _Index:
     try:
         index = msgspec.json.decode(text, type=_Index)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(f"{where}: {_INDEX} must describe MDS shards: {str(error)[:200]}") from error
     if index.version != 2 or not index.shards:
         raise DatasetError(
@@ -219,18 +237,36 @@ def _parsed(text: bytes, where: str) -> _Index:
     for shard in index.shards:
         if shard.format != "mds":
             raise DatasetError(f"{where}: shards must be of format mds, {shard.raw_data.basename} is {shard.format}")
-        if not len(shard.column_names) == len(shard.column_encodings) == len(shard.column_sizes):
-            raise DatasetError(f"{where}: {shard.raw_data.basename} must have an encoding and a size for each column")
+        _check_columns(_columns(shard), f"{where}: {shard.raw_data.basename}")
     return index
+
+
+def _check_columns(columns: _Columns, where: str) -> None:
+    """Check that columns are described completely, and that sizes are those of their encodings.
+
+    Raises:
+        DatasetError: they are not.
+    """
+    if not columns.names or not len(columns.names) == len(columns.encodings) == len(columns.sizes):
+        raise DatasetError(f"{where} must have an encoding and a size for each column")
+    if len(set(columns.names)) != len(columns.names):
+        raise DatasetError(f"{where} must have columns of different names, has {columns.names}")
+    for name, encoding, size in zip(columns.names, columns.encodings, columns.sizes, strict=True):
+        try:
+            fixed = size_of(encoding)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DatasetError(f"{where}: column {name!r} has an encoding that is not valid, {encoding!r}") from error
+        if (size or None) != fixed and (fixed is not None or size is None or size < 0):
+            raise DatasetError(f"{where}: column {name!r} of {encoding} must have the size {fixed}, has {size}")
 
 
 def _columns(shard: _Shard) -> _Columns:
     return _Columns(names=shard.column_names, encodings=shard.column_encodings, sizes=shard.column_sizes)
 
 
-def _absence(files: Files, shard: _Shard) -> str:
+def _absence(names: Container[str], shard: _Shard) -> str:
     name, packed = shard.raw_data.basename, shard.zip_data
-    if packed is not None and _find(files, packed.basename) is not None:
+    if packed is not None and packed.basename in names:
         end = "." + packed.basename.rpartition(".")[2]
         return (
             f"shards must lie uncompressed, {name} is compressed with {shard.compression}. Expand them once, beside the "
@@ -239,87 +275,11 @@ def _absence(files: Files, shard: _Shard) -> str:
     return f"must hold every shard of {_INDEX}, lacks {name}"
 
 
-def _type(encoding: str) -> FieldType:
-    kind, _, rest = encoding.partition(":")
-    if kind in _SCALARS or kind == "int":
-        return FieldType("int64" if kind == "int" else kind, ())
-    if kind == "ndarray" and rest:
-        dtype, _, shape = rest.partition(":")
-        lengths = tuple(int(length) for length in shape.split(",")) if shape else None
-        return FieldType(dtype, lengths)
-    names = {
-        "str": "str",
-        "str_int": "int64",
-        "str_float": "float64",
-        "json": "json",
-        "ndarray": "array",
-        "pil": "array",
-    }
-    return FieldType(names.get(kind, "bytes"))
-
-
-def _decoder(name: str, encoding: str) -> Callable[[memoryview], Any]:
-    kind, _, rest = encoding.partition(":")
-    if kind in _SCALARS or kind == "int":
-        dtype = np.dtype("int64" if kind == "int" else kind).newbyteorder("<")
-        return lambda view: np.frombuffer(view, dtype)[0]
-    if kind == "ndarray":
-        dtype_name, _, shape = rest.partition(":")
-        return _arrays(dtype_name, tuple(int(length) for length in shape.split(",")) if shape else None)
-    known: dict[str, Callable[[memoryview], Any]] = {
-        "bytes": _same,
-        **dict.fromkeys(_IMAGES, _same),
-        "str": lambda view: str(view, "utf-8"),
-        "str_int": lambda view: int(str(view, "utf-8")),
-        "str_float": lambda view: float(str(view, "utf-8")),
-        "str_decimal": lambda view: Decimal(str(view, "utf-8")),
-        "json": lambda view: json.loads(bytes(view)),
-        "pil": _picture,
-    }
-    found = known.get(kind)
-    if found is None:
-        raise ConfigError(
-            f"column {name!r} is encoded as {encoding!r}, which cannot be read here; choose other columns with fields="
-        )
-    return found
-
-
-def _same(view: memoryview) -> memoryview:
-    return view
-
-
-def _arrays(dtype_name: str, shape: tuple[int, ...] | None) -> Callable[[memoryview], Any]:
-    def decode(view: memoryview) -> Any:
-        at = 0
-        kind = dtype_name
-        if not kind:
-            kind, at = _ARRAY_TYPES[view[0]], 1
-        lengths = shape
-        if lengths is None:
-            packed = view[at]
-            number_type = np.dtype(_SHAPE_TYPES[packed % 4])
-            end = at + 1 + (packed >> 2) * number_type.itemsize
-            lengths, at = tuple(np.frombuffer(view[at + 1 : end], number_type).tolist()), end
-        dtype = np.dtype(kind).newbyteorder("<")
-        return np.frombuffer(view[at:], dtype).reshape(lengths).astype(dtype.newbyteorder("="), copy=False)
-
-    return decode
-
-
-def _picture(view: memoryview) -> Any:
-    """Return the pixels of a raw picture: rows, columns, and channels if there are several."""
-    width, height, mode_bytes = struct.unpack_from("<III", view)
-    mode = str(view[12 : 12 + mode_bytes], "ascii")
-    channels = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4}[mode]
-    pixels = np.frombuffer(view[12 + mode_bytes :], np.uint8)
-    return pixels.reshape((height, width) if channels == 1 else (height, width, channels))
-
-
 def _role_columns(columns: _Columns) -> dict[str, str]:
     """Return the columns that stand for an encoded image and its label."""
     found: dict[str, str] = {}
     pairs = list(zip(columns.names, columns.encodings, strict=True))
-    image = next((name for name, encoding in pairs if encoding in _IMAGES), None) or next(
+    image = next((name for name, encoding in pairs if encoding in IMAGES), None) or next(
         (
             name
             for name, encoding in pairs

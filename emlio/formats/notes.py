@@ -1,4 +1,4 @@
-"""What a rank is told of records beside their bytes, such as a file's label and path.
+"""Notes: facts about records beside their bytes, such as a file's label and path.
 
     4 bytes CRC32C of the rest | n lengths of 4 bytes, little-endian | the notes
 
@@ -57,6 +57,7 @@ def find_notes(payload: memoryview, block_bytes: int, records: int) -> npt.NDArr
         )
     lengths = np.frombuffer(payload[first + _LENGTH_BYTES : begin], "<u4").astype(np.int64)
     ends = begin + np.cumsum(lengths)
-    if int(ends[-1]) != len(payload):
-        raise RemoteProtocolError(f"notes must fill their block, they end at {int(ends[-1])} of {len(payload)} bytes")
+    end = int(ends[-1]) if records else begin
+    if end != len(payload):
+        raise RemoteProtocolError(f"notes must fill their block, they end at {end} of {len(payload)} bytes")
     return np.stack((ends - lengths, ends), axis=1)

@@ -5,6 +5,7 @@ Covers: the header, an array on the file's bytes. Does not cover: archives (emli
 
 import io
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ MOST_HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NpyHeader:
-    """What an array's file says before its numbers.
+    """The header of an array's file.
 
     Attributes:
         shape: of the array.
@@ -55,7 +56,7 @@ def read_npy_header(head: bytes) -> NpyHeader:
         if reader is None:
             raise DatasetError(f"must be a .npy file of version 1.0 or 2.0, is of {version[0]}.{version[1]}")
         shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER_BYTES)
-    except (ValueError, EOFError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+    except (ValueError, EOFError, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
         raise DatasetError(f"must be a .npy file: {str(error)[:200]}") from error
     if dtype.hasobject:
         raise DatasetError(f"must be an array of numbers, holds Python objects ({dtype}), which are never unpickled")
@@ -77,6 +78,9 @@ def read_npy(data: memoryview) -> npt.NDArray[Any]:
             f"must be a .npy file with {header.size_bytes} bytes of {header.dtype} for the shape {header.shape}, has "
             f"{there}"
         )
-    flat = np.frombuffer(data, header.dtype, offset=header.begin) if there else np.empty(0, header.dtype)
-    array = flat.reshape(header.shape, order="F" if header.fortran else "C")
+    try:
+        flat = np.frombuffer(data, header.dtype, offset=header.begin) if there else np.empty(0, header.dtype)
+        array = flat.reshape(header.shape, order="F" if header.fortran else "C")
+    except (ValueError, OverflowError) as error:
+        raise DatasetError(f"must be an array of {header.dtype} with the shape {header.shape}: {error}") from error
     return np.asarray(array, dtype=header.dtype.newbyteorder("="), order="C")

@@ -7,6 +7,7 @@ Covers: uncompressed tars in the forms of POSIX and GNU, with long names. Does n
 tars, whose members have no place in the file; sparse members.
 """
 
+import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,15 @@ _LONG_LINK: Final = b"K"
 _EXTENDED: Final = (b"x", b"X")
 _GLOBAL: Final = b"g"
 _SPARSE: Final = b"S"
+_WITHOUT_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
+"""Links, devices, folders and FIFOs: nothing follows their header, whatever size it says."""
+
+_META: Final = re.compile(r"__[^/]*__($|/)")
+"""Names that WebDataset keeps for itself, and leaves out of samples."""
+
+_MOST_DIGITS: Final = 20
+_AFTER_END_BYTES: Final = 1 << 16
+"""The bytes after the end mark in which a second tar is looked for: tools pad to 10 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +104,9 @@ class WebDatasetTars:
                     seen.add(extension)
                     ends[-1] = member.offset_data + member.size
                 end = archive.offset
-        except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
             raise DatasetError(f"{shard.name}: must be an uncompressed tar file: {error}") from error
-        size = int(files.sizes[number])
-        # The module takes a broken header in the middle for the end, without an error.
-        if any(files.read(number, end, _BLOCK)):
-            raise DatasetError(
-                f"{shard.name}: must have a member or the end mark at byte {end}, has neither: it is corrupt"
-            )
-        if ends and max(ends) > size:
-            raise DatasetError(
-                f"{shard.name}: record {len(ends) - 1} must end within the file's {size} bytes, ends at {max(ends)}: the "
-                "file is cut off"
-            )
+        _check_end(files, number, end, max(ends, default=0))
         return Ranges(starts=np.array(starts, np.int64), ends=np.array(ends, np.int64))
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
@@ -114,13 +114,57 @@ class WebDatasetTars:
         return EachRecord(_read, fields, _aliases)
 
 
+def _check_end(files: Files, number: int, end: int, last: int) -> None:
+    """Check that a tar ends as it must.
+
+    Python's module takes a broken header, and the end of a file that is cut off, for the end of the tar.
+
+    Args:
+        files: the folder's files.
+        number: the file.
+        end: where the last member is followed by the end mark.
+        last: where the last record ends.
+
+    Raises:
+        DatasetError: it is cut off or corrupt, or another tar follows.
+    """
+    name, size = files.names[number], int(files.sizes[number])
+    if last > size:
+        raise DatasetError(f"{name}: its last record must end within its {size} bytes, ends at {last}: it is cut off")
+    mark = files.read(number, end, _BLOCK)
+    if any(mark):
+        raise DatasetError(f"{name}: must have a member or the end mark at byte {end}, has neither: it is corrupt")
+    if len(mark) < _BLOCK:
+        raise DatasetError(
+            f"{name}: must have an end mark at byte {end}, ends at {size}: it is cut off. If it is known to be whole, "
+            f"append the mark: truncate -s {end + 2 * _BLOCK} {name}"
+        )
+    for at in range(0, len(rest := files.read(number, end, _AFTER_END_BYTES)) - _BLOCK + 1, _BLOCK):
+        block = rest[at : at + _BLOCK]
+        if any(block):
+            if _has_checksum(block):
+                raise DatasetError(
+                    f"{name}: must be one tar, another one begins at byte {end + at}, after the end mark of the first: "
+                    "its records would be lost. Join tars with tar --concatenate"
+                )
+            return  # padding
+
+
+def _has_checksum(block: bytes) -> bool:
+    try:
+        _check_sum(block, 0)
+    except DatasetError:
+        return False
+    return True
+
+
 def _key_and_extension(name: str) -> tuple[str, str]:
-    """Return a member's key, and what follows the first dot of its name; nothing for others."""
-    folder, _, file = name.rpartition("/")
+    """Return a member's key, and what follows the first dot of its name; nothing for members of no record."""
+    folder, slash, file = name.rpartition("/")
     stem, _, extension = file.partition(".")
-    if not stem or not extension:
+    if not stem or not extension or _META.match(name):
         return name, ""
-    return f"{folder}/{stem}" if folder else stem, extension.lower()
+    return folder + slash + stem, extension.lower()
 
 
 def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:
@@ -142,9 +186,9 @@ def _members(view: memoryview) -> Iterator[tuple[str, memoryview]]:
         header = bytes(view[at : at + _BLOCK])
         _check_sum(header, at)
         kind = header[156:157]
-        size = int(extended["size"]) if "size" in extended else _number(header[124:136])
+        size = 0 if kind in _WITHOUT_DATA else _size(header, extended)
         begin, end = at + _BLOCK, at + _BLOCK + size
-        if end > len(view):
+        if size < 0 or end > len(view):
             raise DatasetError(f"must be whole members of a tar, the one at byte {at} ends at {end} of {len(view)}")
         if kind == _LONG_NAME:
             long_name = _text(bytes(view[begin:end]))
@@ -157,10 +201,21 @@ def _members(view: memoryview) -> Iterator[tuple[str, memoryview]]:
         at = end + -size % _BLOCK
 
 
+def _size(header: bytes, extended: Mapping[str, str]) -> int:
+    text = extended.get("size")
+    if text is None:
+        return _number(header[124:136])
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise DatasetError(f"a size in an extended tar header must be a number, got {text[:40]!r}")
+    return int(text)
+
+
 def _check_sum(header: bytes, at: int) -> None:
     stored = _number(header[148:156])
-    computed = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    if stored != computed:
+    counted = header[:148] + header[156:]
+    computed = sum(counted) + 8 * ord(" ")
+    # Old programs added signed bytes.
+    if stored != computed and stored != computed - 256 * sum(byte > 127 for byte in counted):
         raise DatasetError(f"the tar header at byte {at} must have the checksum {stored}, has {computed}")
 
 
@@ -188,7 +243,7 @@ def _extended(records: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     while records:
         length = records.partition(b" ")[0]
-        if not length.isdigit() or not len(length) < int(length) <= len(records):
+        if not length.isdigit() or len(length) > _MOST_DIGITS or not len(length) < int(length) <= len(records):
             raise DatasetError("an extended tar header must be records of LENGTH NAME=VALUE")
         keyword, _, value = records[len(length) + 1 : int(length) - 1].partition(b"=")
         found[keyword.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")

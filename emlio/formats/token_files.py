@@ -76,24 +76,28 @@ class IndexedTokens:
         """See `Format`."""
         data, number = shard.files
         index = _index(files, number)
-        ends = index.pointers + index.lengths.astype(np.int64) * index.dtype.itemsize
+        lengths_bytes = index.lengths.astype(np.int64) * index.dtype.itemsize
+        ends = np.cumsum(lengths_bytes)
         bounds = index.documents
         if len(bounds) < 1 or int(bounds[0]) != 0 or int(bounds[-1]) != len(ends) or (np.diff(bounds) < 0).any():
             raise DatasetError(
                 f"{files.names[number]}: its documents must divide its {len(ends)} sequences, they go from "
                 f"{bounds[:1].tolist()} to {bounds[-1:].tolist()}"
             )
-        size = int(files.sizes[data])
-        if len(ends) and (int(index.pointers.min()) < 0 or int(ends.max()) > size or (index.lengths < 0).any()):
+        # Whoever writes such files writes the sequences one after the other, so that a type of tokens, or a file, that
+        # is not the index's own is found.
+        strange = np.flatnonzero((index.lengths < 0) | (index.pointers != ends - lengths_bytes))
+        if strange.size:
+            at = int(strange[0])
             raise DatasetError(
-                f"{files.names[number]}: does not fit {shard.name}: its sequences must lie in {size} bytes, they go to "
-                f"{int(ends.max())}"
+                f"{files.names[number]}: sequence {at} must begin at byte {int(ends[at] - lengths_bytes[at])}, where the "
+                f"one before ends, it has {int(index.lengths[at])} tokens at byte {int(index.pointers[at])}"
             )
-        gaps = np.flatnonzero(index.pointers[1:] != ends[:-1])
-        inner = np.setdiff1d(gaps + 1, bounds)
-        if inner.size:
+        size, end = int(files.sizes[data]), int(ends[-1]) if len(ends) else 0
+        if end != size:
             raise DatasetError(
-                f"{files.names[number]}: sequence {int(inner[0])} must follow the one before in its document"
+                f"{files.names[number]}: does not fit {shard.name}: its {len(ends)} sequences of {index.dtype} must fill "
+                f"the file's {size} bytes, they end at {end}"
             )
         firsts, lasts = bounds[:-1], bounds[1:]
         filled = lasts > firsts  # a document without a sequence has no bytes
@@ -193,6 +197,8 @@ def _settings(dtype: "np.dtype[Any]", window: int | None) -> bytes:
 
 def _pairs(files: Files) -> list[tuple[str, int, int]]:
     """Return the .bin files that have an .idx file: names, and the numbers of both."""
+    if not files.endings.get(".idx") or not files.endings.get(".bin"):
+        return []
     indexes = {name[:-4]: number for number, name in enumerate(files.names) if name.endswith(".idx")}
     return sorted(
         (name, number, indexes[name[:-4]])
@@ -225,7 +231,7 @@ def _index(files: Files, number: int) -> _Index:
     if dtype.kind == "f":
         raise DatasetError(f"{name}: must hold tokens, its numbers are {dtype}")
     needed = _HEAD.size + 12 * sequences + 8 * documents
-    if len(data) < needed:
+    if len(data) not in (needed, needed + sequences):  # a mode of each sequence may follow
         raise DatasetError(
             f"{name}: {sequences} sequences and {documents} documents need {needed} bytes, it has {len(data)}"
         )

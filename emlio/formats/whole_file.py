@@ -11,6 +11,7 @@ large arrays (emlio.formats.array_rows), pictures inside files.
 
 import io
 import json
+import lzma
 import re
 import struct
 import zipfile
@@ -37,6 +38,18 @@ _PER_SHARD = 4096
 
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
+_BROKEN_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    LookupError,
+    OSError,
+    OverflowError,
+    RuntimeError,  # encrypted, or of a method that is not known
+    ValueError,
+)
 _BESIDE = re.compile(r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|json|ya?ml|csv))", re.IGNORECASE)
 """Files at the top of a tree that are about it, and keep no class from being found."""
 
@@ -72,7 +85,9 @@ class WholeFiles:
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
         names = files.names
-        numbers = [number for number in range(len(names)) if names[number].lower().endswith(self.extension)]
+        numbers: Sequence[int] = range(len(names))
+        if self.extension:
+            numbers = [number for number in numbers if names[number].lower().endswith(self.extension)]
         if not numbers:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
         top = [name for name in names[: _tops(names)] if name.lower().endswith(self.extension)]
@@ -106,16 +121,19 @@ class WholeFiles:
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
-        labelled = bool(json.loads(contents.settings or b"{}").get("labels"))
+        labelled = _labelled(contents.settings)
 
         def read(view: memoryview, note: bytes) -> Mapping[str, Any]:
-            row = dict(self.read(view))
             if len(note) < _LABEL.size:
                 raise DatasetError(f"a file's note must have its label and path, has {len(note)} bytes")
-            if labelled:
-                row["label"] = np.int64(_LABEL.unpack_from(note)[0])
-            row["path"] = path_text(note[_LABEL.size :])
-            return row
+            told: dict[str, Any] = {"label": np.int64(_LABEL.unpack_from(note)[0])} if labelled else {}
+            told["path"] = path_text(note[_LABEL.size :])
+            # A file's own arrays may have these names too, and they are what the user stored.
+            try:
+                content = self.read(view)
+            except DatasetError as error:
+                raise DatasetError(f"{told['path']}: {error}") from error
+            return {**content, **{name: value for name, value in told.items() if name not in content}}
 
         def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
             found = {IMAGE: row[self.image]} if self.image is not None else {}
@@ -124,11 +142,18 @@ class WholeFiles:
         return EachRecord(read, fields, aliases)
 
 
+def _labelled(settings: bytes) -> bool:
+    try:
+        told = json.loads(settings)
+        return bool(told["labels"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DatasetError(f"files must be told with or without labels, got {settings!r}") from error
+
+
 def mostly(files: Files, *extensions: str) -> bool:
     """Return whether at least half of the files have one of these extensions."""
-    names, ends = files.names, tuple(extensions)
-    count = sum(names[number].lower().endswith(ends) for number in range(len(names)))
-    return count > 0 and 2 * count >= len(names)
+    count = sum(files.endings.get(extension, 0) for extension in extensions)
+    return count > 0 and 2 * count >= len(files.names)
 
 
 def _part(numbers: Sequence[int], cut: int, *, whole: bool) -> Sequence[int]:
@@ -156,7 +181,8 @@ def _labels(names: Sequence[str], numbers: Sequence[int]) -> tuple[npt.NDArray[n
         found.append(classes.setdefault(top, len(classes)))
     # Folders come in the order of their bytes, as in torchvision's ImageFolder.
     labels[np.asarray(numbers)] = found
-    return labels, {label: name for name, label in classes.items()}
+    # Names of classes are told to ranks as text.
+    return labels, {label: path_bytes(name).decode(errors="replace") for name, label in classes.items()}
 
 
 def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files: npt.NDArray[np.int64]) -> list[bytes]:
@@ -177,16 +203,26 @@ def _array(view: memoryview) -> Mapping[str, Any]:
 def _arrays(view: memoryview) -> Mapping[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(view)) as archive:
-            found = {
-                member.filename.removesuffix(".npy"): read_npy(memoryview(archive.read(member)))
-                for member in archive.infolist()
-                if member.filename.endswith(".npy")
-            }
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise DatasetError(f"must be a .npz archive: {error}") from error
+            found: dict[str, npt.NDArray[Any]] = {}
+            for member in archive.infolist():
+                if member.filename.endswith(".npy"):
+                    name = member.filename.removesuffix(".npy")
+                    if name in found:
+                        raise DatasetError(f"must be a .npz archive with each array once, {name!r} is there twice")
+                    found[name] = _member(archive, member)
+    except _BROKEN_ZIP as error:
+        raise DatasetError(f"must be a .npz archive: {str(error)[:200]}") from error
     if not found:
         raise DatasetError("must be a .npz archive with arrays, it holds none")
     return found
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    data = archive.read(member)
+    try:
+        return read_npy(memoryview(data))
+    except DatasetError as error:
+        raise DatasetError(f"{member.filename}: {error}") from error
 
 
 any_files = WholeFiles(

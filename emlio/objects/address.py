@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from emlio.errors import ConfigError
 
@@ -116,6 +116,14 @@ class ObjectAddress:
     def of(self, name: str) -> str:
         """Return an object's address, for people."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}{'/' if self.prefix else ''}{name}"
+
+    @property
+    def with_settings(self) -> str:
+        """The address that `parse` returns this of, without the options of the format."""
+        place = f"{self.scheme}://{self.bucket}/{quote(self.prefix) if self.listing else self.prefix}"
+        if self.listing:
+            place = f"{place.removesuffix('/')}/{quote(self.listing)}"
+        return f"{place}?{urlencode(self.settings)}" if self.settings else place
 
     def __str__(self) -> str:
         end = f"/{self.listing}" if self.listing else ""

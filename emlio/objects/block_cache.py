@@ -57,7 +57,12 @@ class _Segment:
 
 
 class BlockCache:
-    """Blocks by key. Thread-safe; used by one process at a time."""
+    """Blocks by key. Thread-safe; used by one process at a time.
+
+    Attributes:
+        folder: where its files are.
+        most_bytes: the limit of their sizes.
+    """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         """Open a cache, and find what it holds.
@@ -72,7 +77,7 @@ class BlockCache:
         if most_bytes < LEAST_CACHE_BYTES:
             raise ConfigError(f"a cache of objects must have at least {LEAST_CACHE_BYTES} bytes, got {most_bytes}")
         self.folder = folder
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._segment_bytes = most_bytes // _PARTS
         self._lock = Lock()
         self._found: dict[bytes, tuple[_Segment, int, int, int]] = {}
@@ -183,7 +188,7 @@ class BlockCache:
         """Drop the segments that were not used for longest."""
         held = sum(segment.size_bytes for segment in self._segments.values())
         for segment in sorted(self._segments.values(), key=lambda one: one.used_s):
-            if held + more_bytes <= self._most_bytes and len(self._segments) < 2 * _PARTS:
+            if held + more_bytes <= self.most_bytes and len(self._segments) < 2 * _PARTS:
                 break
             held -= segment.size_bytes
             del self._segments[segment.number]

@@ -6,9 +6,9 @@ Covers: order, cutting, handling unreadable items, the report. Does not cover: f
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +52,7 @@ class ConvertOptions:
         source: a directory or a file.
         out: the directory of the new dataset.
         source_kind: one of SOURCE_KINDS, or None to guess it.
+        source_options: those of a format that is served as it lies.
         shard_bytes: the approximate size of a shard; None where `shards` is given.
         shards: how many shards to make, or None.
         workers: how many shards are written at once; None for `default_workers()`.
@@ -68,6 +69,7 @@ class ConvertOptions:
     source: Path
     out: Path
     source_kind: str | None = None
+    source_options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     shard_bytes: int | None = None
     shards: int | None = None
     workers: int | None = None
@@ -130,7 +132,9 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
     kind = options.source_kind if options.source_kind is not None else guess_kind(options.source)
     with (
         sole_writer(options.out),
-        closing(open_source(options.source, kind, options.labels, options.out / UNPACKED_NAME)) as source,
+        closing(
+            open_source(options.source, kind, options.labels, options.out / UNPACKED_NAME, options.source_options)
+        ) as source,
     ):
         listing = source.listing
         mappings, found = write_shards(

@@ -5,11 +5,14 @@ them.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.registry import find_format
 from emlio.images.header import is_image_name
+from emlio.prepare.any_format import AnyFormat
 from emlio.prepare.class_names import ClassNames
 from emlio.prepare.image_folder import ImageFolder
 from emlio.prepare.manifest import Manifest
@@ -17,13 +20,21 @@ from emlio.prepare.npy_folder import NpyFolder
 from emlio.prepare.record_source import RecordSource
 from emlio.prepare.tfrecord_files import TfrecordFiles, looks_like_tfrecord
 from emlio.prepare.webdataset import WebDataset
+from emlio.shards.discover import open_folder
+from emlio.shards.tree import walk
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source"]
 
-SOURCE_KINDS: Final = ("image-folder", "manifest", "npy", "tfrecord", "webdataset")
+_AS_THEY_LIE: Final = ("files", "jsonl", "mds", "megatron", "npy-rows", "npz", "tokens")
+"""Formats of emlio.formats that have no source of their own here."""
+
+SOURCE_KINDS: Final = tuple(sorted(("image-folder", "manifest", "npy", "tfrecord", "webdataset", *_AS_THEY_LIE)))
 
 _TABLES = frozenset({".csv", ".jsonl", ".ndjson"})
-_FORMS = "one folder of images for each class, .tar, .npy or TFRecord files, or the path of a .csv or .jsonl manifest"
+_FORMS = (
+    "one folder of images for each class, .tar, .npy, .npz, .jsonl or TFRecord files, MDS, Megatron-LM's files, or the path "
+    "of a .csv or .jsonl manifest"
+)
 
 
 def guess_kind(path: Path) -> str:
@@ -38,7 +49,9 @@ def guess_kind(path: Path) -> str:
         raise DatasetError(f"source {path}: cannot be read: {error.strerror or error}") from error
 
 
-def open_source(path: Path, kind: str, labels: Path | None, unpack_in: Path) -> RecordSource:
+def open_source(
+    path: Path, kind: str, labels: Path | None, unpack_in: Path, options: Mapping[str, str] | None = None
+) -> RecordSource:
     """List a dataset of one of the SOURCE_KINDS.
 
     Args:
@@ -46,6 +59,7 @@ def open_source(path: Path, kind: str, labels: Path | None, unpack_in: Path) -> 
         kind: its format.
         labels: a file that lists the classes, or None.
         unpack_in: a folder that may be created and used while the source is open.
+        options: those of a format that is served as it lies.
 
     Raises:
         ConfigError: the kind is unknown, or the file of classes cannot be used.
@@ -57,6 +71,10 @@ def open_source(path: Path, kind: str, labels: Path | None, unpack_in: Path) -> 
     if kind in ("image-folder", "npy", "manifest") and path.is_file() != wants_file:
         raise DatasetError(f"source {path}: must be a {'file' if wants_file else 'directory'} for format {kind}")
     classes = None if labels is None else ClassNames.read(labels)
+    if kind in _AS_THEY_LIE:
+        return AnyFormat(path, {"format": kind, **(options or {})}, classes)
+    if options:
+        raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
     match kind:
         case "image-folder":
             return ImageFolder(path, classes)
@@ -111,4 +129,10 @@ def _kind_of_folder(path: Path) -> str:
             return "image-folder"
         if inside.endswith(".npy"):
             return "npy"
+    with open_folder(path) as opened:
+        tree = walk(opened)
+        found = find_format(tree, str(path)).name if len(tree.names) else "files"
+    # Any files at all would be of format files: that must be asked for.
+    if found in _AS_THEY_LIE and found != "files":
+        return found
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")

@@ -32,14 +32,16 @@ from emlio.prepare.cut import cut
 from emlio.prepare.picture_pool import PicturePool, numbered_picture, pool_size
 from emlio.prepare.record_source import Record
 from emlio.prepare.shard_set import Recipe, write_shards
+from emlio.prepare.synth_files import PlainRecord, write_files
 from emlio.prepare.target import sole_writer
 from emlio.shards.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 
-__all__ = ["SYNTH_KINDS", "SynthOptions", "synthesise"]
+__all__ = ["SYNTH_FORMS", "SYNTH_KINDS", "SynthOptions", "synthesise"]
 
 SYNTH_KINDS: Final = ("example", "images", "opaque")
+SYNTH_FORMS: Final = ("files", "tfrecord")
 
 _VERSION = 1
 _POOL_BYTES = 16 << 20
@@ -69,6 +71,7 @@ class SynthOptions:
         workers: how many threads draw and write; None for one per core. The bytes do not depend on
             it.
         force: replace an earlier dataset of these commands in the directory.
+        form: one of SYNTH_FORMS.
     """
 
     kind: Literal["images", "opaque", "example"] = "images"
@@ -82,10 +85,15 @@ class SynthOptions:
     seed: int = 0
     workers: int | None = None
     force: bool = False
+    form: Literal["files", "tfrecord"] = "tfrecord"
 
     def __post_init__(self) -> None:
         if self.kind not in SYNTH_KINDS:
             raise ConfigError(f"--kind must be one of {', '.join(SYNTH_KINDS)}, got {self.kind!r}")
+        if self.form == "files" and self.kind == "example":
+            raise ConfigError(
+                "--as files must be given for --kind images or opaque: examples are records of TFRecord files"
+            )
         if (self.records is None) == (self.size_bytes is None):
             raise ConfigError("give either --records or --size, not both and not neither")
         if self.records is not None and not 1 <= self.records <= _MOST_RECORDS:
@@ -117,6 +125,12 @@ def synthesise(options: SynthOptions, out: Path, progress: bool = False) -> None
         DatasetError: the disk is full or broken.
     """
     workers = options.workers if options.workers is not None else len(os.sched_getaffinity(0))
+    if options.form == "files":
+        plain = _Images(options, workers, progress) if options.kind == "images" else _Opaque(options)
+        extension = "jpg" if options.kind == "images" else "bin"
+        count = len(plain.sizes_bytes)
+        write_files(out, count, plain.plain, extension, workers=workers, force=options.force, progress=progress)
+        return
     with sole_writer(out):
         made = _Images(options, workers, progress) if options.kind == "images" else _Opaque(options)
         write_shards(out, _recipe(options, made), workers=workers, verify=False, force=options.force, progress=progress)
@@ -195,11 +209,14 @@ class _Images:
         }
 
     def records(self, first: int, after: int) -> Iterator[Record]:
+        for number, label, (encoded,) in self.plain(first, after):
+            yield Record(parts=(encode_example(self._features(bytes(encoded), number, label)),), label=label)
+
+    def plain(self, first: int, after: int) -> Iterator[PlainRecord]:
         numbers = np.arange(first, after, dtype=np.int64)
         labels, pictures = self._pictures(numbers)
         for number, label, picture in zip(range(first, after), labels.tolist(), pictures.tolist(), strict=True):
-            encoded = numbered_picture(self._pool.pictures[int(picture)], number)
-            yield Record(parts=(encode_example(self._features(encoded, number, label)),), label=label)
+            yield number, label, (numbered_picture(self._pool.pictures[int(picture)], number),)
 
     def _pictures(self, numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return labels and pictures.
@@ -239,7 +256,9 @@ class _Opaque:
         pool = random_bytes("opaque", options.seed, _POOL_BYTES)
         # A record that begins near the pool's end continues at its beginning.
         self._pool = memoryview(pool * (1 + -(-largest // _POOL_BYTES)))
-        around = FRAME_BYTES + (len(self._head(self._mean, 0)) if self._example else 0)
+        around = (FRAME_BYTES if options.form == "tfrecord" else 0) + (
+            len(self._head(self._mean, 0)) if self._example else 0
+        )
         count = options.records
         if count is None:
             count = max(round((options.size_bytes or 0) / (self._mean + around)), 1)
@@ -255,6 +274,11 @@ class _Opaque:
                 "image/class/label": Feature(kind="int64", shape=(1,)),
                 "image/encoded": Feature(kind="bytes", shape=(1,)),
             }
+
+    def plain(self, first: int, after: int) -> Iterator[PlainRecord]:
+        labels = _labels(self._options, np.arange(first, after, dtype=np.int64)).tolist()
+        for number, label, record in zip(range(first, after), labels, self.records(first, after), strict=True):
+            yield number, label, record.parts
 
     def records(self, first: int, after: int) -> Iterator[Record]:
         numbers = np.arange(first, after, dtype=np.int64)

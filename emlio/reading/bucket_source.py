@@ -99,6 +99,10 @@ class BucketSource:
             for look in looks:
                 look.cancel()
 
+    def idle(self) -> bool:
+        """See `Source`. Nothing is lent."""
+        return True
+
     def close(self) -> None:
         """See `Source`."""
         self._closing.set()

@@ -23,7 +23,7 @@ from emlio.reading.open_set import HeldFile, HeldFiles, OpenSet
 from emlio.reading.patience import patiently
 from emlio.reading.room import Room, file_room, lease_room, mapping_room
 from emlio.reading.slices import Borrower
-from emlio.shards.dataset import Dataset
+from emlio.shards.dataset import Dataset, RangeShard
 from emlio.shards.folder import absence
 from emlio.shards.mapped_file import map_file, unmap
 
@@ -50,6 +50,7 @@ class OpenShards:
 
     Attributes:
         dataset: the dataset.
+        whole_files: whether each record is a file.
         on_stuck: called in the lease thread when a process waits to write to a shard whose bytes
             are still in use: with the shard's path and the borrowers.
     """
@@ -75,6 +76,7 @@ class OpenShards:
         """
         self.dataset = dataset
         self._table = dataset.file_table
+        self.whole_files = any(isinstance(shard, RangeShard) and shard.whole_files for shard in dataset.shards)
         self.on_stuck: Callable[[Path, Collection[Borrower]], None] = _ignore
         count = len(dataset.files)
         self._files = OpenSet(count, files or file_room(), self._open_file, _close_file, self._not_opened)
@@ -241,6 +243,13 @@ class OpenShards:
 
     def _hear_stuck(self, path: Path, borrowers: Collection[Borrower]) -> None:
         self.on_stuck(path, borrowers)
+
+    def idle(self) -> bool:
+        """Return whether no slice of a mapped shard is in use, so that `close` may release leases.
+
+        Lends nothing more of what is not in use.
+        """
+        return self._lenders is None or self._lenders.retire()
 
     def close(self) -> None:
         """Close everything; what a thread is still using is closed when it is done."""

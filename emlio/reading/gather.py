@@ -132,7 +132,8 @@ class Gatherer:
         bounds = np.append(filled[first], filled[-1])
         runs = _Runs(shard=shard[first], starts=starts[first], at=bounds[:-1], upto=bounds[1:])
         try:
-            if not self._may_gather or out.nbytes >= len(first) * _LONG_RUN_BYTES:
+            # A file that is read whole, once in an epoch, is not worth a mapping.
+            if not self._may_gather or shards.whole_files or out.nbytes >= len(first) * _LONG_RUN_BYTES:
                 _read_runs(shards, runs, out)
             else:
                 for begin in range(0, len(first), _IOV_MAX):

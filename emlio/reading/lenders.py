@@ -88,6 +88,14 @@ class Lenders:
         self._end(retired)
         return bool(retired)
 
+    def retire(self) -> bool:
+        """Close all that are not in use, and make no new ones; return whether none is left."""
+        with self._lock:
+            self._closed = True
+            retired = self._retire(len(self._lent), len(self._lent))
+        self._end(retired)
+        return not self._lent
+
     def status(self, number: int) -> os.stat_result | None:
         """Return the status of the file under a lease; None if there is none."""
         with self._lock:  # under the lock it is not closed

@@ -249,7 +249,7 @@ class MessagePlanner:
         self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return each record's file, and where it begins and ends there."""
-        files, starts, ends = np.empty((3, len(record)), np.int64)
+        files, starts, ends = (np.empty(len(record), np.int64) for _ in range(3))
         order = np.argsort(numbers, kind="stable")
         grouped = numbers[order]
         edges = [0, *(np.flatnonzero(grouped[1:] != grouped[:-1]) + 1).tolist(), len(grouped)]

@@ -81,6 +81,10 @@ class Source(Protocol):
         """
         ...
 
+    def idle(self) -> bool:
+        """Lend nothing more; return whether nothing that was lent is still in use."""
+        ...
+
     def close(self) -> None:
         """Close everything; what a thread is still using is closed when it is done."""
         ...

@@ -4,6 +4,8 @@ Covers: listing, reading ranges, whether an object is the one that was indexed. 
 requests (emlio.objects), reading many ranges for messages (emlio.reading).
 """
 
+import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, cast
 
@@ -114,12 +116,14 @@ class ObjectTree:
 
     Attributes:
         table: their names and identities.
+        endings: see `Files`.
         passed_over: always empty; see `emlio.shards.tree.Tree`.
     """
 
     def __init__(self, bucket: Bucket, table: ObjectTable) -> None:
         self.table = table
         self.passed_over: tuple[str, ...] = ()
+        self.endings: Mapping[str, int] = Counter(os.path.splitext(name)[1].lower() for name in table.names)
         self._bucket = bucket
 
     @property

@@ -19,7 +19,7 @@ from emlio.planner.catalog import ShardEntry
 from emlio.shards.bucket import Bucket
 from emlio.shards.checksums import Checksums
 from emlio.shards.file_table import FileTable
-from emlio.shards.folder import AFTER_RESTART, Folder
+from emlio.shards.folder import HOW_TO_RENEW, Folder
 from emlio.shards.mapping import ShardMapping, content_digest
 from emlio.shards.object_table import ObjectTable
 from emlio.shards.tfrecord import scan
@@ -132,7 +132,7 @@ class Shard:
         if digest != self.digest:
             raise DatasetError(
                 f"shard {self.path}: changed while it was served: its content had digest {self.digest}, now "
-                f"{digest}. {AFTER_RESTART}"
+                f"{digest}. {HOW_TO_RENEW}"
             )
 
 
@@ -240,6 +240,19 @@ class Dataset:
         if not isinstance(self.files, FileTable):
             raise DatasetError(f"{self.place}: must lie in a folder of this host for this")
         return self.files
+
+    def has_same_files(self, other: "Dataset") -> bool:
+        """Return whether another opening found the same place and the same files there, one by one."""
+        here, there = self.files, other.files
+        if isinstance(here, ObjectTable) and isinstance(there, ObjectTable):
+            return here.is_same(there)
+        if self.bucket is not None or other.bucket is not None or len(here) != len(there):
+            return False
+        columns = ("sizes", "mtimes_ns", "inodes")
+        mine, theirs = self.file_table, other.file_table
+        return self.folder.is_same(other.folder) and all(
+            np.array_equal(getattr(mine, column), getattr(theirs, column)) for column in columns
+        )
 
     @property
     def directory(self) -> Path:

@@ -15,9 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.shards.folder import AFTER_RESTART, Folder
+from emlio.shards.folder import HOW_TO_RENEW, Folder
 
-__all__ = ["FileTable", "NameTable", "inode_number"]
+__all__ = ["FILE_COLUMNS", "FileTable", "NameTable", "inode_number"]
+
+
+FILE_COLUMNS = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
+"""The attributes of `FileTable` that identify a file's content."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +65,10 @@ class NameTable(Sequence[str]):
         return self.text[self.bounds[number] : self.bounds[number + 1]].tobytes()
 
 
+def _no_note() -> None:
+    """Note nothing: indexes of TFRecord files are compared with their files at every start."""
+
+
 def _no_look(_: int, __: Folder) -> None:
     """Accept a file of which only the ctime changed: its records' checksums find another content."""
 
@@ -77,6 +85,7 @@ class FileTable:
         ctimes_ns: (n,) times of the last change of content or metadata, which no program can set.
         inodes: (n,) the files' numbers in their file system.
         check_content: raises `DatasetError` if a file has other content, after its ctime changed.
+        on_change: called when a file is found not to be the indexed one, before the error is raised.
     """
 
     folder: Path
@@ -86,6 +95,7 @@ class FileTable:
     ctimes_ns: npt.NDArray[np.int64]
     inodes: npt.NDArray[np.int64]
     check_content: Callable[[int, Folder], None] = _no_look
+    on_change: Callable[[], None] = _no_note
 
     def __len__(self) -> int:
         return len(self.names)
@@ -105,14 +115,16 @@ class FileTable:
             DatasetError: it is another file, or has another size or time of change.
         """
         if inode_number(now) != self.inodes[number]:
+            self.on_change()
             raise DatasetError(
                 f"a shard must not change while it is served: {self.path(number)} was replaced by another file. "
-                f"{AFTER_RESTART}"
+                f"{HOW_TO_RENEW}"
             )
         if now.st_size != self.sizes[number] or now.st_mtime_ns != self.mtimes_ns[number]:
+            self.on_change()
             raise DatasetError(
                 f"shard {self.path(number)}: changed while it was served: had {self.sizes[number]} bytes and mtime "
-                f"{self.mtimes_ns[number]} ns, now {now.st_size} bytes and mtime {now.st_mtime_ns} ns. {AFTER_RESTART}"
+                f"{self.mtimes_ns[number]} ns, now {now.st_size} bytes and mtime {now.st_mtime_ns} ns. {HOW_TO_RENEW}"
             )
 
 

@@ -27,9 +27,9 @@ from emlio.open_limits import refusal_of
 from emlio.shards.atomic_file import write_atomically
 from emlio.shards.beneath import open_beneath
 
-__all__ = ["AFTER_RESTART", "Folder", "Kind", "absence", "must_be_file"]
+__all__ = ["HOW_TO_RENEW", "Folder", "Kind", "absence", "must_be_file"]
 
-AFTER_RESTART = "Restart the daemon (with local=, the loader) to serve the new files"
+HOW_TO_RENEW = "Reload or restart the daemon (with local=, make a new loader) to serve the new files"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Non-blocking, because opening a FIFO would wait for a writer, and the name may be one.
@@ -206,6 +206,10 @@ class Folder:
         """Return whether files can be created in the folder."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
 
+    def is_same(self, other: "Folder") -> bool:
+        """Return whether both are the same folder of the file system."""
+        return os.path.samestat(self._status, other._status)
+
     def check_in_place(self) -> None:
         """Check that the path still leads to this folder.
 
@@ -221,7 +225,7 @@ class Folder:
         if not os.path.samestat(now, self._status):
             raise DatasetError(
                 f"a dataset's folder must not be replaced while it is served: {self.path} is now another folder. "
-                f"{AFTER_RESTART}"
+                f"{HOW_TO_RENEW}"
             )
 
     def close(self) -> None:

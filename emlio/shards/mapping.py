@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -51,12 +52,12 @@ class Feature:
     """One feature of a shard's records.
 
     Attributes:
-        kind: of its values: in TFRecord files "bytes", "float" or "int64".
+        kind: of its values.
         shape: common to all records, for example (1,) or (3,); None if records differ or it is
             unknown.
     """
 
-    kind: str
+    kind: Literal["bytes", "float", "int64"]
     shape: tuple[int, ...] | None = None
 
 

@@ -56,9 +56,14 @@ def open_objects(
         raise DatasetError(f"{where}: must hold a dataset, holds no objects")
     place = index_place(cache, options)
     kept = None if rebuild else load_index(place)
-    if kept is not None and not {"etags", "etag_bounds", "modified_s", "all_names", "all_name_bounds"} <= set(
-        kept.arrays
-    ):
+    if kept is not None and not {
+        "identities",
+        "etags",
+        "etag_bounds",
+        "modified_s",
+        "all_names",
+        "all_name_bounds",
+    } <= set(kept.arrays):
         kept = None
     if kept is not None and _is_current(kept, table):
         return indexed_dataset(name, bucket, ObjectTable.stored(bucket.address, kept.arrays), kept)
@@ -74,6 +79,7 @@ def open_objects(
         place,
         options,
         kept,
+        unwritten=("identities",),
         chosen=tfrecords if is_tfrecord else None,
         threads=_THREADS,
         progress=progress,

@@ -7,6 +7,7 @@ An object's identity is its entity tag. Where the server gives none, it is its s
 its last change.
 """
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from emlio.errors import DatasetError
 from emlio.objects.address import ObjectAddress
 from emlio.objects.client import ObjectStatus
 from emlio.shards.file_table import NameTable
-from emlio.shards.folder import AFTER_RESTART
+from emlio.shards.folder import HOW_TO_RENEW
 
 __all__ = ["ObjectTable", "table_of"]
 
@@ -58,6 +59,10 @@ class ObjectTable:
         etag = self.etags.raw(number) or b"%d" % int(self.modified_s[number])
         return b"\0".join((self.names.raw(number), etag, b"%d" % int(self.sizes[number])))
 
+    def _short(self, number: int) -> int:
+        """Return a number that identifies an object's content well enough for keeping checksums."""
+        return int.from_bytes(hashlib.blake2b(self.identity(number), digest_size=8).digest(), "little")
+
     def check_same(self, number: int, now: ObjectStatus) -> None:
         """Compare an object's current status with that of the indexed one.
 
@@ -74,13 +79,22 @@ class ObjectTable:
             raise DatasetError(
                 f"an object must not change while it is served: {self.path(number)} was replaced, it had "
                 f"{size_bytes} bytes and the tag {etag or 'none'}, now {now.size_bytes} bytes and the tag "
-                f"{now.etag or 'none'}. {AFTER_RESTART}"
+                f"{now.etag or 'none'}. {HOW_TO_RENEW}"
             )
 
     def absent(self, number: int, reason: str) -> DatasetError:
         """Return the error for an object that is not there any more."""
         return DatasetError(
-            f"an object must not be removed while it is served: {self.path(number)} is gone: {reason}. {AFTER_RESTART}"
+            f"an object must not be removed while it is served: {self.path(number)} is gone: {reason}. {HOW_TO_RENEW}"
+        )
+
+    def is_same(self, other: "ObjectTable") -> bool:
+        """Return whether these are the same objects of the same place, with the same content."""
+        return (
+            self.address == other.address
+            and self.address.settings == other.address.settings
+            and len(self) == len(other)
+            and all(self.identity(number) == other.identity(number) for number in range(len(self)))
         )
 
     def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
@@ -95,6 +109,7 @@ class ObjectTable:
             "etag_bounds": etags.bounds,
             "sizes": self.sizes[numbers],
             "modified_s": self.modified_s[numbers],
+            "identities": np.array([self._short(number) for number in wanted], np.uint64),
         }
 
     @staticmethod

@@ -46,6 +46,17 @@ class DatasetPath:
         """The folder's name, or the last part of the address."""
         return self.directory.name
 
+    @property
+    def folder(self) -> Path:
+        """The folder, for what only folders have.
+
+        Raises:
+            ConfigError: it is an address.
+        """
+        if isinstance(self.directory, ObjectAddress):
+            raise ConfigError(f"must be a folder of this host for this, got {self.directory}")
+        return self.directory
+
     @staticmethod
     def parse(text: str) -> "DatasetPath":
         """Parse DIR, DIR?OPTION=VALUE&OPTION=VALUE or an address; a folder whose name has a ? is a folder.

@@ -10,7 +10,7 @@ Covers: writing both, opening and checking them. Does not cover: making the arra
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.checksum import crc32c
+from emlio.errors import DatasetError
+from emlio.formats.npy_header import MOST_HEADER_BYTES, read_npy_header
 from emlio.shards.atomic_file import write_atomically
+from emlio.shards.file_table import FileTable, NameTable
+from emlio.shards.mapped_file import MappedFile
+from emlio.shards.tree import FolderTimes
 
 __all__ = ["About", "RangeIndex", "load_index", "save_index"]
 
@@ -31,7 +36,7 @@ _MOST_BYTES = 64 << 20
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index is of.
+    """The description of an index.
 
     Attributes:
         format: the name of the format.
@@ -46,6 +51,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         arrays: the checksum of each array's bytes.
         folder: the name of the folder with the arrays.
         version: of this form.
+        crc: the CRC32C of all this with 0 in its place.
     """
 
     format: str
@@ -59,6 +65,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     arrays: dict[str, int] = {}
     folder: str = ""
     version: int = _VERSION
+    crc: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,34 +75,87 @@ class RangeIndex:
     Attributes:
         about: what it is of.
         arrays: by name, mapped and read-only.
-        checksums: (records,) mapped and writable: what is written stays on disk.
+        checksums: (records,) mapped and writable: what is written stays on disk, if the cache folder can be
+            written.
     """
 
     about: About
     arrays: Mapping[str, npt.NDArray[Any]]
     checksums: npt.NDArray[np.uint32]
 
+    def files(self, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
+        """Return its files.
+
+        Args:
+            folder: the dataset's folder, for people.
+            on_change: see `FileTable`.
+        """
+        return FileTable(
+            folder=folder,
+            names=NameTable(self.arrays["names"], self.arrays["name_bounds"]),
+            sizes=self.arrays["sizes"],
+            mtimes_ns=self.arrays["mtimes_ns"],
+            ctimes_ns=self.arrays["ctimes_ns"],
+            inodes=self.arrays["inodes"],
+            on_change=on_change,
+        )
+
+    def folders(self) -> FolderTimes:
+        """Return its folders."""
+        return FolderTimes(
+            names=NameTable(self.arrays["folders"], self.arrays["folder_bounds"]),
+            ctimes_ns=self.arrays["folder_ctimes_ns"],
+        )
+
 
 def load_index(place: Path) -> RangeIndex | None:
     """Return the index at a place; None if there is none, or it is damaged."""
     try:
-        with place.open("rb") as file:
-            about = msgspec.json.decode(file.read(_MOST_BYTES), type=About)
-        if about.version != _VERSION or os.path.basename(about.folder) != about.folder:
+        about = load_about(place)
+        if about is None or about.version != _VERSION or about.crc != _crc(about):
             return None
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, crc in about.arrays.items():
-            array = np.load(place.parent / about.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            array = _mapped(place.parent / about.folder / f"{name}.npy")
             if crc32c(array.view(np.uint8).data if array.size else b"") != crc:
                 return None
             arrays[name] = array
         records = sum(shard[4] for shard in about.shards)
-        checksums = np.load(place.parent / about.folder / f"{_CHECKSUMS}.npy", mmap_mode="r+", allow_pickle=False)
+        checksums = _map_checksums(place.parent / about.folder / f"{_CHECKSUMS}.npy")
         if checksums.dtype != np.uint32 or checksums.shape != (records,):
             return None
-    except (OSError, ValueError, EOFError, msgspec.MsgspecError):
+    except (OSError, DatasetError):
         return None
     return RangeIndex(about=about, arrays=arrays, checksums=checksums)
+
+
+def _mapped(path: Path, mode: str = "rb", *, writable: bool = False, private: bool = False) -> npt.NDArray[Any]:
+    """Return the array of a .npy file. Not mapped by NumPy, whose mappings keep a descriptor each.
+
+    Raises:
+        OSError: it cannot be mapped.
+        DatasetError: it is not a whole .npy file.
+    """
+    with path.open(mode) as file:
+        header = read_npy_header(file.read(MOST_HEADER_BYTES))
+        size = os.fstat(file.fileno()).st_size
+        if len(header.shape) != 1 or size != header.begin + header.size_bytes:
+            raise DatasetError(f"{path}: must be one row of {header.dtype} in {size} bytes, is of shape {header.shape}")
+        mapped = MappedFile(file.fileno(), size, writable=writable, private=private)
+    found: npt.NDArray[Any] = mapped.array()[header.begin :].view(header.dtype)
+    return found
+
+
+def _map_checksums(path: Path) -> npt.NDArray[np.uint32]:
+    try:
+        return _mapped(path, "r+b", writable=True)
+    except PermissionError:
+        # Another user made the index: new checksums are kept by this process only.
+        return _mapped(path, writable=True, private=True)
+
+
+def _crc(about: About) -> int:
+    return crc32c(msgspec.json.encode(msgspec.structs.replace(about, crc=0)))
 
 
 def save_index(
@@ -118,6 +178,7 @@ def save_index(
             crcs[name] = crc32c(flat.view(np.uint8).data if flat.size else b"")
         np.save(folder / f"{_CHECKSUMS}.npy", np.ascontiguousarray(checksums, np.uint32), allow_pickle=False)
         kept = msgspec.structs.replace(about, arrays=crcs, folder=folder.name)
+        kept = msgspec.structs.replace(kept, crc=_crc(kept))
         write_atomically(place, (msgspec.json.encode(kept),))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,6 +198,6 @@ def load_about(place: Path) -> About | None:
     try:
         with place.open("rb") as file:
             about = msgspec.json.decode(file.read(_MOST_BYTES), type=About)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return about if about.folder and os.path.basename(about.folder) == about.folder else None

@@ -4,6 +4,7 @@ Covers: their bytes, what is told of them, their columns, checking them against 
 not cover: TFRecord (emlio.shards.verify), reading in the plan's order (emlio.reading).
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from emlio.shards.dataset import Dataset
 from emlio.shards.file_read import read_into
 from emlio.shards.object_table import ObjectTable
 
-__all__ = ["bad_ranges", "columns_of", "read_ranges"]
+__all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
 
 
 def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterator[tuple[int, Piece]]:
@@ -67,12 +68,13 @@ def _read(dataset: Dataset, file: int, start: int, out: memoryview) -> int:
     if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
         out[:] = dataset.bucket.read(dataset.files, file, start, start + len(out))
         return len(out)
-    path = dataset.file_table.path(file)
+    files = dataset.file_table
     try:
-        with open(dataset.folder.open(dataset.files.names[file]), "rb", buffering=0) as opened:
-            return read_into(opened.fileno(), out, start, path)
+        with open(dataset.folder.open(files.names[file]), "rb", buffering=0) as opened:
+            files.check_unchanged(file, os.fstat(opened.fileno()))
+            return read_into(opened.fileno(), out, start, files.path(file))
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        raise DatasetError(f"{files.path(file)}: cannot be opened: {error.strerror or error}") from error
 
 
 def columns_of(form: RecordForm, piece: Piece) -> dict[str, Any]:
@@ -85,6 +87,25 @@ def columns_of(form: RecordForm, piece: Piece) -> dict[str, Any]:
     if faults:
         raise DatasetError(faults[0])
     return {name: column[0] for name, column in form.columns([piece], 1).items()}
+
+
+def keep_checksums(dataset: Dataset, number: int, progress: Callable[[int], None] | None = None) -> int:
+    """Read the records of a shard whose checksum is not known, and keep it; return how many there were.
+
+    Raises:
+        DatasetError: a file cannot be read.
+    """
+    checksums, shard = dataset.checksums, dataset.shards[number]
+    if checksums is None:
+        return 0
+    of = np.array([number], np.int64)
+    unknown = np.flatnonzero(~checksums.known(np.repeat(of, shard.records), np.arange(shard.records)))
+    for record, piece in read_ranges(dataset, number, unknown.tolist()):
+        sizes = piece.ends - piece.starts
+        checksums.of(of, np.array([record], np.int64), sizes, piece.buffer[: int(sizes[0])])
+        if progress is not None:
+            progress(int(sizes[0]))
+    return len(unknown)
 
 
 def bad_ranges(

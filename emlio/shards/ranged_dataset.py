@@ -1,17 +1,23 @@
 """Opening a dataset whose records are ranges of files, or whole files, of any format but TFRecord.
 
 The index is kept in the user's cache folder, never beside the data. At a later start it is used as
-long as no file came or went. What changed is indexed again, the rest is taken over.
+long as no file came or went, and no file that holds several records changed. What changed is indexed
+again, the rest is taken over. Files that are one record each may be millions, so they are compared
+only when they are opened; one that changed is an error then, and noted, so that the next start looks
+at all of them.
 
-Covers: finding the format, making and checking the index, the dataset's values. Does not cover:
-TFRecord (emlio.shards.tfrecord_dataset), the formats themselves (emlio.formats).
+Covers: finding the format, making the index, the dataset's values. Does not cover: what is taken over
+from an earlier index (emlio.shards.earlier_index), TFRecord (emlio.shards.tfrecord_dataset), the
+formats themselves (emlio.formats).
 """
 
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +33,14 @@ from emlio.progress import Progress
 from emlio.shards.bucket import Bucket
 from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
-from emlio.shards.file_table import FileTable, NameTable
+from emlio.shards.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
+from emlio.shards.file_table import FileTable
 from emlio.shards.folder import Folder
 from emlio.shards.indexed_files import IndexedFiles
 from emlio.shards.object_table import ObjectTable
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
-from emlio.shards.tree import FolderTimes, Tree, unchanged, walk
+from emlio.shards.tree import UNWRITTEN, Tree, unchanged, walk
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
@@ -43,13 +50,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A shard's records; `same` says that its files are those of the earlier index."""
+    """A shard's records."""
 
     shard: ShardFiles
     ranges: Ranges | None
     records: int
     digest: str
-    same: bool = False
 
 
 def open_ranges(
@@ -76,18 +82,31 @@ def open_ranges(
         DatasetError: there is no dataset, or a file of it is invalid.
     """
     place = index_place(cache, options)
+    change = place.with_suffix(".changed")
     kept = None if rebuild else load_index(place)
-    index = kept
-    if index is None or not unchanged(folder, _folder_times(index)):
-        tree = _walk(name, folder, progress=progress)
-        index = make_index(name, tree, str(folder.path), place, options, kept, progress=progress)
-    return indexed_dataset(name, folder, _table(index, folder.path), index)
+    if (
+        kept is not None
+        and not change.exists()
+        and unchanged(folder, kept.folders())
+        and ranged_files_unchanged(kept, folder)
+    ):
+        return indexed_dataset(name, folder, kept.files(folder.path, partial(_note, change)), kept)
+    with suppress(OSError):
+        change.unlink()  # now, so that a change from here on is noted again
+    tree = _walk(name, folder, progress=progress)
+    index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
+    return indexed_dataset(name, folder, index.files(folder.path, partial(_note, change)), index)
 
 
 def index_place(cache: Path, options: Mapping[str, str]) -> Path:
     """Return where the index for these options is kept."""
     key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
     return cache / f"ranges-{key}.json"
+
+
+def _note(change: Path) -> None:
+    with suppress(OSError):
+        change.touch()
 
 
 def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:
@@ -115,6 +134,7 @@ def make_index(
     options: Mapping[str, str],
     before: RangeIndex | None,
     *,
+    unwritten: Sequence[str],
     chosen: Format | None = None,
     threads: int | None = None,
     progress: bool,
@@ -128,7 +148,8 @@ def make_index(
         place: where the index is kept.
         options: the user's: "format", and those of the format.
         before: the earlier index.
-        chosen: the format, if it is known; its options are not checked.
+        unwritten: see `kept_checksums`.
+        chosen: the format, if it is known.
         threads: how many shards are indexed at once, if not as many as a disk is good for.
         progress: show a line.
     """
@@ -141,10 +162,13 @@ def make_index(
         known = ", ".join(f"{option} ({what})" for option, what in chosen.options.items()) or "none"
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
     layout = chosen.layout(tree, given, where)
+    _check_names(layout, where)
     made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
-    about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before)
+    if not any(_holds_bytes(one, tree) for one in made):
+        raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
+    about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before, unwritten)
     try:
         return save_index(place, about, arrays, checksums)
     except OSError as error:
@@ -162,13 +186,15 @@ def _made(
     threads: int | None,
     progress: bool,
 ) -> list[_Made]:
-    known = _Before(before, chosen.name, layout.settings) if before is not None else None
+    known = EarlierIndex(before, chosen.name, layout.settings) if before is not None else None
     kept: dict[str, _Made] = {}
     new: list[ShardFiles] = []
     for shard in layout.shards:
         found = known.shard(shard, tree) if known is not None else None
         if found is not None:
-            kept[shard.name] = found
+            kept[shard.name] = _Made(
+                shard=shard, ranges=found.ranges, records=len(found.ranges.starts), digest=found.digest
+            )
         else:
             new.append(shard)
 
@@ -185,6 +211,25 @@ def _made(
     for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress, **many):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
+
+
+def _check_names(layout: Layout, where: str) -> None:
+    for shard in layout.shards:
+        try:
+            shard.name.encode()
+        except UnicodeEncodeError as error:
+            raise DatasetError(f"{where}: names of shards must be UTF-8, rename {shard.name!r}") from error
+        if len(shard.name) > MAX_NAME_LENGTH:
+            raise DatasetError(
+                f"{where}: names of shards must have at most {MAX_NAME_LENGTH} characters, {shard.name} has "
+                f"{len(shard.name)}"
+            )
+
+
+def _holds_bytes(made: _Made, tree: IndexedFiles) -> bool:
+    if made.ranges is None:
+        return bool(tree.sizes[np.asarray(made.shard.files)].any())
+    return bool((made.ranges.ends > made.ranges.starts).any())
 
 
 def _check(ranges: Ranges, size_bytes: int, path: str) -> None:
@@ -217,30 +262,6 @@ def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFile
     return digest.hexdigest()
 
 
-class _Before:
-    """An earlier index, from which shards that have not changed are taken over."""
-
-    def __init__(self, index: RangeIndex, chosen: str, settings: bytes) -> None:
-        about = index.about
-        self._index = index
-        self._usable = about.format == chosen and about.settings == settings
-        self._rows = {row[0]: row for row in about.shards}
-
-    def shard(self, shard: ShardFiles, tree: IndexedFiles) -> _Made | None:
-        """Return the shard if its files are those of the earlier index."""
-        row = self._rows.get(shard.name)
-        if not self._usable or row is None or row[2] != len(shard.files) or row[6] != shard.whole_files:
-            return None
-        _, first, count, base, records, digest, whole = row
-        if not tree.same(self._index.arrays, slice(first, first + count), np.asarray(shard.files, np.int64)):
-            return None
-        if whole:
-            return _Made(shard=shard, ranges=None, records=records, digest=digest, same=True)
-        part = slice(base, base + records)
-        starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
-        return _Made(shard=shard, ranges=Ranges(starts=starts, ends=ends), records=records, digest=digest, same=True)
-
-
 def _packed(
     chosen: Format,
     options: dict[str, str],
@@ -248,6 +269,7 @@ def _packed(
     layout: Layout,
     made: Sequence[_Made],
     before: RangeIndex | None,
+    unwritten: Sequence[str],
 ) -> tuple[About, dict[str, npt.NDArray[Any]], npt.NDArray[np.uint32]]:
     """Return the index's parts. Files are numbered anew, shard by shard."""
     numbers = np.concatenate([np.asarray(one.shard.files, np.int64) for one in made])
@@ -280,38 +302,7 @@ def _packed(
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, _checksums(rows, before, {one.shard.name for one in made if one.same})
-
-
-def _checksums(
-    rows: Sequence[tuple[str, int, int, int, int, str, bool]], before: RangeIndex | None, same: Set[str]
-) -> npt.NDArray[np.uint32]:
-    """Return the table of checksums, with those of shards that have not changed."""
-    table = np.zeros(sum(row[4] for row in rows), np.uint32)
-    old = {row[0]: row for row in before.about.shards} if before is not None else {}
-    for name, _, _, base, records, digest, _ in rows:
-        row = old.get(name)
-        if before is not None and row is not None and name in same and row[4:6] == (records, digest):
-            table[base : base + records] = before.checksums[row[3] : row[3] + records]
-    return table
-
-
-def _table(index: RangeIndex, folder: Path) -> FileTable:
-    return FileTable(
-        folder=folder,
-        names=NameTable(index.arrays["names"], index.arrays["name_bounds"]),
-        sizes=index.arrays["sizes"],
-        mtimes_ns=index.arrays["mtimes_ns"],
-        ctimes_ns=index.arrays["ctimes_ns"],
-        inodes=index.arrays["inodes"],
-    )
-
-
-def _folder_times(index: RangeIndex) -> FolderTimes:
-    return FolderTimes(
-        names=NameTable(index.arrays["folders"], index.arrays["folder_bounds"]),
-        ctimes_ns=index.arrays["folder_ctimes_ns"],
-    )
+    return about, arrays, kept_checksums(rows, arrays, before, unwritten)
 
 
 def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | ObjectTable, index: RangeIndex) -> Dataset:

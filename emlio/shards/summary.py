@@ -4,10 +4,12 @@ Covers: the figures that `emlio inspect` shows. Does not cover: printing them, c
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from emlio.formats.contents import FieldType
 from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import sample_features
@@ -59,7 +61,7 @@ class Summary:
     record_sizes: RecordSizes
     fingerprint: str
     mapped: bool
-    features: dict[str, Feature]
+    features: dict[str, FieldType]
     features_sampled: bool
     label_counts: dict[str, int] | None
     label_names: dict[str, str] | None
@@ -78,15 +80,15 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
     """
     shards = dataset.tfrecord_shards if dataset.checksums is None and dataset.bucket is None else ()
     mappings = [shard.mapping for shard in shards if shard.mapping is not None]
-    features: dict[str, Feature] = {}
+    features: dict[str, FieldType] = {}
     for mapping in mappings:
-        features.update(mapping.features)
+        features.update(_types(mapping.features))
     if dataset.checksums is not None or dataset.bucket is not None:
-        features = {name: Feature(kind=kind.kind, shape=kind.shape) for name, kind in dataset.contents.schema.items()}
+        features = dict(dataset.contents.schema)
     sampled = not features and bool(shards)
     if sampled and look_inside:
         step = max(len(shards) // _SAMPLED_SHARDS, 1)
-        features = sample_features(shards[::step][:_SAMPLED_SHARDS])
+        features = _types(sample_features(shards[::step][:_SAMPLED_SHARDS]))
     counts: Counter[str] = Counter()
     names: dict[str, str] = {}
     for mapping in mappings:
@@ -121,3 +123,7 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
         label_counts=dict(counts) if counted else None,
         label_names=names or {str(label): name for label, name in dataset.contents.label_names.items()} or None,
     )
+
+
+def _types(features: Mapping[str, Feature]) -> dict[str, FieldType]:
+    return {name: FieldType(feature.kind, feature.shape) for name, feature in features.items()}

@@ -11,6 +11,7 @@ they are opened.
 import errno
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,13 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.open_limits import refusal_of
 from emlio.shards.file_read import read_at
-from emlio.shards.file_table import FileTable, NameTable, inode_number
+from emlio.shards.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
 from emlio.shards.folder import Folder, must_be_file
 
-__all__ = ["IDENTITY", "FolderTimes", "Tree", "unchanged", "walk"]
+__all__ = ["UNWRITTEN", "FolderTimes", "Tree", "unchanged", "walk"]
 
-IDENTITY: Final = ("sizes", "mtimes_ns", "ctimes_ns", "inodes")
-"""The identity of a file in an index, besides its name."""
+UNWRITTEN: Final = ("mtimes_ns", "inodes")
+"""The columns that stay as they are as long as nothing writes to a file on purpose."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
@@ -52,12 +53,21 @@ class Tree:
     Attributes:
         table: the files' names and identities.
         folders: the folders.
+        endings: see `Files`.
         passed_over: links to folders, which are not followed.
     """
 
-    def __init__(self, folder: Folder, table: FileTable, folders: FolderTimes, passed_over: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        table: FileTable,
+        folders: FolderTimes,
+        endings: Mapping[str, int],
+        passed_over: Sequence[str],
+    ) -> None:
         self.table = table
         self.folders = folders
+        self.endings = endings
         self.passed_over = tuple(passed_over)
         self._folder = folder
 
@@ -77,15 +87,16 @@ class Tree:
 
     def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
         """See `IndexedFiles`."""
-        all_in_order = len(numbers) == len(self.names) and bool((numbers == np.arange(len(numbers))).all())
+        in_order = len(numbers) == len(self.names) and bool((numbers == np.arange(len(numbers))).all())
         wanted: list[int] = numbers.tolist()
-        names = self.table.names if all_in_order else NameTable.of(self.names[number] for number in wanted)
+        names = self.table.names if in_order else NameTable.of(self.names[number] for number in wanted)
         if not isinstance(names, NameTable):
             raise AssertionError("a tree has its names in a table")
+        columns = {column: getattr(self.table, column) for column in FILE_COLUMNS}
         return {
             "names": names.text,
             "name_bounds": names.bounds,
-            **{column: getattr(self.table, column)[numbers] for column in IDENTITY},
+            **{column: array if in_order else array[numbers] for column, array in columns.items()},
             "folders": self.folders.names.text,
             "folder_bounds": self.folders.names.bounds,
             "folder_ctimes_ns": self.folders.ctimes_ns,
@@ -96,7 +107,7 @@ class Tree:
         names = NameTable(arrays["names"], arrays["name_bounds"])
         if names[old] != [self.names[number] for number in numbers.tolist()]:
             return False
-        return all(np.array_equal(arrays[column][old], getattr(self.table, column)[numbers]) for column in IDENTITY)
+        return all(np.array_equal(arrays[column][old], getattr(self.table, column)[numbers]) for column in FILE_COLUMNS)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """See `Files`."""
@@ -137,25 +148,27 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
     folder_names: list[str] = []
     folder_times = array("q")
     passed_over: list[str] = []
+    endings: Counter[str] = Counter()
     waiting = ["."]
     while waiting:
         inside = waiting.pop()
         begun = len(numbers[0])
-        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, passed_over)
+        below = _walk_one(folder, inside, text, bounds, numbers, folder_times, endings, passed_over)
         folder_names.append(inside)
         waiting.extend(reversed(below))
         advance(len(numbers[0]) - begun)
-    sizes, mtimes, ctimes, inodes = (np.array(of, np.int64) for of in numbers)
+    # Arrays on the memory that was filled: a million files take as much again as a copy.
+    sizes, mtimes, ctimes, inodes = (np.frombuffer(of, np.int64) for of in numbers)
     table = FileTable(
         folder=folder.path,
-        names=NameTable(np.frombuffer(bytes(text), np.uint8), np.array(bounds, np.int64)),
+        names=NameTable(np.frombuffer(text, np.uint8), np.frombuffer(bounds, np.int64)),
         sizes=sizes,
         mtimes_ns=mtimes,
         ctimes_ns=ctimes,
         inodes=inodes,
     )
     times = FolderTimes(names=NameTable.of(folder_names), ctimes_ns=np.array(folder_times, np.int64))
-    return Tree(folder, table, times, passed_over)
+    return Tree(folder, table, times, endings, passed_over)
 
 
 def _walk_one(
@@ -165,6 +178,7 @@ def _walk_one(
     bounds: "array[int]",
     numbers: "Sequence[array[int]]",
     folder_times: "array[int]",
+    endings: Counter[str],
     passed_over: list[str],
 ) -> list[str]:
     """Add one folder's files; return its sub-folders, sorted."""
@@ -193,6 +207,7 @@ def _walk_one(
                     continue
                 status = reached
             must_be_file(folder.path / name, status)
+            endings[os.path.splitext(entry.name)[1].lower()] += 1
             text += os.fsencode(name)
             bounds.append(len(text))
             sizes.append(status.st_size)

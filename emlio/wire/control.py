@@ -22,6 +22,7 @@ from emlio.wire.kinds import Count, Digest, Name, Named, Text
 from emlio.wire.limits import (
     MAX_CONTROL_BYTES,
     MAX_ENERGY_DEVICES,
+    MAX_GENERATIONS,
     MAX_LANES,
     MAX_SETTINGS_BYTES,
     MAX_SHARDS,
@@ -116,6 +117,8 @@ class Hello(_Message, frozen=True, kw_only=True):
     protections: Protections = ("clear",)
     ordinal: Count | msgspec.UnsetType = msgspec.UNSET  # loaders this process made before for the dataset and rank
     process: Name | msgspec.UnsetType = msgspec.UNSET  # drawn by it: in containers several have one host name and pid
+    generation: Count | msgspec.UnsetType = msgspec.UNSET  # the one that its job reads, if it knows that already
+    held: Digest | msgspec.UnsetType = msgspec.UNSET  # fingerprint of the shards this daemon listed for it before
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
@@ -143,6 +146,10 @@ class Welcome(_Message, frozen=True, kw_only=True):
     )
     label_names: dict[int, Text] = {}
     schema: dict[Name, tuple[Name, tuple[Count, ...] | None]] = {}  # columns: type and shape
+    generation: Count | msgspec.UnsetType = msgspec.UNSET  # of the dataset, in this session
+    generations: Annotated[list[Count], msgspec.Meta(max_length=MAX_GENERATIONS)] | msgspec.UnsetType = (
+        msgspec.UNSET  # the newest ones that this daemon serves, in order
+    )
 
 
 class ShardsRequest(_Message, frozen=True, kw_only=True):

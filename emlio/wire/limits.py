@@ -9,6 +9,7 @@ __all__ = [
     "MAX_DATA_FRAME_BYTES",
     "MAX_DATA_HEADER_BYTES",
     "MAX_ENERGY_DEVICES",
+    "MAX_GENERATIONS",
     "MAX_LANES",
     "MAX_LANE_COMMAND_BYTES",
     "MAX_MESSAGE_RECORDS",
@@ -62,7 +63,10 @@ VALUES_PER_ENERGY = 1 << 16
 heartbeat behind them on a slow path."""
 
 MAX_SETTINGS_BYTES = 1 << 20
-"""What a format needs to decode records, such as the columns of a table."""
+"""The longest settings of a format, such as the columns of a table."""
+
+MAX_GENERATIONS = 64
+"""Generations of a dataset that a welcome names."""
 
 MAX_SHARDS = 1 << 22
 """Four million files in one dataset."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.formats.contents import TFRECORD, Contents
-from emlio.planner.catalog import ShardEntry
+from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.receiver.setup.config import LoaderConfig
@@ -42,6 +42,12 @@ class Holding:
     missing_count: int
     here: bool = False
     contents: Contents = TFRECORD
+
+    def fingerprint(self, catalog: Catalog) -> str:
+        """Return the fingerprint of these shards, all of which are in the catalog."""
+        if len(self.rows) == len(catalog.shards):
+            return catalog.fingerprint
+        return Catalog(shards=tuple(_entry(row) for row in self.rows)).fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

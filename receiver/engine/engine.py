@@ -165,7 +165,7 @@ class Engine:
 
     @property
     def contents(self) -> Contents:
-        """What the dataset holds; TFRecord's until a plan is agreed."""
+        """The contents of the dataset; TFRecord's until a plan is agreed."""
         agreement = self._machine.agreement
         return TFRECORD if agreement is None else agreement.contents
 

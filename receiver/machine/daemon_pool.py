@@ -20,6 +20,7 @@ from emlio.receiver.addresses.target import Target
 from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.assignment.copies import doubled_copies
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
+from emlio.receiver.machine.generation import GenerationRead
 from emlio.receiver.machine.instructions import Answered, LookUpNames
 from emlio.receiver.machine.intake import Intake
 from emlio.receiver.machine.lane_keeper import LaneKeeper
@@ -92,6 +93,7 @@ class DaemonPool:
         self.local_number = -1 if local_number is None else local_number
         self.lanes = LaneKeeper(config, out, self.sources, self.assignment, intake, self.guard, local_number)
         self._lost = 0
+        self._generation = GenerationRead(config.address.dataset)
         self._config = config
         self._targets = targets
         self._out = out
@@ -159,12 +161,15 @@ class DaemonPool:
 
     def _greet(self, source: Source) -> None:
         hello = self._around.hello(source.number, source.peer)
+        hello = self._generation.said_in(hello, source, self.assignment.agreement)
         self.carry_out(source, source.conversation.greet(hello, self._out.now_ns))
         source.greeted(self._config.world_size)
 
     def _propose(self) -> None:
         """Offer the plan, once enough daemons have listed what they hold."""
-        agreement = self._quorum.agreement(self._out.now_ns) if self.assignment.agreement is None else None
+        if self.assignment.agreement is not None:
+            return
+        agreement = self._quorum.agreement(self._out.now_ns, self._align)
         if agreement is None:
             return
         self.assignment.settle(agreement)
@@ -181,6 +186,15 @@ class DaemonPool:
                     f"the daemon at {source.peer} does not answer. The job starts without it, since others hold all "
                     f"{len(agreement.plan.catalog.shards)} shards; it may join later",
                 )
+
+    def _align(self) -> bool:
+        """Return whether all daemons that answered give one generation; ask the others again."""
+        others = self._generation.settle(self.sources)
+        for source in others:
+            source.holding = None
+            source.dismiss()
+            self._call_again(source)
+        return not others
 
     def _offer(self, source: Source, agreement: Agreement) -> None:
         talk = source.conversation
@@ -294,12 +308,14 @@ class DaemonPool:
             source.holding = holding
             self._propose()
             return
-        if known is not None and holding.rows != known.rows:
+        # A daemon that was started again may hold more, after shards were added to the folder.
+        if known is not None and holding.rows != known.rows and not set(known.rows) <= set(holding.rows):
             raise DatasetError(
                 f"the daemon at {source.peer} must hold the same {len(known.rows)} shards as before it was lost, it "
                 f"now holds {len(holding.rows)} or different ones"
             )
         if known is None:
+            self._generation.check_joining(source)
             self.assignment.agreement = agreement = agreement.joined(holding, source.number)
             source.holding = holding
         self._offer(source, agreement)

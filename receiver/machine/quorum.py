@@ -8,6 +8,8 @@ dataset is complete (emlio.receiver.assignment.completeness), reconnecting silen
 (emlio.receiver.machine.daemon_pool).
 """
 
+from collections.abc import Callable
+
 from emlio.receiver.assignment.agreement import Agreement, Holding, agree
 from emlio.receiver.assignment.completeness import why_not_whole
 from emlio.receiver.machine.sources import Sources
@@ -39,14 +41,22 @@ class Quorum:
         """Start the wait: the daemons are being connected."""
         self._until_ns = now_ns + min(self._config.recovery.heartbeat_ns, self._config.recovery.timeout_ns // 2)
 
-    def agreement(self, now_ns: int) -> Agreement | None:
+    def agreement(self, now_ns: int, aligned: Callable[[], bool]) -> Agreement | None:
         """Return the plan of the daemons that answered, or None while others must be waited for.
+
+        Args:
+            now_ns: the time.
+            aligned: returns whether all daemons that answered give the same generation; if not,
+                they have been asked again.
 
         Raises:
             DatasetError: all have answered, and they contradict each other or lack shards.
         """
         held = self._held()
         if not held or not (self._all_answered() or self._suffice(held, now_ns)):
+            return None
+        if not aligned():
+            self._judged = frozenset()
             return None
         return agree(self._config, list(held.values()), list(held))
 

@@ -77,6 +77,7 @@ class Source:
         unfit: why no shard is assigned to it while others hold it; it may be tried again.
         late: it was added after the plan was made, or had not answered by then.
         leaving: it was taken off the list of daemons.
+        asked_generation: the generation that its last hello named, if any.
         in_vain: how often it was silent after an order, since it last sent anything that was
             missing.
         stale: the stream that it was to begin with on agreement is no longer the wanted one.
@@ -115,6 +116,7 @@ class Source:
         self.mends = 0
         self.trouble: Retry | None = None
         self.late = self.leaving = self.stale = self.was_blocked = False
+        self.asked_generation: int | None = None
         self.in_vain = 0
         self.broken_ns: int | None = None
         self._reader: StreamReader | None = None

@@ -54,6 +54,10 @@ def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.one_of([_values(one) for one in kinds])
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
             return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5))
+        case inspect.DictType(key_type=key, value_type=value):
+            return st.dictionaries(_values(key), _values(value), max_size=3)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*map(_values, items))
         case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
             return st.lists(_values(item), min_size=least or 0, max_size=min(most or 5, 5)).map(tuple)
         case inspect.StructType(cls=made, fields=fields):

@@ -1,6 +1,5 @@
 """A run of all that needs a GPU, with parts that never were."""
 
-import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -333,6 +332,14 @@ def test_the_script_refuses_before_it_installs_anything() -> None:
     assert (ROOT / ".venv-gpu").exists() == there_before
 
 
+def test_options_are_checked_before_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "why_no_gpu", lambda: "no GPU in this test")
+    assert cli.main(["--parts", "nothing"]) == 2
+    assert "--parts: must be some of tests," in capsys.readouterr().err
+
+
 # ---- folders ------------------------------------------------------------------------------------------------------------
 
 
@@ -344,23 +351,3 @@ def test_folders_count_from_the_callers_and_results_lie_in_the_checkout_by_defau
     assert (usual.out, usual.data) == (ROOT / "docs/results/gpu", Path("/cache/emlio-bench/gpu"))
     named = cli.places_of(GpuSettings(out=Path("out"), cache=Path("data")), {})
     assert (named.out, named.data) == (tmp_path / "out", tmp_path / "data/gpu")
-
-
-@pytest.mark.parametrize("by_variable", [False, True])
-def test_the_script_runs_the_callers_python_in_the_callers_folder(tmp_path: Path, by_variable: bool) -> None:
-    (tmp_path / "bin").mkdir()
-    fake = tmp_path / "bin/python"
-    fake.write_text('#!/bin/sh\necho "$PWD $*"\n')
-    fake.chmod(0o755)
-    named = [] if by_variable else ["--python", "bin/python"]
-    said = subprocess.run(
-        [str(ROOT / "scripts/gpu"), "--out", "here", *named],
-        cwd=tmp_path,
-        env={**os.environ, "EMLIO_PYTHON": "bin/python" if by_variable else ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout == f"{tmp_path} -P -m emlio_bench.gpu.cli --out here\n"

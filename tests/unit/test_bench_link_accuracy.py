@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -30,7 +31,13 @@ def missed(pings_ns: list[int], *loads: Load, **values: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     ("rtt_ns", "low", "high"),
-    [(0, 0, 300_000), (MS, 700_000, 1_300_000), (6 * MS, 5_700_000, 6_300_000), (100 * MS, 95 * MS, 105 * MS)],
+    [
+        (0, 0, 300_000),
+        (100_000, 50_000, 150_000),
+        (MS, 700_000, 1_300_000),
+        (6 * MS, 5_700_000, 6_300_000),
+        (100 * MS, 95 * MS, 105 * MS),
+    ],
 )
 def test_a_round_trip_may_be_off_by_a_twentieth_or_by_a_third_of_a_millisecond(
     rtt_ns: int, low: int, high: int
@@ -47,6 +54,12 @@ def test_pings_are_told_by_their_median_and_how_far_they_spread() -> None:
     assert (alone.median, alone.low, alone.high, alone.most) == (7, 7, 7, 7)
     with pytest.raises(ConfigError, match="at least one ping"):
         summarise_pings([])
+
+
+def test_a_report_from_before_a_bound_was_narrowed_is_judged_by_it() -> None:
+    report = replace(judge(LinkSpec(rtt_ns=100_000), LinkKind.EMULATED, [35_100]), missed=())
+    assert report.objections == ("round trip 35.1 µs where 100 µs was asked for",)
+    assert replace(report, kind=LinkKind.REAL).objections == ()
 
 
 def test_the_median_counts_and_not_one_late_ping() -> None:

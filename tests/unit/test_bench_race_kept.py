@@ -127,6 +127,26 @@ def test_another_race_does_not_go_on(tmp_path: Path, other: Race) -> None:
     assert read_run(tmp_path) == replace(RACE, runs=(run(0),))
 
 
+def test_a_run_of_many_other_contests_names_a_few_of_them(tmp_path: Path) -> None:
+    begin(tmp_path).add_run(run(0))
+    others = tuple(replace(CONTEST, name=f"other-{number}") for number in range(9))
+    with pytest.raises(ConfigError, match="read-30ms, other-0, other-1, other-2, other-3 and 5 more"):
+        begin(tmp_path, replace(RACE, contests=others))
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"results must go where files can be written, .*/file is a file"):
+        begin(tmp_path / "file")
+
+
+def test_why_there_is_no_energy_is_kept(tmp_path: Path) -> None:
+    kept = begin(tmp_path)
+    kept.note_energy("no counter")
+    assert read_run(tmp_path) == replace(RACE, no_energy="no counter")
+    assert begin(tmp_path).race.no_energy == ""
+
+
 def test_results_of_another_benchmark_are_not_gone_on_with(tmp_path: Path) -> None:
     write_results(Results(benchmark="delivery", environment=WORLD, settings=RACE.settings), tmp_path / RESULTS)
     with pytest.raises(ConfigError, match="benchmark 'delivery' and 'race'"):

@@ -27,6 +27,12 @@ def test_the_median_is_a_bound_where_most_runs_were_cut() -> None:
     assert text(spread(seen(cut=(45.0, 45.0)))) == "> 45.0"
 
 
+def test_extremes_that_are_bounds_keep_their_sign() -> None:
+    assert text(spread(seen(cut=(6.84, 8.73)))) == "> 7.79 (> 6.84..> 8.73)"
+    assert text(spread(seen(6.84, cut=(8.73,)))) == "> 7.79 (6.84..> 8.73)"
+    assert text(spread([Seen(value=2.0, beyond="<"), Seen(value=4.0, beyond="<")])) == "< 3.00 (< 2.00..< 4.00)"
+
+
 def test_a_rate_that_is_a_bound_is_the_lowest() -> None:
     of = spread([Seen(value=9.0), Seen(value=2.0, beyond="<"), Seen(value=8.0)])
     assert (of.median, of.bound, of.least) == (8.0, False, 2.0)

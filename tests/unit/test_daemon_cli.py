@@ -14,7 +14,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[DaemonConfig]:
     """The configurations that would have been served."""
     found: list[DaemonConfig] = []
 
-    def serve(config: DaemonConfig, *, progress: bool = False) -> None:
+    def serve(config: DaemonConfig, *, progress: bool = False, reread: object = None) -> None:
         assert not progress, "the tests' standard error is no terminal"
         found.append(config)
 
@@ -247,7 +247,7 @@ def test_help_names_every_setting_with_its_default(capsys: pytest.CaptureFixture
 def test_an_interruption_has_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, raised: Callable[[], BaseException], code: int
 ) -> None:
-    def serve(config: DaemonConfig, *, progress: bool = False) -> None:
+    def serve(config: DaemonConfig, *, progress: bool = False, reread: object = None) -> None:
         raise raised()
 
     def set_up_logging(style: str) -> None:

@@ -18,7 +18,7 @@ from emlio.daemon.control.client import Client
 from emlio.daemon.control.duty_cycle import DutyCycle
 from emlio.daemon.control.reply_budget import ReplyBudget
 from emlio.daemon.control.sent_catalogs import SentCatalogs
-from emlio.daemon.datasets.served import Datasets
+from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.limits import MOST_OPEN_QUESTIONS, MOST_REST_NS, MOST_TURN_NS
 from emlio.daemon.network.transport import Sent
 from emlio.daemon.ranks.claims import Caller

@@ -35,7 +35,8 @@ def _client(streams: _Streams) -> tuple[SessionCommands, Client]:
         nothing, nothing, cast("Any", streams), lambda _: None, lambda _, __: None, lambda _, __: None
     )
     caller = cast("Any", SimpleNamespace(connection=b"c", owner=b"o", hello=machine.hello))
-    client = Client(caller=caller, machine=machine, served=nothing, protection="clear", agreed=nothing, group="g")
+    served = cast("Any", SimpleNamespace(dataset=SimpleNamespace(name="x")))
+    client = Client(caller=caller, machine=machine, served=served, protection="clear", agreed=nothing, group="g")
     return orders, client
 
 

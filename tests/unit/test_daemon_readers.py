@@ -1,6 +1,7 @@
 """Reading threads beside a disk that does not answer."""
 
 import logging
+import threading
 from pathlib import Path
 from threading import Event
 from typing import cast
@@ -13,6 +14,7 @@ from emlio.daemon.reading.stream import Stream, StreamFailure
 from emlio.errors import DatasetError
 from emlio_testing.daemon_streams import FOR_EVER_S, RECORD, open_streams, start_readers
 from emlio_testing.datasets import make_dataset
+from emlio_testing.processes import settles
 
 
 class _StuckStream:
@@ -170,6 +172,31 @@ def test_the_end_does_not_wait_for_a_disk_that_does_not_answer(caplog: pytest.Lo
         assert "is left running" in caplog.text
     finally:
         stuck.answer.set()
+
+
+def test_the_threads_of_a_dataset_that_is_closed_end_when_its_disk_has_answered() -> None:
+    stuck, came = _StuckStream(), Event()
+    readers = Readers(threads=2, memory_bytes=lambda: 1 << 20, on_ready=lambda _: came.set(), on_failure=lambda _: None)
+    readers.start()
+    try:
+        assert readers.end("ill"), "it has none yet"
+        readers.add(cast(Stream, stuck))
+        assert stuck.reading.wait(20)
+        readers.remove(cast(Stream, stuck))
+        assert not readers.end("ill")
+        readers.add(cast(Stream, _GoingStream()))
+        assert came.wait(20), "others have their own"
+        stuck.answer.set()
+        assert settles(lambda: readers.end("ill"), 20)
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("emlio-read-ill")] == []
+        readers._enqueue(cast(Stream, stuck))  # memory of the stream came back from the network
+        again = _StuckStream()
+        again.answer.set()
+        readers.add(cast(Stream, again))
+        assert again.reading.wait(20)
+    finally:
+        stuck.answer.set()
+        readers.close()
 
 
 def test_an_error_that_is_kept_keeps_no_memory_of_its_stream(tmp_path: Path) -> None:

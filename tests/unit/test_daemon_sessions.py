@@ -13,7 +13,7 @@ from emlio.daemon.control.admission import Admission
 from emlio.daemon.control.client import Client
 from emlio.daemon.control.sessions import Sessions
 from emlio.daemon.control.tidying import Tidying
-from emlio.daemon.datasets.served import Datasets
+from emlio.daemon.datasets.collection import Datasets
 from emlio.daemon.ranks.claims import Caller
 from emlio.daemon.streams import Streams
 from emlio.errors import RefusedError

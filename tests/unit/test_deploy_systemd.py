@@ -40,7 +40,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> DaemonConfig:
     """What the daemon is told by the unit's command with the configuration beside it."""
     found: list[DaemonConfig] = []
 
-    def serve(config: DaemonConfig, *, progress: bool = False) -> None:
+    def serve(config: DaemonConfig, *, progress: bool = False, reread: object = None) -> None:
         found.append(config)
 
     monkeypatch.setattr(cli, "serve", serve)

@@ -76,9 +76,9 @@ def test_a_daemon_takes_an_address_with_or_without_a_name() -> None:
     assert DatasetSource.named("x", "gs://bucket/prefix").name == "x"
 
 
-def test_memory_is_set_aside_only_for_buckets() -> None:
+def test_a_quarter_of_the_memory_is_for_requests_ahead() -> None:
     bucket, folder = DatasetSource.parse("a=s3://b/p"), DatasetSource(name="b", directory=Path("/x"))
-    assert DaemonConfig(data=(folder,)).ahead_bytes == 0
+    assert DaemonConfig(data=(folder,)).ahead_bytes == 128 << 20
     assert DaemonConfig(data=(folder, bucket), memory=64 << 20).ahead_bytes == 16 << 20
 
 

@@ -152,10 +152,10 @@ def _link_outside(path: Path) -> None:
     ("change", "said"),
     [
         (_gone, r"00150.* was removed \(No such file or directory\)"),
-        (_replaced, "00150.* was replaced by another file. Restart the daemon"),
+        (_replaced, "00150.* was replaced by another file. Reload or restart the daemon"),
         (
             _shortened,
-            "00150.* changed while it was served.*. Restart the daemon",
+            "00150.* changed while it was served.*. Reload or restart the daemon",
         ),
         (_folder_instead, "00150.*(was replaced by another file|changed while it was served)"),
         (_fifo_instead, "00150.*(was replaced|changed while it was served|must be a regular file, is a FIFO)"),

@@ -291,7 +291,7 @@ def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
         ordinals = loader._others._ordinals
     assert len(ordinals) == 2
     for place in (
-        "emlio.shards.dataset.discover",
+        "emlio.shards.tfrecord_dataset.discover",
         "emlio.receiver.engine.engine.keep_freed_memory",
         "emlio.receiver.engine.engine.RankMachine",
     ):

@@ -370,7 +370,7 @@ def test_what_lies_here_and_what_is_missing_is_said(tmp_path: Path, mapped: bool
 def test_a_directory_that_is_none_or_holds_no_shard_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    for name, said in (("nowhere", "no such directory"), ("file", "is a file"), ("empty", "holds no shard")):
+    for name, said in (("nowhere", "no such directory"), ("file", "is a file"), ("empty", "holds no files")):
         with pytest.raises(DatasetError, match=said) as refused:
             _Reader(tmp_path / name)
         assert str(tmp_path / name) in str(refused.value)

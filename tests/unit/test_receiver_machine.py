@@ -27,14 +27,14 @@ from emlio.receiver.machine.events import (
     TargetsChanged,
     TimePassed,
 )
-from emlio.receiver.machine.instructions import Fail, Instruction
+from emlio.receiver.machine.instructions import Fail, Instruction, Say
 from emlio.receiver.machine.rank import RankMachine
 from emlio.receiver.machine.source import Source
 from emlio.receiver.machine.source_state import SourceState
 from emlio.receiver.machine.surroundings import Surroundings
 from emlio.receiver.setup.recovery import Recovery
 from emlio.session.states import RankState
-from emlio.wire.control import ControlMessage, Opened, PlanReply, Welcome, encode_control
+from emlio.wire.control import ControlMessage, Hello, Opened, PlanReply, Welcome, encode_control
 
 S = 1_000_000_000
 HEARTBEAT_NS = S
@@ -277,3 +277,52 @@ def test_a_daemon_that_is_added_has_no_number_of_shards_that_lie_here() -> None:
     numbers = [source.number for source in rank.machine.pool.sources]
     assert numbers == [0, 1, 2]
     assert rank.machine.pool.local_number not in numbers
+
+
+# ---- generations --------------------------------------------------------------------------------------------------------
+
+
+def gives(rank: Rank, daemon: int, session: int, generation: int, *available: int) -> list[Hello]:
+    """A daemon answers with a generation; what the machine says hello to daemons with then."""
+    told = welcome(rank.world, daemon, session)
+    told = msgspec.structs.replace(told, generation=generation, generations=list(available))
+    rank.tell(Connected(daemon, 100_000))
+    return hellos(rank.tell(Said(daemon, encode_control(told))))
+
+
+def hellos(instructions: list[Instruction]) -> list[Hello]:
+    return [one.message for one in instructions if isinstance(one, Say) and isinstance(one.message, Hello)]
+
+
+def test_a_daemon_with_a_newer_generation_than_the_others_is_asked_for_theirs() -> None:
+    rank = Rank(BOTH)
+    assert all(said.generation is msgspec.UNSET and said.held is msgspec.UNSET for said in hellos(rank.tell(Begun())))
+    assert gives(rank, 0, 1, 2, 1, 2) == []
+    (again,) = gives(rank, 1, 1, 1, 1)
+    assert (again.generation, again.held) == (1, msgspec.UNSET)
+    assert rank.machine.agreement is None
+    assert gives(rank, 0, 2, 1, 1, 2) == []
+    assert rank.machine.agreement is not None
+    assert all(source.conversation.state is RankState.OFFERING for source in rank.machine.pool.sources)
+
+
+def test_a_daemon_that_insists_on_another_generation_ends_the_job() -> None:
+    rank = Rank(BOTH)
+    rank.tell(Begun())
+    gives(rank, 0, 1, 2, 1, 2)
+    gives(rank, 1, 1, 1, 1)
+    gives(rank, 0, 2, 2, 1, 2)
+    assert "must give generation 1 of 'numbers', which it has, it gave 2" in str(rank.failed[0])
+
+
+def test_a_daemon_that_is_called_again_hears_what_it_held_and_the_generation_that_is_read() -> None:
+    rank = Rank(BOTH)
+    rank.tell(Begun())
+    for daemon in (0, 1):
+        gives(rank, daemon, 1, 3, 1, 3)
+        rank.say(daemon, PlanReply(need_catalog=False))
+    agreement = rank.machine.agreement
+    assert agreement is not None
+    rank.tell(LinkEnded(1, LinkEvent.BROKEN))
+    again = hellos(rank.tell(TimePassed(hungry=False, quiet=True)))
+    assert {(said.generation, said.held) for said in again} == {(3, agreement.plan.catalog.fingerprint)}

@@ -67,7 +67,7 @@ def damage(path: Path, place: int) -> None:
 def test_index_says_what_it_found(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(index, foreign) == 0
     out = capsys.readouterr()
-    assert out.out.startswith(f"{foreign}: 3 shards, 30 records, ")
+    assert out.out.startswith(f"{foreign}: 3 shards of tfrecord, 30 records, ")
     assert "indexed in" in out.out
     assert out.err == ""
     assert (foreign / index_name(NAME)).exists()

@@ -214,16 +214,16 @@ def test_the_first_bad_shard_by_name_is_reported(foreign: Path) -> None:
 
 def test_an_open_file_is_compared_with_the_one_that_was_indexed(foreign: Path) -> None:
     with open_dataset("d", foreign) as dataset, (foreign / NAME).open("r+b") as file:
-        shard = dataset.shards[1]
-        shard.check_unchanged(os.fstat(file.fileno()))
+        (shard, files) = dataset.tfrecord_shards[1], dataset.files
+        files.check_unchanged(1, os.fstat(file.fileno()))
         os.utime(file.fileno(), ns=(5, 5))
         with pytest.raises(
             DatasetError, match=f"{NAME}: changed while it was served.*mtime {shard.mtime_ns} ns, now .*mtime 5"
         ):
-            shard.check_unchanged(os.fstat(file.fileno()))
+            files.check_unchanged(1, os.fstat(file.fileno()))
         os.truncate(file.fileno(), 10)
         with pytest.raises(DatasetError, match=f"had {shard.size_bytes} bytes .*now 10 bytes"):
-            shard.check_unchanged(os.fstat(file.fileno()))
+            files.check_unchanged(1, os.fstat(file.fileno()))
 
 
 def test_a_given_cache_folder_keeps_the_shards_folder_as_it_is(foreign: Path, tmp_path: Path, cache: Path) -> None:

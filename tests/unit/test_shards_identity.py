@@ -120,7 +120,7 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, acts: list[Callable[[Path], None
                 act(path)
         return found
 
-    monkeypatch.setattr("emlio.shards.dataset.scan", scan_and_act)
+    monkeypatch.setattr("emlio.shards.tfrecord_dataset.scan", scan_and_act)
 
 
 def _link(path: Path) -> None:

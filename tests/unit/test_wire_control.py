@@ -236,9 +236,9 @@ def test_a_message_with_any_bit_turned_is_refused() -> None:
 )
 @pytest.mark.parametrize("version", [0, 1, 2, 255])
 def test_another_version_is_named_whatever_it_says(version: int, body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3. Install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 4. Install the same release"):
         decode_control(_wrapped(body, version))
-    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 3. Install the same release"):
+    with pytest.raises(RemoteProtocolError, match=f"version {version}, this side version 4. Install the same release"):
         decode_control(b"\xe3M" + bytes((version,)) + body)  # of a release that knew no checksum
 
 

@@ -64,7 +64,7 @@ def test_sizes_survive_the_way() -> None:
         pytest.param(_header([16, 17]), 32, "must add up to the payload's 32 bytes, got 33", id="payload too short"),
         pytest.param(_header([16, 17]), 34, "must add up to the payload's 34 bytes, got 33", id="payload too long"),
         pytest.param(_header([2**32 - 1] * 3), 3, "got 12884901885", id="sum beyond 32 bits"),
-        pytest.param(_header([16], version=2), 16, "must be of version 3, got 2", id="version"),
+        pytest.param(_header([16], version=2), 16, "must be of version 4, got 2", id="version"),
         pytest.param(_header([]), 0, "count", id="no records"),
         pytest.param(_header([16], count=MAX_MESSAGE_RECORDS + 1), 16, "count", id="too many records"),
         pytest.param(_header([16], session=-1), 16, "session", id="negative"),
@@ -105,7 +105,7 @@ def test_every_cut_of_a_header_is_refused() -> None:
 
 @pytest.mark.parametrize("body", [b"\x91" * 10_000, b"\x9a" + b"\xa2\xff\xfe" * 10, b"\xc1", b"\xdd\xff\xff\xff\xff"])
 def test_what_is_no_header_is_refused(body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="must be the msgpack array of version 3"):
+    with pytest.raises(RemoteProtocolError, match="must be the msgpack array of version 4"):
         decode_data_header(body, 0)
 
 

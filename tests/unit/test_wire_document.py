@@ -99,6 +99,6 @@ def test_every_message_and_each_of_its_fields_is_described() -> None:
     for kind in get_args(ControlMessage):
         fields = set(re.findall(r"`(\w+)`", rows[kind.__name__.lower()]))
         assert fields == set(kind.__struct_fields__), kind.__name__
-    listed = re.findall(r"^\| (\d)(?:, \d)? \| ([\w, ]+) \|", TEXT, re.MULTILINE)
+    listed = re.findall(r"^\| (\d+)(?:, \d)? \| ([\w, ]+) \|", TEXT, re.MULTILINE)
     fields_in_order = [*Credit.__struct_fields__, *DataHeader.__struct_fields__]
     assert [name for _, names in listed for name in names.split(", ")] == fields_in_order

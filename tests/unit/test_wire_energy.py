@@ -167,7 +167,7 @@ def test_the_largest_answer_is_one_control_message(devices: int) -> None:
 
 def test_the_pong_of_an_older_daemon_tells_no_time() -> None:
     older = (
-        "e34d033ae296ef85a474797065a4706f6e67a56e6f6e636509aa73656e745f6279746573ce00100000aa626c6f636b65645f6e7305"
+        "e34d043ae296ef85a474797065a4706f6e67a56e6f6e636509aa73656e745f6279746573ce00100000aa626c6f636b65645f6e7305"
         "aa737461727665645f6e7307"
     )
     assert decode_control(bytes.fromhex(older)) == Pong(nonce=9, sent_bytes=1 << 20, blocked_ns=5, starved_ns=7)

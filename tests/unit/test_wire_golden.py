@@ -25,7 +25,9 @@ def test_every_kind_of_message_has_golden_bytes_of_this_version() -> None:
 @pytest.mark.parametrize("entry", _GOLDEN["control"], ids=_KINDS)
 def test_a_control_message_has_the_bytes_it_always_had(entry: Any) -> None:
     golden = bytes.fromhex(entry["bytes"])
-    message: ControlMessage = msgspec.convert(entry["fields"], ControlMessage)
+    message: ControlMessage = msgspec.convert(
+        entry["fields"], ControlMessage, strict=False
+    )  # JSON has no numbers as keys
     assert type(message).__name__ == entry["kind"]
     assert encode_control(message).hex() == entry["bytes"]
     assert decode_control(golden) == message
@@ -47,7 +49,8 @@ def test_a_lane_shows_what_it_always_showed() -> None:
 
 def test_a_data_header_has_the_bytes_it_always_had() -> None:
     entry = _GOLDEN["data_header"]
-    header = DataHeader(**{**entry["fields"], "sizes": msgspec.convert(entry["fields"]["sizes"], bytes)})
+    fields = entry["fields"]
+    header = DataHeader(**{**fields, **{name: msgspec.convert(fields[name], bytes) for name in ("sizes", "crcs")}})
     head = encode_data_header(header)
     assert head.hex() == entry["bytes"]
     assert decode_data_header(head, entry["payload_bytes"]) == header

@@ -48,21 +48,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/gpu", description="Run all that needs a GPU, in one go.")
     add_flags(parser, GpuSettings)
     flags = vars(parser.parse_args(argv))
-    if (reason := why_no_gpu()) is not None:
-        return _refuse(f"a GPU is needed: {reason}")
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(
-            read_settings(
-                GpuSettings,
-                flags=flags,
-                environment=os.environ,
-                prefix="EMLIO_GPU_",
-                table={},
-                table_name="",
-                others={},
-            )
+        settings = read_settings(
+            GpuSettings,
+            flags=flags,
+            environment=os.environ,
+            prefix="EMLIO_GPU_",
+            table={},
+            table_name="",
+            others={},
         )
+        if (reason := why_no_gpu()) is not None:
+            return _refuse(f"a GPU is needed: {reason}")
+        return _run(settings)
     except EmlioError as error:
         return _refuse(f"error: {error}")
     except KeyboardInterrupt:

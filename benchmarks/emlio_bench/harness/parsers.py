@@ -14,9 +14,12 @@ from emlio_bench.link.contract import MADE_KINDS, LinkKind
 
 __all__ = [
     "bits_per_s",
+    "duration_with_unit_ns",
     "durations_ns",
+    "durations_with_unit_ns",
     "lanes",
     "link_kind",
+    "not_empty",
     "path",
     "switch",
     "whole_number",
@@ -58,6 +61,21 @@ def durations_ns(value: Any) -> tuple[int, ...]:
     return durations
 
 
+def duration_with_unit_ns(value: Any) -> int:
+    """Parse a duration that names its unit: a bare number is taken for milliseconds as often as for seconds."""
+    duration_ns = parse_duration_ns(value)
+    if not str(value).strip()[-1:].isalpha():
+        raise ConfigError(f"must have a unit, such as '30ms', got {value!r}")
+    return duration_ns
+
+
+def durations_with_unit_ns(value: Any) -> tuple[int, ...]:
+    """Parse distinct durations that name their units, separated by commas."""
+    for word in str(value).split(","):
+        duration_with_unit_ns(word)
+    return durations_ns(value)
+
+
 def lanes(value: Any) -> int:
     """Parse the number of lanes of a rank to a daemon; return 0 for "auto"."""
     return 0 if str(value) in ("0", "auto") else whole_number(value)
@@ -77,9 +95,16 @@ def switch(value: Any) -> bool:
     raise ConfigError(f"must be true or false, got {value!r}")
 
 
+def not_empty(value: Any) -> str:
+    """Parse text of at least one character. An empty variable in a shell is a mistake more often than a wish."""
+    if not str(value).strip():
+        raise ConfigError("must not be empty")
+    return str(value)
+
+
 def path(value: Any) -> Path:
     """Parse the path of a file or folder, and expand "~"."""
-    return Path(str(value)).expanduser()
+    return Path(not_empty(value)).expanduser()
 
 
 def words_of(value: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:

@@ -37,6 +37,9 @@ SCHEMA: Final = 3
 MEASURED: Final = {"measured": True}
 """The metadata of fields that differ from run to run, even between like runs."""
 
+_NAMED: Final = 5
+"""The number of names in the description of a difference."""
+
 TURNS: Final = {**MEASURED, "turns": True}
 """The metadata of fields that hold turns."""
 
@@ -156,7 +159,9 @@ def _words(one: Any, other: Any) -> str:
     if not all(isinstance(value, tuple) for value in (one, other)):
         return f"{one!r} and {other!r}"
     alone = [item for item in (*one, *other) if item not in one or item not in other]
-    return ", ".join(dict.fromkeys(str(getattr(item, "name", item)) for item in alone))
+    names = list(dict.fromkeys(str(getattr(item, "name", item)) for item in alone))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def merge(first: _Results, second: _Results) -> _Results:
@@ -207,6 +212,8 @@ def write_results(results: Results, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_bytes(text)
         os.replace(unfinished, path)
+    except FileExistsError as error:
+        raise ConfigError(f"results must go where files can be written, {path.parent} is a file") from error
     except OSError as error:
         raise ConfigError(f"results must go where files can be written: {path}: {error.strerror or error}") from error
 

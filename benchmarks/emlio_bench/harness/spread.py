@@ -40,6 +40,8 @@ class Spread:
         most: greatest value.
         beyond: side of a bound on which the true value lies, if a run was cut.
         bound: whether the median is a bound instead of an exact value.
+        least_bound: whether the least value is a bound.
+        most_bound: whether the greatest value is a bound.
         count: number of runs.
     """
 
@@ -48,6 +50,8 @@ class Spread:
     most: float
     beyond: Beyond = ""
     bound: bool = False
+    least_bound: bool = False
+    most_bound: bool = False
     count: int = 1
 
     @property
@@ -82,12 +86,15 @@ def spread(values: Sequence[float | Seen]) -> Spread:
     beyond: Beyond = sides.pop() if sides else ""
     seen.sort(key=lambda one: (one.beyond == ">", one.beyond != "<", one.value))
     middle = (seen[(len(seen) - 1) // 2], seen[len(seen) // 2])
+    least, most = min(one.value for one in seen), max(one.value for one in seen)
     return Spread(
         median=sum(one.value for one in middle) / len(middle),
-        least=min(one.value for one in seen),
-        most=max(one.value for one in seen),
+        least=least,
+        most=most,
         beyond=beyond,
         bound=any(one.beyond for one in middle),
+        least_bound=all(one.beyond for one in seen if one.value == least),
+        most_bound=all(one.beyond for one in seen if one.value == most),
         count=len(seen),
     )
 
@@ -137,7 +144,7 @@ def text(of: Spread | None, form: Callable[[float], str] = number, *, spread: bo
     if not spread or low == high == form(of.median):
         return shown
     if of.beyond == ">":
-        high = f"> {high}"
+        low, high = f"> {low}" if of.least_bound else low, f"> {high}"
     if of.beyond == "<":
-        low = f"< {low}"
+        low, high = f"< {low}", f"< {high}" if of.most_bound else high
     return f"{shown} ({low}..{high})"

@@ -11,7 +11,7 @@ from typing import Final
 from emlio.units import format_duration
 from emlio_bench.harness.spread import Seen, spread, text
 from emlio_bench.paper.figures import DALI_LOCAL, NEAREST_NS, OUR_LOCAL, OURS, Subject
-from emlio_bench.paper.losses.claims import loss_claims
+from emlio_bench.paper.losses.claims import NOT_RUN, loss_claims
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG, Training
 from emlio_bench.paper.scale import Scale
 from emlio_bench.race.outcome import Race
@@ -44,7 +44,10 @@ def claims(race: Race) -> tuple[Check, ...]:
         *loss_claims(race),
     )
     if ("scale", str(Scale.TINY)) in race.settings:
-        return tuple(check.required.unknown("two batches measure nothing") for check in found)
+        return tuple(
+            check if check.why.startswith(NOT_RUN) else check.required.unknown("two batches measure nothing")
+            for check in found
+        )
     return found
 
 
@@ -70,9 +73,7 @@ def _flat(rows: Sequence[Standing], task: str, training: Training) -> Check:
         if row.contest.name.rpartition("-")[0] == task and (row.entrant.subject, row.entrant.setting) == OURS
     ]
     if not {NEAREST_NS, _FAR_NS} <= {row.contest.rtt_ns for row in ours}:
-        return required.unknown(
-            f"it was not measured at both {format_duration(NEAREST_NS)} and {format_duration(_FAR_NS)}"
-        )
+        return required.unknown(f"{NOT_RUN} at both {format_duration(NEAREST_NS)} and {format_duration(_FAR_NS)}")
     found = [row.of(Quantity.FIRST_EPOCH) for row in ours]
     epochs = [epoch for epoch in found if epoch is not None]
     if len(epochs) < len(ours) or any(row.is_wrong or row.failures for row in ours):
@@ -102,7 +103,7 @@ def _speed_up(rows: Sequence[Standing], task: str, training: Training, baseline:
     )
     ours, other = (row_of(rows, task, _FAR_NS, subject) for subject in (OURS, baseline))
     if ours is None or other is None:
-        return required.unknown("it was not measured at 30 ms")
+        return required.unknown(f"{NOT_RUN} at 30 ms")
     times = same_round_ratio(other, ours, Quantity.FIRST_EPOCH)
     return required.check(
         times,
@@ -143,7 +144,7 @@ def _local(rows: Sequence[Standing], ours: Subject) -> Check:
     rtt_ns = next((row.contest.rtt_ns for row in rows if row.contest.name.startswith("local-")), NEAREST_NS)
     mine, dali = (row_of(rows, "local", rtt_ns, subject) for subject in (ours, DALI_LOCAL))
     if mine is None or dali is None:
-        return required.unknown("it was not measured")
+        return required.unknown(NOT_RUN)
     times = same_round_ratio(mine, dali, Quantity.FIRST_EPOCH)
     rounds = 0 if times is None else times.count
     return required.check(times, mine.contest.name, note=f"{rounds} rounds, {_seconds(mine)} beside {_seconds(dali)}")
@@ -160,7 +161,7 @@ def _no_plateau(rows: Sequence[Standing]) -> Check:
         row_of(rows, "large-two", _FAR_NS, ("emlio-streams-2", "default")),
     )
     if ours is None or two is None:
-        return required.unknown("it was not measured at 30 ms")
+        return required.unknown(f"{NOT_RUN} at 30 ms")
     one = row_of(rows, "large-one", _FAR_NS, ("emlio-streams-1", "default"))
     note = f"automatic {_seconds(ours)}, two {_seconds(two)}"
     if one is not None:
@@ -180,7 +181,7 @@ def _energy(rows: Sequence[Standing], task: str, training: Training, baseline: S
     )
     ours, other = (row_of(rows, task, _FAR_NS, subject) for subject in (OURS, baseline))
     if ours is None or other is None:
-        return required.unknown("it was not measured at 30 ms")
+        return required.unknown(f"{NOT_RUN} at 30 ms")
     found = energy_ratio(other, ours)
     if found is None:
         return required.unknown(_why_no_ratio(ours, other))

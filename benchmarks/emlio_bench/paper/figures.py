@@ -129,6 +129,8 @@ class Figure:
 
 
 _ALL: Final = (OURS, *PAPERS_WAY, *BASELINES)
+_STAGES_RECORDS: Final = 1536
+"""Records of the tasks of figure 1, the same for all: shares are differences of their epochs."""
 _RESNET: Final = Task(
     name="resnet",
     words=f"pictures as large as ImageNet's, decoded, and a step of {format_duration(RESNET.step_ns)} for ResNet-50",
@@ -136,13 +138,14 @@ _RESNET: Final = Task(
     step_ns=RESNET.step_ns,
     decode=True,
     subjects=_ALL,
-    fit_records=2560,
+    fit_records=_STAGES_RECORDS,
 )
 _VGG: Final = replace(
     _RESNET,
     name="vgg",
     words=f"pictures as large as ImageNet's, decoded, and a step of {format_duration(VGG.step_ns)} for VGG-19",
     step_ns=VGG.step_ns,
+    fit_records=2560,
 )
 _STEADY, _STEADY_VGG = (
     replace(
@@ -167,7 +170,11 @@ _RESNET_REAL, _VGG_REAL = (
     for task, name, model in ((_RESNET, "ResNet-50", "resnet50"), (_VGG, "VGG-19", "vgg19"))
 )
 _READ: Final = Task(
-    name="read", words="pictures that are read and not decoded", corpus="imagenet-like", subjects=_ALL, fit_records=960
+    name="read",
+    words="pictures that are read and not decoded",
+    corpus="imagenet-like",
+    subjects=_ALL,
+    fit_records=_STAGES_RECORDS,
 )
 _DECODE: Final = Task(
     name="decode",
@@ -175,7 +182,7 @@ _DECODE: Final = Task(
     corpus=PICTURES,
     decode=True,
     subjects=_ALL,
-    fit_records=960,
+    fit_records=_STAGES_RECORDS,
 )
 _COCO: Final = replace(
     _RESNET,

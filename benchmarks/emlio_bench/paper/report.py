@@ -1,7 +1,7 @@
 """The report of the paper's figures: claims on top, then figure by figure.
 
-Covers: tables by figure, shares of an epoch (figure 1), words. Pure but for drawing. Does not cover:
-claims (emlio_bench.paper.claims), pictures (emlio_bench.paper.plots), files
+Covers: tables by figure, words. Pure but for drawing. Does not cover:
+claims (emlio_bench.paper.claims), shares of an epoch (emlio_bench.paper.shares), pictures (emlio_bench.paper.plots), files
 (emlio_bench.harness.page).
 """
 
@@ -13,31 +13,36 @@ from typing import Final
 from emlio.units import format_duration
 from emlio_bench.harness.page import Part, Picture, write_report
 from emlio_bench.harness.report import environment_table
-from emlio_bench.harness.spread import Spread, number, text
+from emlio_bench.harness.spread import Spread, text
 from emlio_bench.harness.table import Table
-from emlio_bench.paper.claims import claims, row_of
-from emlio_bench.paper.figures import FIGURES, Figure, Subject, Task
+from emlio_bench.paper.claims import claims
+from emlio_bench.paper.figures import FIGURES, Figure, Task
+from emlio_bench.paper.losses.curves import steps_of
 from emlio_bench.paper.losses.table import TRAINING, losses_table
 from emlio_bench.paper.plots import draw_task
 from emlio_bench.paper.published import BATCH, IMPOSSIBLE, RESNET, VGG
+from emlio_bench.paper.scale import Scale
+from emlio_bench.paper.shares import STAGE_TASKS, share_tables
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Outcome
 from emlio_bench.race.report.doubts import race_doubts
 from emlio_bench.race.report.energy_ratio import energy_ratio
 from emlio_bench.race.report.energy_table import energy_table, joules_an_epoch, method_words
 from emlio_bench.race.report.quantity import Quantity
-from emlio_bench.race.report.standing import OURS, Standing, standings
+from emlio_bench.race.report.standing import OURS, Standing, entrants_of, standings
 from emlio_bench.race.report.tables import checks_table, entrants_table, links_table, missing_table
 
 __all__ = ["TITLE", "first_words", "paper_parts", "write_paper_report"]
 
 TITLE: Final = "EMLIO: the paper, figure by figure"
 _Cell = Callable[[Standing], str]
-_Read = Callable[[Standing], Spread | None]
-_SHARES: Final = ("read", "preprocess", "train")
 _SHARES_FIGURE: Final = 1
-_OF_SHARES: Final = ("read", "decode", "resnet")
-"""The tasks whose differences are the shares of an epoch."""
+_CHOSEN: Final = {
+    Scale.TINY: "These are two batches, which show that all works and measure nothing.",
+    Scale.FIT: "They were chosen so that the slowest baseline comes to its end in the time given.",
+    Scale.FULL: "They are as many as the paper's baseline made requests, where its tables tell them.",
+}
+"""Sentences about the number of records."""
 
 
 def write_paper_report(race: Race, folder: Path) -> tuple[Path, ...]:
@@ -53,7 +58,8 @@ def first_words(race: Race) -> str:
         [check for check in checks if check.outcome is outcome]
         for outcome in (Outcome.KEPT, Outcome.MISSED, Outcome.NOT_MEASURED)
     )
-    words = [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured."]
+    words = ["Scale tiny: two batches show that all works, and measure nothing."] if _scale(race) is Scale.TINY else []
+    words += [f"Of {len(checks)} claims {len(kept)} are kept, {len(missed)} missed, {len(unknown)} not measured."]
     words += [f"Missed: {check.name}: {check.found} where {check.required.bound} must hold." for check in missed]
     return " ".join(words)
 
@@ -78,7 +84,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
             new = [task for task in tasks if task.name not in shown]
             shown |= {task.name for task in tasks}
             parts.append(_figure_part(figure, tasks, new, race, rows, pictures))
-    missing = missing_table(race.entrants)
+    missing = missing_table(entrants_of(race))
     return (
         *parts,
         Part(
@@ -88,7 +94,7 @@ def paper_parts(race: Race, pictures: dict[str, tuple[Picture, ...]]) -> tuple[P
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
         Part(heading="Do not believe blindly", points=race_doubts(race)),
         Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
-        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(race.entrants),)),
+        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(entrants_of(race)),)),
         Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
     )
 
@@ -117,14 +123,24 @@ def _method(race: Race) -> tuple[str, ...]:
     )
     return (
         *((steps,) if any(contest.step_ns for contest in race.contests) else ()),
-        f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. They were "
-        "chosen so that the slowest baseline comes to its end; all systems of a figure read the same number.",
+        f"Records of an epoch here: {', '.join(f'{name} {count:,}' for name, count in numbers.items() if count)}. "
+        f"{_CHOSEN[_scale(race)]} All systems of a figure read the same number.{_trained(race)}",
         _decoding(race),
         _remote_folder(dict(race.settings)),
         "The paper's way is its algorithms 2 and 3 with one, two and four sending threads.",
         *_hosts(race),
         *(TRAINING if any(contest.train for contest in race.contests) else ()),
     )
+
+
+def _scale(race: Race) -> Scale:
+    return Scale(dict(race.settings).get("scale", Scale.FIT))
+
+
+def _trained(race: Race) -> str:
+    """Return the sentence about the length of figure 11, which does not follow from the slowest baseline."""
+    steps = next((steps_of(contest) for contest in race.contests if contest.train), 0)
+    return f" The training of figure 11 takes {steps:,} steps." if steps else ""
 
 
 def _decoding(race: Race) -> str:
@@ -165,8 +181,8 @@ def _hosts(race: Race) -> tuple[str, ...]:
         rtts = " and ".join(dict.fromkeys(format_duration(contest.rtt_ns) for contest in race.contests))
         found.append(
             f"The storage side ran on {told['storage']} ({told.get('storage_host', 'unknown')}), over a real network: its "
-            f"round trip of {rtts} was measured, and nothing was added. Bytes on the wire are those of this host's interface, "
-            "with all other traffic of it."
+            f"round trip of {rtts} was measured, the least of many pings, and nothing was added. Bytes on the wire are those of "
+            "this host's interface, with all other traffic of it."
         )
         if told.get("shares_machine") == str(True):
             found.append("Both hosts are containers or namespaces of one machine, and share its processors.")
@@ -184,6 +200,8 @@ def _hosts(race: Race) -> tuple[str, ...]:
             f"Energy of all together: {'; '.join(whole)}. It is in the results and not in the tables: the power at rest is "
             "unknown, and without it the hosts cannot be told apart."
         )
+    elif race.runs:
+        found.append(f"Energy was not recorded{f': {race.no_energy}' if race.no_energy else ''}.")
     return tuple(found)
 
 
@@ -201,8 +219,10 @@ def _figure_part(
 ) -> Part:
     tables: list[Table] = []
     folded: list[Table] = []
-    if {task.name for task in tasks} >= set(_OF_SHARES):
-        tables += _share_tables(race, rows, tasks)
+    told = ""
+    if {task.name for task in tasks} >= set(STAGE_TASKS):
+        shares, told = share_tables(rows)
+        tables += shares
     for task in new:
         contests = _contests(race, task)
         own = [row for row in rows if row.contest in contests]
@@ -220,7 +240,7 @@ def _figure_part(
     words = "; ".join(f"{task.name}: {task.words}, {_records(race, task.name):,} records" for task in tasks)
     return Part(
         heading=f"Figure {figure.number}: {figure.words}",
-        text=f"{words}.",
+        text=f"{words}. {told}".rstrip(),
         pictures=tuple(picture for task in new for picture in pictures.get(task.name, ())),
         tables=tuple(tables),
         folded=tuple(folded),
@@ -279,58 +299,3 @@ def _by_round_trip(title: str, contests: Sequence[Contest], rows: Sequence[Stand
         names=2,
         ours=frozenset(place for place, (name, _) in enumerate(subjects) if name == OURS),
     )
-
-
-# ---- figure 1 -------------------------------------------------------------------------------------------------------
-
-
-def _share_tables(race: Race, rows: Sequence[Standing], tasks: Sequence[Task]) -> list[Table]:
-    """Return what reading, preprocessing and training add to an epoch, in time and in energy."""
-    by_name = {task.name: task for task in tasks}
-    rtts = sorted({contest.rtt_ns for name in _OF_SHARES for contest in _contests(race, by_name[name])})
-    subjects = list(dict.fromkeys((row.entrant.subject, row.entrant.setting) for row in rows))
-    tables: list[Table] = []
-    for what, quantity in (("time", _epoch_s), ("energy", joules_an_epoch)):
-        lines: list[tuple[str, ...]] = []
-        for subject in subjects:
-            cells = [_shares(rows, rtt_ns, subject, quantity) for rtt_ns in rtts]
-            if any(cell != "-" for cell in cells):
-                lines.append((*subject, *cells))
-        if lines:
-            tables.append(
-                Table(
-                    title=f"Share of {what} in an epoch: {' / '.join(_SHARES)}",
-                    header=("system", "setting", *(format_duration(rtt_ns) for rtt_ns in rtts)),
-                    rows=tuple(lines),
-                    names=2,
-                    ours=frozenset(place for place, line in enumerate(lines) if line[0] == OURS),
-                )
-            )
-    return tables
-
-
-def _epoch_s(row: Standing) -> Spread | None:
-    return row.of(Quantity.FIRST_EPOCH)
-
-
-def _shares(rows: Sequence[Standing], rtt_ns: int, subject: Subject, quantity: _Read) -> str:
-    """Return the three shares.
-
-    Training is what the step adds to an epoch that reads and decodes, preprocessing what decoding
-    adds to one that only reads, both for one record. Work that is hidden behind other work adds
-    nothing.
-    """
-    found: list[float] = []
-    for name in _OF_SHARES:
-        row = row_of(rows, name, rtt_ns, subject)
-        of = None if row is None else quantity(row)
-        if row is None or of is None or of.bound:
-            return "-"
-        found.append(of.median / row.contest.corpus.records)
-    read, decode, train = found
-    if not train:
-        return "-"
-    trained = max(train - max(decode, read), 0.0)
-    prepared = min(max(decode - read, 0.0), train - trained)
-    shares = (train - trained - prepared, prepared, trained)
-    return " / ".join(f"{number(100 * share / train)} %" for share in shares)

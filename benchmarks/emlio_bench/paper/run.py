@@ -8,14 +8,15 @@ Covers: the whole command, from settings to results. Does not cover: one run (em
 the report (emlio_bench.paper.report).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from emlio.errors import ConfigError
+from emlio.errors import ClosedError, ConfigError
+from emlio.units import format_duration
 from emlio_bench.decode.subjects import is_installed
 from emlio_bench.harness.cuda import why_no_gpu
 from emlio_bench.harness.environment import read_environment
@@ -27,15 +28,16 @@ from emlio_bench.paper.losses.needs import why_no_training
 from emlio_bench.paper.scale import Scale, limit_ns, records_of, rounds_of, too_short
 from emlio_bench.paper.settings import PaperSettings
 from emlio_bench.paper.sides import Side, open_side
-from emlio_bench.race.needs.environments import cache_folder
+from emlio_bench.race.needs.environments import usable_cache_folder
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.run.kept import KeptRace
 from emlio_bench.race.run.turns import Turns
+from emlio_bench.race.servers.scratch import remove_leftovers
 from emlio_bench.race.storage.duties import FORMS
 from emlio_bench.race.systems.entries import Entry, all_rivals, entered
 from emlio_bench.subjects.iperf import find_iperf
 
-__all__ = ["possible", "run_paper"]
+__all__ = ["elsewhere", "possible", "run_paper"]
 
 _STREAMS: Final = (1, 16)
 _DEVICE: Final = "cuda"
@@ -49,7 +51,8 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
         environment: environment variables; XDG_CACHE_HOME is used if present.
         tell: called with each line of progress.
     """
-    cache = cache_folder(settings.cache, environment)
+    remove_leftovers()
+    cache = usable_cache_folder(settings.cache, environment)
     figures = figures_of(settings.figure, real=settings.real)
     if settings.real and (reason := _why_no_real_model()) is not None:
         raise ConfigError(f"--model real trains on a GPU: {reason}")
@@ -80,15 +83,35 @@ def run_paper(settings: PaperSettings, environment: Mapping[str, str], tell: Cal
             entrants=(*(entry.entrant for entry in able), *unable),
         )
         kept = KeptRace(race, settings.out)
-        joules = None if settings.no_energy else side.start_energy(stack, settings, tell)
+        joules, why_not = side.start_energy(stack, settings, tell)
+        kept.note_energy(why_not)
+        for line in elsewhere(records, settings.rtt):
+            tell(line)
         for task in records:
             entries = [
                 _with_model(entry, task) for entry in able if (entry.system.name, entry.setting.name) in task.subjects
             ]
             turns = Turns(kept, entries, kind=side.kind, tuned=False, joules=joules, tell=tell, side=side.side)
             rounds = 1 if settings.scale is Scale.TINY else rounds_of(task, settings.rounds)
-            turns.hold(_of(task, contests), cache / FORMS, rounds)
+            try:
+                turns.hold(_of(task, contests), cache / FORMS, rounds)
+            except ClosedError as error:
+                raise ClosedError(f"{error}; the same command, typed again, goes on") from error
     return kept.race
+
+
+def elsewhere(tasks: Iterable[Task], rtts_ns: Sequence[int]) -> tuple[str, ...]:
+    """Return a sentence for each task that runs at other round trips than those asked for.
+
+    Args:
+        tasks: the tasks.
+        rtts_ns: the round trips that the user named; empty for none.
+    """
+    return tuple(
+        f"{task.name} runs over {' and '.join(map(format_duration, task.rtts_ns))} only, which --rtt does not change"
+        for task in tasks
+        if rtts_ns and task.rtts_ns and set(task.rtts_ns) != set(rtts_ns)
+    )
 
 
 def _why_no_real_model() -> str | None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from emlio.errors import ConfigError
+from emlio.units import format_duration
 from emlio_bench.paper.figures import Figure, Task
 from emlio_bench.paper.published import HALF_LOCAL, RESNET, VGG
 from emlio_bench.race.records.corpus import CORPORA
@@ -53,6 +54,8 @@ two more than in a short one.
 _PATIENCE: Final = 4
 _LEAST_LIMIT_NS: Final = 60_000_000_000
 _FULL: Final = {
+    "read": RESNET,
+    "decode": RESNET,
     "resnet": RESNET,
     "resnet-long": RESNET,
     "resnet-real": RESNET,
@@ -91,10 +94,10 @@ def records_of(
     )
     left_ns = within_ns - runs * _START_NS - needed_ns
     if left_ns <= 0:
-        least_min = (runs * _START_NS + needed_ns) / 60e9
+        fewer = "choose fewer figures by --figure, or give more time" if len(figures) > 1 else "give more time"
         raise ConfigError(
-            f"--within must leave time for {runs} runs, which need {least_min:.0f} minutes at least, got "
-            f"{within_ns / 60e9:g} minutes; choose fewer figures by --figure"
+            f"--within must leave time for {runs} runs, which need {format_duration(runs * _START_NS + needed_ns)} at least, got "
+            f"{format_duration(within_ns)}; {fewer}"
         )
     part = left_ns / max(reading_ns - needed_ns, 1)
     return {task: _enough(task, int(records * part)) for task, records in wanted.items()}

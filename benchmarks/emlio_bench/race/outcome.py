@@ -206,6 +206,7 @@ class Race(Results):
         entrants: all entrants, also those that could not run.
         links: report of the link before each contest, with the contest's name.
         runs: runs in the order of their ends.
+        no_energy: reason why energy was not recorded; empty if it was.
     """
 
     benchmark: str = "race"
@@ -213,6 +214,12 @@ class Race(Results):
     entrants: tuple[Entrant, ...]
     links: tuple[tuple[str, LinkReport], ...] = field(default=(), metadata=MEASURED)
     runs: tuple[Run, ...] = field(default=(), metadata=TURNS)
+    no_energy: str = field(default="", metadata=MEASURED)
+
+    @property
+    def succeeded(self) -> bool:
+        """True if a run did not fail."""
+        return any(run.failure is None for run in self.runs)
 
     def __post_init__(self) -> None:
         Results.__post_init__(self)

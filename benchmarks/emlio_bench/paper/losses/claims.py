@@ -17,7 +17,10 @@ from emlio_bench.paper.losses.curves import LEVEL, LossCurve, curves_of, distanc
 from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.check import Check, Requirement
 
-__all__ = ["loss_claims"]
+__all__ = ["NOT_RUN", "loss_claims"]
+
+NOT_RUN: Final = "it was not measured"
+"""The reason of a claim without runs, or its beginning."""
 
 _SHARDS: Final[Subject] = ("dali-tfrecord", "default")
 _MOST: Final = 2.0
@@ -47,7 +50,7 @@ def loss_claims(race: Race) -> tuple[Check, ...]:
     curves = () if contest is None else curves_of(race, contest)
     pairs = _pairs(curves)
     if contest is None or not pairs:
-        return same.unknown("it was not measured"), sooner.unknown("it was not measured")
+        return same.unknown(NOT_RUN), sooner.unknown(NOT_RUN)
     if not any(curve.learned for curve in curves):
         why = "the model did not learn: its loss did not halve in these steps"
         return same.unknown(why), sooner.unknown(why)
@@ -83,7 +86,7 @@ def _same(
 
 def _sooner(required: Requirement, pairs: Sequence[tuple[LossCurve, LossCurve]], contest: Contest) -> Check:
     if contest.rtt_ns < LEARNED_RTT_NS:
-        return required.unknown(f"it was not measured at {format_duration(LEARNED_RTT_NS)} or more")
+        return required.unknown(f"{NOT_RUN} at {format_duration(LEARNED_RTT_NS)} or more")
     reached = [(ours.reached(), theirs.reached()) for ours, theirs in pairs]
     note = ", ".join(f"{_seconds(theirs)} beside {_seconds(ours)}" for ours, theirs in reached)
     ratios = [found for ours, theirs in reached if (found := _ratio(ours, theirs)) is not None]

@@ -14,6 +14,7 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -34,6 +35,7 @@ __all__ = [
     "make_environment",
     "make_program",
     "needs_lender",
+    "usable_cache_folder",
     "why_no_environment",
 ]
 
@@ -79,6 +81,27 @@ def cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = No
         return chosen
     usual = (environment or {}).get("XDG_CACHE_HOME")
     return (Path(usual) if usual else Path.home() / ".cache") / "emlio-bench"
+
+
+def usable_cache_folder(chosen: Path | None, environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of environments and programs, which is made if it is missing.
+
+    Args:
+        chosen: see `cache_folder`.
+        environment: see `cache_folder`.
+
+    Raises:
+        ConfigError: files cannot be written there.
+    """
+    folder = cache_folder(chosen, environment)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ConfigError(
+            f"--cache must be a folder that can be written, got {folder}: {error.strerror or error}"
+        ) from error
 
 
 def why_no_environment(name: str) -> str | None:

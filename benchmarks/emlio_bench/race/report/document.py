@@ -13,7 +13,7 @@ from emlio_bench.race.outcome import Contest, Race
 from emlio_bench.race.report.doubts import estimates, race_doubts
 from emlio_bench.race.report.energy_table import energy_table
 from emlio_bench.race.report.round_trips import fitted_laws, published_laws
-from emlio_bench.race.report.standing import Standing, by_distance, shown, standings
+from emlio_bench.race.report.standing import Standing, by_distance, entrants_of, shown, standings
 from emlio_bench.race.report.tables import (
     checks_table,
     complete_table,
@@ -48,7 +48,7 @@ def race_parts(race: Race, pictures: Sequence[Picture] = ()) -> tuple[Part, ...]
         pictures: plots of the race.
     """
     rows, checks = standings(race), verdict(race)
-    doubts, missing = race_doubts(race), missing_table(race.entrants)
+    doubts, missing = race_doubts(race), missing_table(entrants_of(race))
     return (
         Part(text=first_paragraph(race, checks)),
         Part(heading="The link, measured first", tables=(links_table(race),) if race.links else ()),
@@ -58,7 +58,7 @@ def race_parts(race: Race, pictures: Sequence[Picture] = ()) -> tuple[Part, ...]
         *_contest_parts(race, rows),
         _law_part(race, rows),
         Part(heading="Who could not take part", tables=(missing,) if missing.rows else ()),
-        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(race.entrants),)),
+        Part(heading="Who took part, by what each says of itself", tables=(entrants_table(entrants_of(race)),)),
         Part(heading="Quoted", tables=(quotes_table(), paper_table())),
         Part(heading="Estimates", points=estimates(race)),
         Part(heading="Where it ran, and what it was told", tables=(environment_table(race),)),
@@ -69,7 +69,8 @@ def _without_energy(race: Race) -> str:
     """Return the reason why there are no plots of energy; empty if there are some."""
     used = [run.energy for run in race.runs if run.energy is not None]
     if not used:
-        return "Energy was not recorded, so there are no bars of it."
+        why = f" ({race.no_energy})" if race.no_energy else ""
+        return f"Energy was not recorded{why}, so there are no bars of it."
     if all(energy.read_joules is None for energy in used):
         return "Energy was not told apart by stage, so there are no bars of that."
     return ""

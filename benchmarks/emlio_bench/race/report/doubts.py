@@ -43,8 +43,11 @@ def estimates(race: Race) -> tuple[str, ...]:
 def _of_links(race: Race) -> list[str]:
     found: list[str] = []
     measured = {name for name, _ in race.links}
+    objections: dict[str, list[str]] = {}
     for name, report in race.links:
-        found += [f"{name}: the link is not what was asked for: {reason}" for reason in report.missed]
+        for reason in report.objections:
+            objections.setdefault(reason, []).append(name)
+    found += [f"{', '.join(names)}: the link is not what was asked for: {why}" for why, names in objections.items()]
     if any(report.kind is LinkKind.RELAY for _, report in race.links):
         found.append("the link is a relay on loopback: TCP does not see the distance, so figures of streams say little")
     found += [

@@ -26,6 +26,7 @@ __all__ = [
     "Standing",
     "best_of",
     "by_distance",
+    "entrants_of",
     "full_shuffle_blocks",
     "limits",
     "race_figures",
@@ -136,6 +137,17 @@ def standings(race: Race) -> tuple[Standing, ...]:
             if runs:
                 rows.append(_standing(contest, entrant, runs, blocks))
     return tuple(rows)
+
+
+def entrants_of(race: Race) -> tuple[Entrant, ...]:
+    """Return all entrants; one whose runs all failed is marked as missing, with its first failure."""
+    found: list[Entrant] = []
+    for entrant in race.entrants:
+        runs = [run for run in race.runs if (run.subject, run.setting) == (entrant.subject, entrant.setting)]
+        failure = next((run.failure for run in runs if run.failure is not None), None)
+        failed = entrant.missing is None and failure is not None and all(run.failure is not None for run in runs)
+        found.append(replace(entrant, missing=f"all its runs failed: {failure}") if failed else entrant)
+    return tuple(found)
 
 
 def _standing(contest: Contest, entrant: Entrant, runs: Sequence[Run], blocks: float) -> Standing:

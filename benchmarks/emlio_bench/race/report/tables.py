@@ -11,6 +11,8 @@ from typing import Final
 from emlio.units import format_duration, format_size
 from emlio_bench.harness.spread import number, text
 from emlio_bench.harness.table import Table
+from emlio_bench.link.contract import LinkKind
+from emlio_bench.link.measurement.accuracy import LinkReport
 from emlio_bench.race.outcome import Entrant, Race
 from emlio_bench.race.report.check import Check, Outcome
 from emlio_bench.race.report.quantity import Quantity
@@ -68,11 +70,11 @@ def links_table(race: Race) -> Table:
                 report.kind.value
                 + (f", moved by {report.moved_by}" if report.moved_by else "")
                 + (", buffers raised" if report.tuned else ""),
-                format_duration(report.rtt_ns) if report.rtt_ns else "0 ms",
+                _asked(report),
                 f"{format_duration(of.median)} ({format_duration(of.low)}..{format_duration(of.high)})",
                 format_duration(report.own_ns) if report.own_ns else "-",
                 loads or "-",
-                f"MISSED: {'; '.join(report.missed)}" if report.missed else "ok",
+                f"MISSED: {'; '.join(report.objections)}" if report.objections else "ok",
             )
         )
     return Table(
@@ -82,13 +84,19 @@ def links_table(race: Race) -> Table:
             "kind",
             "asked",
             "round trip (5th..95th)",
-            "of it the link's own",
+            "delay shortened for the link's own time",
             "Gbit/s by streams",
             "as asked",
         ),
         rows=tuple(rows),
         names=2,
     )
+
+
+def _asked(report: LinkReport) -> str:
+    if report.kind is LinkKind.REAL:
+        return "nothing"
+    return format_duration(report.rtt_ns) if report.rtt_ns else "0 ms"
 
 
 _Cell = Callable[[Standing], str]

@@ -55,6 +55,10 @@ class KeptRace:
         """Keep a run that ended."""
         self._keep(replace(self.race, runs=(*self.race.runs, run)))
 
+    def note_energy(self, why_not: str) -> None:
+        """Keep the reason why energy is not recorded; empty if it is."""
+        self._keep(replace(self.race, no_energy=why_not))
+
     def _keep(self, race: Race) -> None:
         self.race = race
         write_results(race, self._file)

@@ -6,7 +6,6 @@ too. Does not cover: the server and the link (emlio_bench.race.run.sides), the l
 """
 
 import logging
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from emlio_bench.race.run.failure import in_short
 from emlio_bench.race.run.in_flight import in_flight
 from emlio_bench.race.run.one_machine import OneMachine
 from emlio_bench.race.run.sides import EnergyMeter, Serving, StorageSide, Traffic
-from emlio_bench.race.servers.mounts import unmount_below
+from emlio_bench.race.servers.scratch import scratch_folder
 from emlio_bench.race.systems.system import Setting, System
 
 __all__ = ["Job", "run_once"]
@@ -100,7 +99,7 @@ def run_once(job: Job, joules: EnergyMeter | None, side: StorageSide | None = No
     """
     heard = _Heard()
     side = side or OneMachine(job.kind)
-    with tempfile.TemporaryDirectory(prefix="emlio-race-client-", ignore_cleanup_errors=True) as folder:
+    with scratch_folder("client") as folder:
         try:
             with side.serving(
                 job.system,
@@ -108,14 +107,12 @@ def run_once(job: Job, joules: EnergyMeter | None, side: StorageSide | None = No
                 spec=job.spec,
                 halves=job.contest.halves,
                 corpus=job.contest.corpus,
-                folder=Path(folder),
+                folder=folder,
             ) as serving:
-                _carry_out(job, serving, Path(folder), heard)
+                _carry_out(job, serving, folder, heard)
         except TransportError as error:
             _LOG.warning("%s: %s", job.name, error)
             heard.failure = in_short(str(error))
-        finally:
-            unmount_below(Path(folder))
     epochs = heard.epochs
     energy = (
         joules.used(

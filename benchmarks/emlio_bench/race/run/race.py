@@ -14,7 +14,7 @@ from typing import Final
 from emlio.errors import ConfigError, EmlioError
 from emlio_bench.harness.environment import read_environment
 from emlio_bench.link.choice import choose_kind
-from emlio_bench.race.needs.environments import cache_folder
+from emlio_bench.race.needs.environments import usable_cache_folder
 from emlio_bench.race.outcome import Race
 from emlio_bench.race.run.joules import QUIET, REST_S, Joules
 from emlio_bench.race.run.kept import KeptRace
@@ -22,6 +22,7 @@ from emlio_bench.race.run.scenarios import contests_of
 from emlio_bench.race.run.settings import RaceSettings
 from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.run.turns import Turns
+from emlio_bench.race.servers.scratch import remove_leftovers
 from emlio_bench.race.systems.entries import all_rivals, entered
 from emlio_bench.subjects.iperf import find_iperf
 
@@ -40,10 +41,11 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
         tell: called with each line of progress.
     """
     begun_ns = time.monotonic_ns()
-    cache = cache_folder(settings.cache, environment)
+    remove_leftovers()
+    cache = usable_cache_folder(settings.cache, environment)
     kind, missing = choose_kind(settings.kind)
     for reason in missing:
-        tell(f"no link of the kind {reason}")
+        tell(f"a better kind of link is not possible here: {reason}")
     contests = contests_of(
         settings.scenarios,
         settings.rtt,
@@ -69,15 +71,24 @@ def run_race(settings: RaceSettings, environment: Mapping[str, str], tell: Calla
     )
     kept = KeptRace(race, settings.out)
     with ExitStack() as stack:
-        joules = None if settings.no_energy else start_recorder(stack, settings.out, settings, tell)
+        joules, why_not = start_recorder(stack, settings.out, settings, tell)
+        kept.note_energy(why_not)
         turns = Turns(kept, able, kind=kind, tuned=settings.tuned, joules=joules, tell=tell)
         left_ns = max(settings.within - (time.monotonic_ns() - begun_ns), 0)
         turns.hold(contests, cache / _FORMS, settings.round_count, left_ns if settings.within else None)
     return kept.race
 
 
-def start_recorder(stack: ExitStack, out: Path, settings: SharedSettings, tell: Callable[[str], None]) -> Joules | None:
-    """Start the recorder and measure the machine at rest; None, with the reason told, if it cannot start."""
+def start_recorder(
+    stack: ExitStack, out: Path, settings: SharedSettings, tell: Callable[[str], None]
+) -> tuple[Joules | None, str]:
+    """Start the recorder and measure the machine at rest.
+
+    Returns:
+        The recorder and "", or None and the reason, which is also told.
+    """
+    if settings.no_energy:
+        return None, "--no-energy was given"
     try:
         joules = stack.enter_context(
             Joules(out / _RECORDED, cpu_watts=settings.cpu_watts, powercap_root=settings.powercap_root)
@@ -86,7 +97,7 @@ def start_recorder(stack: ExitStack, out: Path, settings: SharedSettings, tell: 
         busy = joules.rest()
         if busy > QUIET:
             tell(f"{busy:.0%} of the processors were busy meanwhile: energy above rest will look too small")
-        return joules
+        return joules, ""
     except EmlioError as error:
         tell(f"energy is not recorded: {error}")
-        return None
+        return None, str(error)

@@ -9,7 +9,14 @@ from typing import Any
 
 from emlio.settings import option
 from emlio.units import parse_duration_ns, parse_size
-from emlio_bench.harness.parsers import durations_ns, path, switch, whole_number, words_of
+from emlio_bench.harness.parsers import (
+    duration_with_unit_ns,
+    durations_with_unit_ns,
+    path,
+    switch,
+    whole_number,
+    words_of,
+)
 from emlio_bench.race.run.scenarios import SCENARIOS
 from emlio_bench.race.run.shared_settings import SharedSettings
 from emlio_bench.race.systems.entries import SUBJECTS, USUAL_SUBJECTS
@@ -32,7 +39,10 @@ class RaceSettings(SharedSettings):
     """`emlio-bench race`, and `emlio-bench` without a command."""
 
     rtt: tuple[int, ...] = option(
-        (30_000_000,), "round trips of the link, one race each (default 30ms)", parse=durations_ns, metavar="TIME,..."
+        (30_000_000,),
+        "round trips of the link, one race each (default 30ms)",
+        parse=durations_with_unit_ns,
+        metavar="TIME,...",
     )
     scenarios: tuple[str, ...] = option(
         ("read",),
@@ -70,7 +80,7 @@ class RaceSettings(SharedSettings):
         660_000_000_000,
         "begin no more rounds after the first that would end later than this after the start, environments and all; 0s for all "
         "of them (default 11m)",
-        parse=parse_duration_ns,
+        parse=duration_with_unit_ns,
         metavar="TIME",
     )
     limit: int = option(

@@ -6,13 +6,20 @@ the size of a run.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from emlio.energy.sources.model import CpuWatts
 from emlio.errors import ConfigError
 from emlio.settings import option
 from emlio_bench.harness.parsers import link_kind, path, switch
 from emlio_bench.link.contract import MADE_KINDS, LinkKind
 
 __all__ = ["SharedSettings"]
+
+
+def _watts(value: Any) -> str:
+    CpuWatts.parse(str(value))
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +53,7 @@ class SharedSettings:
     cpu_watts: str = option(
         "",
         "for estimates of energy where there are no counters, such as 60:180 (default: constants for each core)",
-        parse=str,
+        parse=_watts,
         metavar="IDLE:MAX",
     )
     powercap_root: Path | None = option(

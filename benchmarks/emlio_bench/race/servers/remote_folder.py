@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from urllib.parse import urlencode
 from emlio.errors import ConfigError
 from emlio_bench.link.contract import Link, LinkKind
 from emlio_bench.race.needs.environments import find_program
+from emlio_bench.race.servers.scratch import scratch_folder
 from emlio_bench.race.servers.served import free_port, served
 
 __all__ = ["SFTP_SERVERS", "serving_files", "serving_mount", "why_no_mount", "why_no_served_folder"]
@@ -95,7 +95,7 @@ def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None,
     sshd, server = find_program("sshd", cache), _sftp_server()
     if sshd is None or server is None:
         raise ConfigError(f"a remote folder {why_no_served_folder(cache)}")
-    with tempfile.TemporaryDirectory(prefix="emlio-race-ssh-") as state:
+    with scratch_folder("ssh") as state:
         for name in ("host", "client"):
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{state}/{name}"],
@@ -103,7 +103,7 @@ def serving_mount(folder: Path, link: Link, cache: Path) -> Generator[str, None,
                 stdin=subprocess.DEVNULL,
             )
         address, port = link.storage.listen, free_port(link.storage)
-        configuration = Path(state) / "sshd_config"
+        configuration = state / "sshd_config"
         configuration.write_text(_CONFIGURATION.format(port=port, address=address, state=state), encoding="utf-8")
         secure = [sshd, "-D", "-e", "-f", str(configuration)]
         if os.geteuid() == 0 and shutil.which("unshare") is not None:

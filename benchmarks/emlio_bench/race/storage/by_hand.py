@@ -18,7 +18,7 @@ from typing import Final
 from emlio.errors import ConfigError, TransportError
 from emlio_bench.race.storage.dialogue import Dialogue
 
-__all__ = ["PORT", "TOKEN", "admit", "call", "command_to_type", "new_token"]
+__all__ = ["PORT", "TOKEN", "admit", "call", "check_resolves", "command_to_type", "new_token"]
 
 TOKEN: Final = "EMLIO_BENCH_TOKEN"
 """The environment variable of the token, so that no list of processes shows it."""
@@ -136,6 +136,21 @@ def call(
         if time.monotonic() > deadline:
             raise ConfigError(f"{name} must have the agent at {address}:{port} within {wait_s:g} s, it had not")
         pause(_PAUSE_S)
+
+
+def check_resolves(address: str, name: str) -> None:
+    """Refuse an address that has no IPv4 address; waiting for it would not help.
+
+    Args:
+        address: address of the storage host.
+        name: name of the storage host, for the error.
+    """
+    try:
+        socket.getaddrinfo(address, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"{name} must be known by name or be an IPv4 address, got {address!r}: {error}; name one by --storage-address"
+        ) from error
 
 
 def _admitted(connection: socket.socket, token: str, name: str, answer_s: float) -> Dialogue:

@@ -48,25 +48,27 @@ class Dialogue:
             ClosedError: the agent has gone, or says nothing in time. Nothing more can be run.
             TransportError: the agent could not do it, with its reason.
         """
-        what = type(request).__name__
         deadline = time.monotonic() + timeout_s
         try:
             self._connection.settimeout(timeout_s)
             self._connection.sendall(msgspec.json.encode(request) + b"\n")
             while b"\n" not in self._unread:
                 if not select.select([self._connection], [], [], max(deadline - time.monotonic(), 0))[0]:
-                    raise ClosedError(f"{self._name} must answer {what} within {timeout_s:g} s, it did not")
+                    raise ClosedError(f"{self._name} must answer within {timeout_s:g} s, it did not")
                 chunk = self._connection.recv(_CHUNK_BYTES)
                 if not chunk:
-                    raise ClosedError(f"{self._name} must answer {what}, its agent has ended")
+                    raise ClosedError(self._lost("the program there has ended"))
                 self._unread += chunk
         except OSError as error:
-            raise ClosedError(f"{self._name} must answer {what}, the connection broke: {error}") from error
+            raise ClosedError(self._lost(error.strerror or str(error))) from error
         line, _, self._unread = self._unread.partition(b"\n")
         said = _decode(line, Said, self._name)
         if said.problem is not None:
             raise TransportError(f"{self._name}: {said.problem}")
         return _decode(bytes(said.answer), kind, self._name)
+
+    def _lost(self, why: str) -> str:
+        return f"the connection to {self._name} was lost: {why}"
 
     def close(self) -> None:
         """Close the connection, which ends the agent and all that it started."""

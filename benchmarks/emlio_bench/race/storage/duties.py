@@ -29,6 +29,7 @@ from emlio_bench.race.records.halves import in_halves
 from emlio_bench.race.run.host_time import children, trees_cpu_ns
 from emlio_bench.race.run.joules import Joules
 from emlio_bench.race.run.one_machine import warm
+from emlio_bench.race.servers.scratch import remove_leftovers
 from emlio_bench.race.storage.messages import (
     AskClock,
     AskDigest,
@@ -90,6 +91,7 @@ class Duties:
             environment: environment variables; XDG_CACHE_HOME is used if present.
             reached_at: address at which the training host reached this one; empty if unknown.
         """
+        remove_leftovers()
         self._cache = cache_folder(None, environment)
         self._forms = self._cache / FORMS
         self._systems: dict[str, System] = {system.name: system for system in all_rivals(self._cache)}

@@ -69,7 +69,15 @@ def what_to_type(host: str) -> str:
     )
 
 
-def why_failed(host: str, python: str, status: int | None, complaint: str, heard: str = "it said nothing") -> str:
+def why_failed(
+    host: str,
+    python: str,
+    status: int | None,
+    complaint: str,
+    heard: str = "it said nothing",
+    *,
+    ssh: str = "ssh",
+) -> str:
     """Return the reason why there is no agent, with what to do about it.
 
     Args:
@@ -79,11 +87,12 @@ def why_failed(host: str, python: str, status: int | None, complaint: str, heard
         complaint: standard error of ssh and the agent.
         heard: the reason where nobody complained, such as a greeting of the remote shell in place
             of an answer.
+        ssh: ssh with the user's options.
     """
     lines = [line.strip() for line in complaint.splitlines() if line.strip()]
     last = lines[-1] if lines else heard
     if status == _OF_SSH:
-        return f"ssh must reach {host} without a password: {last}. Try `ssh -o BatchMode=yes {host} true`, or use --by-hand"
+        return f"ssh must reach {host} without a password: {last}. Try `{ssh} -o BatchMode=yes {host} true`, or use --by-hand"
     if status in _NO_PROGRAM:
         return f"--storage-python must be a Python on {host}, got {python}: {last}; {what_to_type(host)}"
     if "No module named" in complaint:
@@ -99,13 +108,14 @@ class SshAgent:
         greeting: its description of the storage host.
     """
 
-    def __init__(self, command: Sequence[str], *, host: str, python: str) -> None:
+    def __init__(self, command: Sequence[str], *, host: str, python: str, ssh: str = "ssh") -> None:
         """Start the agent, and wait until it has greeted.
 
         Args:
             command: result of `ssh_command`.
             host: the host as ssh knows it.
             python: Python on that host.
+            ssh: ssh with the user's options, for errors.
 
         Raises:
             ConfigError: there is no agent, with the reason.
@@ -126,7 +136,9 @@ class SshAgent:
             except ClosedError as error:
                 self.close(patience_s=1.0)
                 status = self._process.returncode
-                raise ConfigError(why_failed(host, python, status, _last_of(complaints), str(error))) from error
+                raise ConfigError(
+                    why_failed(host, python, status, _last_of(complaints), str(error), ssh=ssh)
+                ) from error
             except BaseException:
                 self.close()
                 raise

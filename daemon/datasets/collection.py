@@ -1,0 +1,110 @@
+"""The datasets that a daemon serves, and their open files.
+
+Covers: adding, replacing, removing and closing generations. Does not cover: which of them a rank
+gets (emlio.daemon.datasets.generations), opening them (emlio.daemon.datasets.opener).
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from emlio.daemon.datasets.findings import findings
+from emlio.daemon.datasets.generations import Generations
+from emlio.daemon.datasets.plans import Plans
+from emlio.daemon.datasets.served import ServedDataset
+from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.leases import Leases
+from emlio.reading.slices import Borrower
+from emlio.shards.dataset import Dataset
+
+__all__ = ["Datasets"]
+
+_LOG = logging.getLogger("emlio.daemon")
+_LINGER_NS = 20_000_000_000
+
+Stuck = Callable[[Path, Collection[Borrower]], None]
+
+
+def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
+    """Do nothing: the default until `when_stuck`."""
+
+
+class Datasets:
+    """All datasets. Used by the control thread; owns the open files.
+
+    Attributes:
+        generations: those that are served, and what ranks get of them.
+        plans: the plans that ranks agreed to.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        writer_patience_s: float | None = None,
+        *,
+        linger_ns: int = _LINGER_NS,
+        ahead_bytes: int = 0,
+    ) -> None:
+        """See the class.
+
+        Args:
+            datasets: the first ones, named NAME or NAME@GENERATION. They are closed by `close`.
+            writer_patience_s: see `emlio.reading.leases`.
+            linger_ns: see `Generations`.
+            ahead_bytes: the most bytes requested from buckets ahead of reading.
+        """
+        self.generations = Generations(linger_ns=linger_ns)
+        self.plans = Plans()
+        self._leases = Leases(writer_patience_s)
+        self._ahead = AheadBudget(ahead_bytes)
+        self._stuck: Stuck = _ignore
+        self._keys = itertools.count(1)
+        try:
+            for dataset in datasets:
+                self.add(dataset)
+        except BaseException:
+            self._leases.close()
+            raise
+
+    def when_stuck(self, stop: Stuck) -> None:
+        """Set a function that is called, from another thread, when borrowers block a writer.
+
+        The borrowers must give back what they have of the file.
+        """
+        self._stuck = stop
+        for served in self.generations.all:
+            served.files.on_stuck = stop
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all datasets that are served."""
+        return self.generations.names
+
+    def add(self, dataset: Dataset) -> ServedDataset:
+        """Serve a dataset; a generation of the same number serves only running jobs from now on."""
+        for finding in findings(dataset):
+            _LOG.warning("%s", finding)
+        known = {served.key for served in self.generations.all}
+        key = dataset.name
+        while key in known:
+            key = f"{dataset.name}+{next(self._keys)}"
+        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead)
+        served.files.on_stuck = self._stuck
+        self.generations.add(served)
+        return served
+
+    def end(self, served: ServedDataset) -> bool:
+        """Close a generation that no rank gets any more; return False if it is still in use."""
+        if not served.files.idle():
+            return False
+        self.plans.forget(served)
+        self.generations.closed(served)
+        served.close()
+        return True
+
+    def close(self) -> None:
+        """Close all files."""
+        self._leases.close()
+        for served in self.generations.all:
+            served.close()

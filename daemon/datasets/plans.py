@@ -1,0 +1,141 @@
+"""The plans that this daemon agreed to, and the catalogs of datasets that it holds only a part of.
+
+Covers: judging a rank's plan, the plans and catalogs that are kept for other ranks. Does not cover:
+the protocol (emlio.daemon.control.thread), when ranks differ (emlio.daemon.ranks.comparison).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.daemon.datasets.served import ServedDataset
+from emlio.errors import ConfigError, PlanError
+from emlio.planner.catalog import Catalog, ShardEntry
+from emlio.planner.order import Shuffle, ShuffleMode
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.wire.control import PlanOffer, ShardRow
+
+__all__ = ["AgreedPlan", "Plans"]
+
+_CATALOGS_KEPT = 16
+"""Catalogs kept of datasets that are spread over several daemons. A catalog is sent once and then
+known for the other ranks."""
+
+_PLANS_KEPT = 16
+"""Plans kept of jobs whose ranks come one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreedPlan:
+    """A plan that the daemon and the ranks agreed on."""
+
+    plan: Plan
+    local: npt.NDArray[np.int64]
+
+
+class Plans:
+    """The plans of all generations. Used by the control thread."""
+
+    def __init__(self) -> None:
+        """Keep none yet."""
+        self._catalogs: OrderedDict[tuple[str, str], Catalog] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, PlanSpec], AgreedPlan] = OrderedDict()
+
+    def judge(
+        self,
+        served: ServedDataset,
+        offer: PlanOffer,
+        world_size: int,
+        rows: Sequence[ShardRow] | None,
+        on_new: Callable[[Catalog], None],
+    ) -> AgreedPlan | None:
+        """Return the plan of an offer, or None if its catalog is unknown and must be sent.
+
+        `on_new` is called with a catalog that was not known.
+        """
+        catalog = self._catalog(served, offer.fingerprint, rows, on_new)
+        if catalog is None:
+            return None
+        try:
+            mode = ShuffleMode(offer.shuffle)
+        except ValueError:
+            known = ", ".join(known.value for known in ShuffleMode)
+            raise ConfigError(f"shuffle must be one of {known}, got {offer.shuffle!r}") from None
+        spec = PlanSpec(
+            seed=offer.seed,
+            shuffle=Shuffle(mode=mode, block_records=offer.block_records, window_blocks=offer.window_blocks),
+            batch_size=offer.batch_size,
+            world_size=world_size,
+            drop_last=offer.drop_last,
+            pad=offer.pad,
+        )
+        agreed = self._agreed(served, catalog, spec)
+        plan = agreed.plan
+        if plan.digest != offer.digest:
+            raise PlanError(
+                f"both sides must compute the same plan: the rank has digest {offer.digest}, the daemon "
+                f"{plan.digest}. Install the same release of emlio on both sides"
+            )
+        return agreed
+
+    def forget_catalogs(self) -> None:
+        """Drop the catalogs that ranks sent, and the plans; those in use live on."""
+        self._catalogs.clear()
+        self._plans.clear()
+
+    def forget(self, served: ServedDataset) -> None:
+        """Drop what belongs to a generation that is closed."""
+        for catalog in [name for name in self._catalogs if name[0] == served.key]:
+            del self._catalogs[catalog]
+        for plan in [name for name in self._plans if name[0] == served.key]:
+            del self._plans[plan]
+
+    def _agreed(self, served: ServedDataset, catalog: Catalog, spec: PlanSpec) -> AgreedPlan:
+        """Return the plan of a spec.
+
+        It is computed once, as all ranks of a job have the same spec.
+        """
+        key = (served.key, catalog.fingerprint, spec)
+        agreed = self._plans.get(key)
+        if agreed is None:
+            agreed = AgreedPlan(plan=Plan(catalog, spec), local=served.local_numbers(catalog))
+            self._plans[key] = agreed
+            while len(self._plans) > _PLANS_KEPT:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        return agreed
+
+    def _catalog(
+        self,
+        served: ServedDataset,
+        fingerprint: str,
+        rows: Sequence[ShardRow] | None,
+        on_new: Callable[[Catalog], None],
+    ) -> Catalog | None:
+        if served.catalog.fingerprint == fingerprint:
+            return served.catalog
+        key = (served.key, fingerprint)
+        known = self._catalogs.get(key)
+        if known is not None or rows is None:
+            if known is not None:
+                self._catalogs.move_to_end(key)
+            return known
+        catalog = Catalog(
+            shards=tuple(
+                ShardEntry(name=row.name, records=row.records, size_bytes=row.size_bytes, digest=row.digest)
+                for row in rows
+            )
+        )
+        if catalog.fingerprint != fingerprint:
+            raise PlanError(
+                f"a catalog must have the fingerprint of the offered plan, {fingerprint}, got {catalog.fingerprint}"
+            )
+        served.check_copies(catalog)
+        self._catalogs[key] = catalog
+        on_new(catalog)
+        while len(self._catalogs) > _CATALOGS_KEPT:
+            self._catalogs.popitem(last=False)
+        return catalog

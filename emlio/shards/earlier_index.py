@@ -1,0 +1,122 @@
+"""The parts of an index that was made earlier and are still right.
+
+Covers: whether its files have changed, ranges and checksums that are taken over. Does not cover: whether
+files came or went (emlio.shards.tree), making an index (emlio.shards.ranged_dataset).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.formats.format import Ranges, ShardFiles
+from emlio.open_limits import refusal_of
+from emlio.shards.file_table import FILE_COLUMNS, inode_number
+from emlio.shards.folder import Folder
+from emlio.shards.indexed_files import IndexedFiles
+from emlio.shards.range_index import RangeIndex
+
+__all__ = ["EarlierIndex", "KeptShard", "kept_checksums", "ranged_files_unchanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeptShard:
+    """A shard that has not changed since.
+
+    Attributes:
+        ranges: of its records.
+        digest: what identifies it.
+    """
+
+    ranges: Ranges
+    digest: str
+
+
+class EarlierIndex:
+    """An index of which shards that have not changed are taken over."""
+
+    def __init__(self, index: RangeIndex, chosen: str, settings: bytes) -> None:
+        """Use an index.
+
+        Args:
+            index: the earlier one.
+            chosen: the name of the format that the folder has now.
+            settings: of the format, now.
+        """
+        about = index.about
+        self._index = index
+        self._usable = about.format == chosen and about.settings == settings
+        self._rows = {row[0]: row for row in about.shards}
+
+    def shard(self, shard: ShardFiles, tree: IndexedFiles) -> KeptShard | None:
+        """Return the shard if its files are those of the earlier index; never one of whole files.
+
+        Those need no reading, and their labels depend on other folders.
+        """
+        row = self._rows.get(shard.name)
+        if not self._usable or row is None or shard.whole_files or row[6] or row[2] != len(shard.files):
+            return None
+        _, first, count, base, records, digest, _ = row
+        if not tree.same(self._index.arrays, slice(first, first + count), np.asarray(shard.files, np.int64)):
+            return None
+        part = slice(base, base + records)
+        starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
+        return KeptShard(ranges=Ranges(starts=starts, ends=ends), digest=digest)
+
+
+def ranged_files_unchanged(index: RangeIndex, folder: Folder) -> bool:
+    """Return whether the files that hold several records, or say where records are, have not changed.
+
+    Raises:
+        DatasetError: one cannot be looked at.
+    """
+    table = index.files(folder.path)
+    for _, first, count, _, _, _, whole in index.about.shards:
+        for number in () if whole else range(first, first + count):
+            try:
+                now = folder.stat(table.names[number])
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                path = str(table.path(number))
+                raise refusal_of(error, path) or DatasetError(f"{path}: cannot be read: {error.strerror}") from error
+            if (now.st_size, now.st_mtime_ns, now.st_ctime_ns, inode_number(now)) != tuple(
+                int(getattr(table, column)[number]) for column in FILE_COLUMNS
+            ):
+                return False
+    return True
+
+
+def kept_checksums(
+    rows: Sequence[tuple[str, int, int, int, int, str, bool]],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    before: RangeIndex | None,
+    unwritten: Sequence[str],
+) -> npt.NDArray[np.uint32]:
+    """Return a table of checksums, with the earlier ones of files that nothing has written to.
+
+    A file that was changed on purpose has a new mtime, or is a new file. One with another ctime only keeps its
+    checksums: if its bytes changed they are found.
+
+    Args:
+        rows: the shards, as in `About`.
+        arrays: of the new index.
+        before: the earlier index, if there is one.
+        unwritten: the columns that are the same as long as nothing writes to a file on purpose.
+    """
+    table = np.zeros(sum(row[4] for row in rows), np.uint32)
+    old = {row[0]: row for row in before.about.shards} if before is not None else {}
+    for name, first, count, base, records, digest, whole in rows:
+        row = old.get(name)
+        if before is None or row is None or row[4:6] != (records, digest):
+            continue
+        same = np.ones(count, np.bool_)
+        for column in unwritten:
+            same &= arrays[column][first : first + count] == before.arrays[column][row[1] : row[1] + count]
+        if whole or same.all():
+            found = before.checksums[row[3] : row[3] + records]
+            table[base : base + records] = np.where(same, found, 0) if whole else found
+    return table
