@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError
+from emlio.objects.address import ObjectAddress
+from emlio.objects.block_cache import LEAST_CACHE_BYTES
 from emlio.settings import option
 from emlio.shards.opening import DatasetPath
 from emlio.units import format_duration, parse_duration_ns, parse_size
@@ -37,16 +39,18 @@ _MESSAGE_LEAST = 2 << 20
 byte, and larger messages gain little. With many lanes, 2 MiB cost both ends a tenth less per byte
 than 1 MiB, and take half the memory of 4 MiB."""
 
+_PART_AHEAD = 4
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ENDPOINT = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSource:
-    """A generation of a dataset and its folder. Clients use the name, which never becomes a path."""
+    """A generation of a dataset and its folder or address. Clients use the name, which never becomes a path."""
 
     name: str
-    directory: Path
+    directory: Path | ObjectAddress
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     generation: int = 1
 
@@ -59,22 +63,26 @@ class DatasetSource:
 
     @staticmethod
     def parse(text: str) -> "DatasetSource":
-        """Parse NAME=DIR, or DIR, where the name is that of the folder; options may follow it."""
+        """Parse NAME=DIR, or DIR, where the name is that of the folder; options may follow it.
+
+        DIR may be the address of objects, such as s3://BUCKET/PREFIX.
+        """
         name, separator, place = text.partition("=")
-        if not separator or "?" in name:
+        if not separator or "?" in name or "://" in name:
             name, place = "", text
-        found = DatasetPath.parse(place)
-        path = parse_path(str(found.directory))
-        return DatasetSource.named(name if separator and name else path.resolve().name, place)
+        path, _ = _place(place)
+        own = path.name if isinstance(path, ObjectAddress) else path.resolve().name
+        return DatasetSource.named(name if separator and name else own, place)
 
     @staticmethod
     def named(name: str, place: str) -> "DatasetSource":
-        """Return the source of NAME or NAME@GENERATION, in a folder with options; NAME is NAME@1."""
-        found, known = DatasetPath.parse(place), DatasetName.parse(name)
+        """Return the source of NAME or NAME@GENERATION, in a folder or at an address; NAME is NAME@1."""
+        known = DatasetName.parse(name)
+        path, options = _place(place)
         return DatasetSource(
             name=known.name,
-            directory=parse_path(str(found.directory)),
-            options=found.options,
+            directory=path,
+            options=options,
             generation=known.generation or 1,
         )
 
@@ -82,6 +90,13 @@ class DatasetSource:
     def full_name(self) -> str:
         """NAME@GENERATION; only NAME for the first generation."""
         return str(DatasetName(self.name, self.generation if self.generation != 1 else None))
+
+
+def _place(text: str) -> tuple[Path | ObjectAddress, Mapping[str, str]]:
+    """Return a folder or an address, and the options behind it."""
+    found = DatasetPath.parse(text)
+    place = found.directory
+    return place if isinstance(place, ObjectAddress) else parse_path(str(place)), found.options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +163,13 @@ def _lanes(value: Any) -> int:
 
 def _message_size(value: Any) -> int:
     return 0 if value == "auto" else parse_size(value)
+
+
+def _cache_size(value: Any) -> int:
+    size = parse_size(value)
+    if 0 < size < LEAST_CACHE_BYTES:
+        raise ConfigError(f"must be 0 or at least {LEAST_CACHE_BYTES} bytes, got {size}")
+    return size
 
 
 def _log(value: Any) -> str:
@@ -263,6 +285,19 @@ class DaemonConfig:
     cache_dir: Path | None = option(
         None, "directory for indexes if a dataset's own folder is not writable", parse=parse_path, metavar="DIR"
     )
+    object_cache: int = option(
+        0,
+        "keep what is read from buckets on a local disk, at most this much; the least recently used is dropped "
+        "(default: no cache)",
+        parse=_cache_size,
+        metavar="SIZE",
+    )
+    object_cache_dir: Path | None = option(
+        None,
+        "directory for --object-cache, used by one daemon at a time (default: objects in the directory for indexes)",
+        parse=parse_path,
+        metavar="DIR",
+    )
     datasets_dir: Path | None = option(
         None,
         "folder of descriptions, NAME.toml or NAME@GENERATION.toml, one for each dataset; a daemon that runs looks "
@@ -316,6 +351,14 @@ class DaemonConfig:
             raise ConfigError(
                 f"--heartbeat-timeout must be at least 100ms, got {format_duration(self.heartbeat_timeout)}"
             )
+
+    @property
+    def ahead_bytes(self) -> int:
+        """The part of the memory for requests ahead from buckets, once there is a dataset in one.
+
+        At 1 GB/s and 100 ms, 100 MB are under way.
+        """
+        return self.memory // _PART_AHEAD
 
     @property
     def asks_for_keys(self) -> bool:

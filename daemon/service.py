@@ -28,7 +28,9 @@ from emlio.daemon.datasets.wanted import Wanted, Wants
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, EmlioError
+from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
+from emlio.shards.store import default_cache_dir
 
 __all__ = ["Daemon", "serve"]
 
@@ -78,17 +80,27 @@ class Daemon:
         self._wants = Wants(config, reread)
         wanted = self._wants.first()
         datasets: list[Dataset] = []
+        self._object_cache = _object_cache(config)
         try:
             datasets.extend(self._open_all(wanted, progress=progress))
-            self._datasets = Datasets(datasets, writer_patience_s, linger_ns=_LINGERS * config.heartbeat_timeout)
+            self._datasets = Datasets(
+                datasets,
+                writer_patience_s,
+                linger_ns=_LINGERS * config.heartbeat_timeout,
+                ahead_bytes=config.ahead_bytes,
+            )
         except BaseException:
             for dataset in datasets:
                 dataset.close()
+            if self._object_cache is not None:
+                self._object_cache.close()
             raise
         # In the order of the configuration, each once.
         self._names = list(dict.fromkeys(served.name for served in self._datasets.generations.all))
         clock = clock if clock is not None else SystemClock()
         with ExitStack() as undo:
+            if self._object_cache is not None:
+                undo.callback(self._object_cache.close)
             undo.callback(self._datasets.close)
             gate = Gate(permissions.knows if permissions.are_asked else None)
             self._network = Network(config.bind, pair)
@@ -97,7 +109,7 @@ class Daemon:
             undo.callback(self._zap_thread.close)
             self._control = Control(config, self._datasets, permissions, self._network, self._zap_thread, clock)
             undo.pop_all()
-        self._opener = Opener(config.cache_dir, self._control.call)
+        self._opener = Opener(config.cache_dir, self._control.call, self._object_cache)
         self._reloads = Reloads(self._datasets, self._opener, self._wants, wanted)
         self.error: EmlioError | None = None
         self._wrote_ready = False
@@ -112,7 +124,9 @@ class Daemon:
         """
         for one in wanted.datasets.values():
             try:
-                yield open_source(one.source, self._config.cache_dir, progress=progress)
+                yield open_source(
+                    one.source, self._config.cache_dir, progress=progress, object_cache=self._object_cache
+                )
             except EmlioError as error:
                 if one.description is None:
                     raise
@@ -195,6 +209,8 @@ class Daemon:
         self._zap_thread.close()
         self._network.close()
         self._datasets.close()
+        if self._object_cache is not None:
+            self._object_cache.close()
         if self._wrote_ready and self._config.ready_file is not None:
             self._config.ready_file.unlink(missing_ok=True)
 
@@ -206,6 +222,14 @@ class Daemon:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _object_cache(config: DaemonConfig) -> BlockCache | None:
+    """Return the cache for what is read from buckets, if there is to be one."""
+    if not config.object_cache:
+        return None
+    beside = config.cache_dir or default_cache_dir(os.environ)
+    return BlockCache(config.object_cache_dir or beside / "objects", config.object_cache)
 
 
 def serve(config: DaemonConfig, *, progress: bool = False, reread: Callable[[], DaemonConfig] | None = None) -> None:

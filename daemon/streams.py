@@ -111,6 +111,7 @@ class Streams:
         self.lane_bytes = lane_limit(config.message_bytes(1) + _TAIL_BYTES, send_buffer_bytes())
         self._groups: dict[str, int] = {}  # the most lanes that a stream of each session had
         self._ordered = 0  # the sum of these numbers
+        self._ahead_bytes = 0  # for requests to buckets, once there is a stream of one
         self._memories: dict[str, SessionMemory] = {}
         # Weak: an entry lives while a session of the client holds memory.
         self._clients: WeakValueDictionary[bytes, ClientMemory] = WeakValueDictionary()
@@ -199,6 +200,8 @@ class Streams:
         more = max(lanes - self._groups[group], 0)
         self._groups[group] += more
         self._ordered += more
+        if served.in_bucket:
+            self._ahead_bytes = self._config.ahead_bytes
         self._set_aside()
         agreed.plan.epoch(order.epoch, order.origin)  # an impossible position is refused here, not in a reading thread
         message_bytes = min(
@@ -247,12 +250,12 @@ class Streams:
         return stream
 
     def _set_aside(self) -> None:
-        """Subtract the memory of connections from the budget, whether streams use them or not.
+        """Subtract the memory of connections, and of requests ahead, from the budget, whether used or not.
 
         With thousands of connections it is a large part. May be called by any thread.
         """
         lanes = max(self._ordered, self._connected.lanes)
-        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES)
+        self._budget.set_aside(len(self._groups) * _SESSION_BYTES + lanes * _LANE_BYTES + self._ahead_bytes)
         self._pool.keep(self._budget.bound_bytes // 4)
 
     def _most_message_bytes(self) -> int:

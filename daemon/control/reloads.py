@@ -110,7 +110,7 @@ class Reloads:
                 state="serving",
                 records=served.catalog.records,
                 shards=len(served.rows),
-                directory=str(served.dataset.directory),
+                directory=served.dataset.place,
             )
 
     def close(self) -> None:

@@ -297,7 +297,7 @@ class Control:
             unused = self._inspections.forget(served) and self._streams.end_dataset(served)
             if unused and self._datasets.end(served):
                 _LOG.info(
-                    "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.directory
+                    "dataset %s at %s: closed, no job reads it any more", served.dataset.name, served.dataset.place
                 )
 
     # ---- rules between ranks ----------------------------------------------------------------------------------------

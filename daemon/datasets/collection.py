@@ -13,6 +13,7 @@ from emlio.daemon.datasets.findings import findings
 from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
+from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.leases import Leases
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
@@ -43,6 +44,7 @@ class Datasets:
         writer_patience_s: float | None = None,
         *,
         linger_ns: int = _LINGER_NS,
+        ahead_bytes: int = 0,
     ) -> None:
         """See the class.
 
@@ -50,10 +52,12 @@ class Datasets:
             datasets: the first ones, named NAME or NAME@GENERATION. They are closed by `close`.
             writer_patience_s: see `emlio.reading.leases`.
             linger_ns: see `Generations`.
+            ahead_bytes: the most bytes requested from buckets ahead of reading.
         """
         self.generations = Generations(linger_ns=linger_ns)
         self.plans = Plans()
         self._leases = Leases(writer_patience_s)
+        self._ahead = AheadBudget(ahead_bytes)
         self._stuck: Stuck = _ignore
         self._keys = itertools.count(1)
         try:
@@ -85,7 +89,7 @@ class Datasets:
         key = dataset.name
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
-        served = ServedDataset(dataset, self._leases, key=key)
+        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead)
         served.files.on_stuck = self._stuck
         self.generations.add(served)
         return served

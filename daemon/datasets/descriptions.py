@@ -23,6 +23,7 @@ import msgspec
 
 from emlio.daemon.config import DatasetSource
 from emlio.errors import ConfigError
+from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
 from emlio.shards.atomic_file import write_atomically
 
@@ -166,14 +167,16 @@ def _source(path: Path, document: Mapping[str, object]) -> DatasetSource:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}; known: {', '.join(sorted(_KNOWN))}")
     place, options = document.get("path"), document.get("options", {})
     if not isinstance(place, str) or not place:
-        raise ConfigError(f'{path}: path must be the dataset\'s folder, such as path = "/data/imagenet", got {place!r}')
+        raise ConfigError(
+            f'{path}: path must be the dataset\'s folder or address, such as path = "/data/imagenet", got {place!r}'
+        )
     if not isinstance(options, Mapping):
         raise ConfigError(f"{path}: options must be a table, like [options], got {options!r}")
     try:
         source = DatasetSource.named(path.name.removesuffix(_ENDING), place)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    if not re.match("[/~]", place):
+    if not re.match("[/~]", place) and not isinstance(source.directory, ObjectAddress):
         raise ConfigError(f"{path}: path must be absolute, got {place!r}")
     more = {name: _text(value) for name, value in cast("Mapping[str, object]", options).items()}
     return DatasetSource(

@@ -98,7 +98,7 @@ class Inspections:
         except EmlioError as wrong:
             error = wrong
         except OSError as wrong:
-            error = DatasetError(f"the shards in {served.dataset.directory} must be readable: {wrong.strerror}")
+            error = DatasetError(f"the shards in {served.dataset.place} must be readable: {wrong.strerror}")
         except Exception as wrong:  # noqa: BLE001  # the waiting loaders must get an answer
             _LOG.exception("checking the files of %s failed", served.dataset.name)
             error = EmlioError(f"internal error while checking the files of {served.dataset.name}: {wrong!r}")

@@ -11,6 +11,7 @@ from threading import Lock, Thread
 
 from emlio.daemon.config import DatasetSource
 from emlio.errors import DatasetError, EmlioError
+from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
 from emlio.shards.opening import open_dataset
 from emlio.units import format_size
@@ -23,13 +24,21 @@ _ENDING_S = 1.0
 Opened = Callable[[Dataset | EmlioError], None]
 
 
-def open_source(source: DatasetSource, cache_dir: Path | None, *, progress: bool = False) -> Dataset:
+def open_source(
+    source: DatasetSource,
+    cache_dir: Path | None,
+    *,
+    progress: bool = False,
+    object_cache: BlockCache | None = None,
+) -> Dataset:
     """Open a dataset, which may take minutes if its shards must be scanned.
 
     Raises:
         EmlioError: it cannot be opened.
     """
-    dataset = open_dataset(source.full_name, source.directory, cache_dir, progress, options=source.options)
+    dataset = open_dataset(
+        source.full_name, source.directory, cache_dir, progress, options=source.options, object_cache=object_cache
+    )
     size = sum(shard.size_bytes for shard in dataset.shards)
     records = sum(shard.records for shard in dataset.shards)
     _LOG.info(
@@ -40,6 +49,13 @@ def open_source(source: DatasetSource, cache_dir: Path | None, *, progress: bool
         format_size(size),
         source.directory,
     )
+    if object_cache is not None and dataset.bucket is not None and size > object_cache.most_bytes:
+        _LOG.warning(
+            "dataset %s: its %s do not fit into the cache of objects, %s: later epochs read from the bucket again",
+            source.full_name,
+            format_size(size),
+            format_size(object_cache.most_bytes),
+        )
     return dataset
 
 
@@ -49,14 +65,21 @@ class Opener:
     Used by the control thread.
     """
 
-    def __init__(self, cache_dir: Path | None, call: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        cache_dir: Path | None,
+        call: Callable[[Callable[[], None]], None],
+        object_cache: BlockCache | None = None,
+    ) -> None:
         """See the class.
 
         Args:
             cache_dir: see `open_dataset`.
             call: runs a function in the control thread.
+            object_cache: see `open_dataset`.
         """
         self._cache_dir = cache_dir
+        self._object_cache = object_cache
         self._call = call
         self._lock = Lock()
         self._closing = False
@@ -78,7 +101,7 @@ class Opener:
     def _run(self, thread: Thread, source: DatasetSource, opened: Opened) -> None:
         result: Dataset | EmlioError
         try:
-            result = open_source(source, self._cache_dir)
+            result = open_source(source, self._cache_dir, object_cache=self._object_cache)
         except EmlioError as error:
             result = error
         except OSError as error:

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from emlio.dataset_name import DatasetName
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
-from emlio.reading.files import OpenShards
+from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.leases import Leases
+from emlio.reading.open_source import open_source
 from emlio.shards.dataset import Dataset
 from emlio.wire.control import ShardRow, ShardsReply, SizesReply, encode_control
 from emlio.wire.limits import RECORDS_PER_SIZES
@@ -37,9 +38,12 @@ class ServedDataset:
         key: names it and no other one in the life of a daemon.
         sessions: the number of sessions that read it. The control thread counts them.
         was_used: whether there was ever one.
+        in_bucket: whether it is read by requests to a bucket.
     """
 
-    def __init__(self, dataset: Dataset, leases: Leases | None = None, *, key: str = "") -> None:
+    def __init__(
+        self, dataset: Dataset, leases: Leases | None = None, *, key: str = "", ahead: AheadBudget | None = None
+    ) -> None:
         """See the class; the dataset is named NAME, or NAME@GENERATION."""
         named = DatasetName.parse(dataset.name)
         self.dataset = dataset
@@ -53,7 +57,8 @@ class ServedDataset:
             for entry in dataset.entries
         )
         self.catalog = Catalog(shards=tuple(dataset.entries))
-        self.files = OpenShards(dataset, leases)
+        self.files = open_source(dataset, leases, ahead or AheadBudget(0))
+        self.in_bucket = dataset.bucket is not None
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}
 
@@ -97,20 +102,10 @@ class ServedDataset:
 
     def is_same(self, dataset: Dataset) -> bool:
         """Return whether an opening of the dataset found what is served here, file by file."""
-        here, there = self.dataset.files, dataset.files
         return (
-            dataset.folder.is_same(self.dataset.folder)
+            dataset.has_same_files(self.dataset)
             and dataset.entries == self.dataset.entries
             and dataset.contents == self.dataset.contents
-            and len(here) == len(there)
-            and all(
-                np.array_equal(mine, other)
-                for mine, other in (
-                    (here.sizes, there.sizes),
-                    (here.mtimes_ns, there.mtimes_ns),
-                    (here.inodes, there.inodes),
-                )
-            )
         )
 
     def close(self) -> None:

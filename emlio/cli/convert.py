@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace) -> ConvertOptions:
     kind: str | None = arguments.kind
     place = DatasetPath.parse(arguments.source)
-    source, given = place.directory, dict(place.options)
+    source, given = place.folder, dict(place.options)
     kind = kind or given.pop("format", None)
     if kind is None:
         if not source.exists():

@@ -71,8 +71,8 @@ def _index(place: DatasetPath, arguments: argparse.Namespace) -> bool:
     begun = time.monotonic_ns()
     rebuild: bool = arguments.force
     described = 0
-    if arguments.mapping and (arguments.force or not any(directory.glob("mapping_shard_*.json"))):
-        described = len(describe_directory(directory, cache_dir=arguments.cache_dir, progress=True, rebuild=rebuild))
+    if arguments.mapping and (arguments.force or not any(place.folder.glob("mapping_shard_*.json"))):
+        described = len(describe_directory(place.folder, cache_dir=arguments.cache_dir, progress=True, rebuild=rebuild))
         rebuild = False
     with open_dataset(
         directory.name, directory, arguments.cache_dir, progress=True, options=place.options, rebuild=rebuild
@@ -120,7 +120,7 @@ def _write_dali(dataset: Dataset) -> int:
 def _dali_agrees(dataset: Dataset) -> bool:
     """Return whether existing DALI indexes match the shards, and report those that do not."""
     agrees = True
-    for shard in dataset.tfrecord_shards if dataset.checksums is None else ():
+    for shard in dataset.tfrecord_shards if dataset.checksums is None and dataset.bucket is None else ():
         path = find_dali_index(shard.path)
         if path is None:
             continue

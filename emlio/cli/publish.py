@@ -17,6 +17,7 @@ from emlio.cli.key_folder import add_example
 from emlio.daemon.config import DATASETS_BESIDE, DatasetSource, parse_path
 from emlio.daemon.datasets.descriptions import State, description_path, read_state
 from emlio.errors import ConfigError, DatasetError, TransportError
+from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
 from emlio.shards.atomic_file import write_atomically
 from emlio.units import format_duration, parse_duration_ns
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError(f"--timeout: {error}") from error
     source = DatasetSource.named(arguments.name, arguments.directory)
-    if not source.directory.is_dir():
+    if isinstance(source.directory, Path) and not source.directory.is_dir():
         raise ConfigError(f"DIR must be the folder of a dataset, got {arguments.directory!r}")
     place = description_path(_folder(arguments), source.full_name)
     before = place.read_bytes() if place.exists() else None
@@ -100,7 +101,9 @@ def _folder(arguments: argparse.Namespace) -> Path:
 
 
 def _text(source: DatasetSource, request: str) -> str:
-    lines = [f"path = {_quoted(os.path.realpath(source.directory))}", f"id = {_quoted(request)}"]
+    place = source.directory
+    lasting = place.with_settings if isinstance(place, ObjectAddress) else os.path.realpath(place)
+    lines = [f"path = {_quoted(lasting)}", f"id = {_quoted(request)}"]
     if source.options:
         lines.append("[options]")
         lines += [f"{_quoted(name)} = {_quoted(value)}" for name, value in source.options.items()]

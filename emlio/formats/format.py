@@ -81,6 +81,7 @@ class Layout:
             has one.
         told: whether ranks are told the path, and the label, of each file.
         schema: see `Contents`.
+        missing: names of shards that must be on other hosts.
     """
 
     shards: tuple[ShardFiles, ...]
@@ -89,6 +90,7 @@ class Layout:
     labels: npt.NDArray[np.int32] | None = None
     told: bool = False
     schema: Mapping[str, FieldType] = field(default_factory=lambda: MappingProxyType({}))
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,10 +100,13 @@ class Ranges:
     Attributes:
         starts: (n,) the byte at which each begins.
         ends: (n,) the byte after its last one.
+        digest: of their content, if the format has one; by default shards are told apart by names,
+            sizes and ranges.
     """
 
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
+    digest: str = ""
 
 
 class Format(Protocol):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError, EmlioError
 from emlio.open_limits import is_used_up, refusal_of
+from emlio.reading.folder_read_ahead import FolderReadAhead
 from emlio.reading.leases import Leases
 from emlio.reading.lenders import Lenders
 from emlio.reading.open_set import HeldFile, HeldFiles, OpenSet
@@ -45,7 +46,7 @@ def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
 
 
 class OpenShards:
-    """One dataset's shards for reading, by the shard's number in the dataset. Thread-safe.
+    """One dataset's shards in a folder, by the shard's number in the dataset; see `Source`.
 
     Attributes:
         dataset: the dataset.
@@ -74,6 +75,7 @@ class OpenShards:
             leased: the limit of files under a lease; by default this process's.
         """
         self.dataset = dataset
+        self._table = dataset.file_table
         self.whole_files = any(isinstance(shard, RangeShard) and shard.whole_files for shard in dataset.shards)
         self.on_stuck: Callable[[Path, Collection[Borrower]], None] = _ignore
         count = len(dataset.files)
@@ -83,9 +85,13 @@ class OpenShards:
         if leases is not None:
             self._lenders = Lenders(dataset, leases, leased or lease_room(), self._open_file, self._hear_stuck)
         self._checked_ns = np.zeros(count, np.int64)
-        self._ctimes_ns = np.array(dataset.files.ctimes_ns, np.int64)
+        self._ctimes_ns = np.array(dataset.file_table.ctimes_ns, np.int64)
         self._scanning = [Lock() for _ in range(_SCANS)]
         self._closing = Event()
+
+    def read_ahead(self) -> FolderReadAhead:
+        """See `Source`."""
+        return FolderReadAhead(self)
 
     def open(self, number: int) -> HeldFile:
         """Return a context manager for the shard's descriptor."""
@@ -152,7 +158,7 @@ class OpenShards:
             return self._closing.wait(seconds) or stopped()
 
         patiently(self.dataset.folder.check_in_place, pause)
-        count = len(self.dataset.files)
+        count = len(self._table)
         # The others are compared when they are opened.
         for number in range(0, count, -(-count // _PATHS_CHECKED) or 1):
             if stopped():
@@ -161,7 +167,7 @@ class OpenShards:
 
     def _check(self, number: int) -> None:
         """Check by name. Files are compared when they are opened, so the name stands for both."""
-        files = self.dataset.files
+        files = self._table
         try:
             found = self.dataset.folder.stat(files.names[number])
         except OSError as error:
@@ -183,21 +189,21 @@ class OpenShards:
         return True
 
     def _compare(self, number: int, found: os.stat_result) -> None:
-        self.dataset.files.check_unchanged(number, found)
+        self._table.check_unchanged(number, found)
         if found.st_ctime_ns != self._ctimes_ns[number]:
             # A new change time may mean that other content was written and its size and time
             # restored, or no more than a chmod.
             # A second thread finds that the first has scanned it.
             with self._scanning[number % _SCANS]:
                 if found.st_ctime_ns != self._ctimes_ns[number]:
-                    self.dataset.files.check_content(number, self.dataset.folder)
+                    self._table.check_content(number, self.dataset.folder)
                     self._ctimes_ns[number] = found.st_ctime_ns
 
     # ---- opening and closing --------------------------------------------------------------------------------------
 
     def _open_file(self, number: int) -> int:
         try:
-            descriptor, found = self._open_status(self.dataset.files.names[number])
+            descriptor, found = self._open_status(self._table.names[number])
         except OSError as error:
             if not is_used_up(error):
                 self._check(number)  # raises a better error if the file has changed
@@ -219,17 +225,17 @@ class OpenShards:
 
     def _map_file(self, number: int) -> int:
         with self._files.hold(number) as descriptor:
-            return map_file(descriptor, self.dataset.files.size_bytes(number))
+            return map_file(descriptor, self._table.size_bytes(number))
 
     def _unmap_file(self, number: int, address: int) -> None:
-        unmap(address, self.dataset.files.size_bytes(number))
+        unmap(address, self._table.size_bytes(number))
 
     def _not_opened(self, number: int, error: OSError) -> EmlioError:
-        path = self.dataset.files.path(number)
+        path = self._table.path(number)
         return refusal_of(error, f"shard {path}") or DatasetError(f"a shard must be readable: {path}: {error.strerror}")
 
     def _not_mapped(self, number: int, error: OSError) -> EmlioError:
-        files = self.dataset.files
+        files = self._table
         return refusal_of(error, f"shard {files.path(number)}") or DatasetError(
             f"a shard must have the {files.size_bytes(number)} bytes that were indexed: {files.path(number)}: "
             f"{error.strerror}"

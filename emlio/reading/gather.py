@@ -15,12 +15,15 @@ import os
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError, EmlioError
-from emlio.reading.files import OpenShards
+
+if TYPE_CHECKING:
+    from emlio.reading.files import OpenShards
 
 __all__ = ["Gatherer", "ShortReadError", "run_starts"]
 
@@ -108,7 +111,7 @@ class Gatherer:
 
     def read(
         self,
-        shards: OpenShards,
+        shards: "OpenShards",
         shard: npt.NDArray[np.int64],
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
@@ -139,7 +142,7 @@ class Gatherer:
             raise ShortReadError(int(np.searchsorted(filled, short.at, side="right")) - 1) from None
         self.look_at_disk()
 
-    def _gather(self, shards: OpenShards, runs: "_Runs", out: npt.NDArray[np.uint8]) -> None:
+    def _gather(self, shards: "OpenShards", runs: "_Runs", out: npt.NDArray[np.uint8]) -> None:
         """Read at most _IOV_MAX runs: those in mapped files at once, the others one by one."""
         left = runs
         if self._may_gather:
@@ -188,7 +191,7 @@ class Gatherer:
 
     def advise(
         self,
-        shards: OpenShards,
+        shards: "OpenShards",
         shard: npt.NDArray[np.int64],
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
@@ -222,7 +225,7 @@ def run_starts(
     return breaks.nonzero()[0]
 
 
-def _read_runs(shards: OpenShards, runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
+def _read_runs(shards: "OpenShards", runs: _Runs, out: npt.NDArray[np.uint8]) -> None:
     """Read with one system call per run, from files that are opened some at a time."""
     begin, at_once = 0, _AT_ONCE
     while begin < len(runs):

@@ -130,7 +130,7 @@ class Lenders:
         self._end(retired)
         if not room:
             return None
-        files = self._dataset.files
+        files = self._dataset.file_table
         try:
             descriptor = self._open_file(number)
         except OSError:

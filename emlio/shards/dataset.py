@@ -1,4 +1,4 @@
-"""An open dataset on this host's disks: its shards, and where their records lie.
+"""An open dataset, in a folder or in a bucket: its shards, and where their records lie.
 
 Covers: the values. Does not cover: opening one (emlio.shards.opening), reading records
 (emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
@@ -16,10 +16,12 @@ import numpy.typing as npt
 from emlio.errors import ClosedError, DatasetError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import ShardEntry
+from emlio.shards.bucket import Bucket
 from emlio.shards.checksums import Checksums
 from emlio.shards.file_table import FileTable
 from emlio.shards.folder import HOW_TO_RENEW, Folder
 from emlio.shards.mapping import ShardMapping, content_digest
+from emlio.shards.object_table import ObjectTable
 from emlio.shards.tfrecord import scan
 
 __all__ = ["Dataset", "Notes", "RangeShard", "Shard", "ShardRanges"]
@@ -166,16 +168,16 @@ class RangeShard:
 
 
 class Dataset:
-    """The open shards of one directory. Immutable until `close`, so threads may share it."""
+    """The open shards of one directory or bucket. Immutable until `close`, so threads may share it."""
 
     def __init__(
         self,
         *,
         name: str,
-        folder: Folder,
+        folder: Folder | Bucket,
         shards: "tuple[Shard, ...] | tuple[RangeShard, ...]",
         missing: tuple[str, ...],
-        files: FileTable | None = None,
+        files: FileTable | ObjectTable | None = None,
         contents: Contents = TFRECORD,
         checksums: Checksums | None = None,
         notes: Notes | None = None,
@@ -184,7 +186,7 @@ class Dataset:
 
         Args:
             name: its name in sessions.
-            folder: its folder; closed with the dataset.
+            folder: its folder or bucket; closed with the dataset.
             shards: those on this host, sorted by name.
             missing: names of the dataset's other shards.
             files: the files that hold the records; by default one for each TFRecord shard.
@@ -193,21 +195,68 @@ class Dataset:
             notes: what ranks are told of records beside their bytes, if anything.
         """
         self.name = name
-        self.folder = folder
+        self._origin = folder
         self.missing = missing
         self.contents = contents
         self.checksums = checksums
         self.notes = notes
         self._shards: tuple[ShardRanges, ...] | None = shards
-        self.files = _shard_files(folder, [one for one in shards if isinstance(one, Shard)]) if files is None else files
+        if files is None:
+            files = _shard_files(self.folder, [one for one in shards if isinstance(one, Shard)])
+        self.files = files
         self._entries = tuple(
             ShardEntry(name=shard.name, records=shard.records, size_bytes=shard.size_bytes, digest=shard.digest)
             for shard in shards
         )
 
     @property
+    def place(self) -> str:
+        """Its path or address, for people."""
+        return self._origin.shown
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """Its bucket; None if it lies in a folder."""
+        return self._origin if isinstance(self._origin, Bucket) else None
+
+    @property
+    def folder(self) -> Folder:
+        """Its folder, for what only folders have.
+
+        Raises:
+            DatasetError: it lies in a bucket.
+        """
+        if not isinstance(self._origin, Folder):
+            raise DatasetError(f"{self.place}: must lie in a folder of this host for this")
+        return self._origin
+
+    @property
+    def file_table(self) -> FileTable:
+        """Its files, for what only those in a folder have.
+
+        Raises:
+            DatasetError: it lies in a bucket.
+        """
+        if not isinstance(self.files, FileTable):
+            raise DatasetError(f"{self.place}: must lie in a folder of this host for this")
+        return self.files
+
+    def has_same_files(self, other: "Dataset") -> bool:
+        """Return whether another opening found the same place and the same files there, one by one."""
+        here, there = self.files, other.files
+        if isinstance(here, ObjectTable) and isinstance(there, ObjectTable):
+            return here.is_same(there)
+        if self.bucket is not None or other.bucket is not None or len(here) != len(there):
+            return False
+        columns = ("sizes", "mtimes_ns", "inodes")
+        mine, theirs = self.file_table, other.file_table
+        return self.folder.is_same(other.folder) and all(
+            np.array_equal(getattr(mine, column), getattr(theirs, column)) for column in columns
+        )
+
+    @property
     def directory(self) -> Path:
-        """Its path when it was opened."""
+        """The path of its folder when it was opened; see `folder`."""
         return self.folder.path
 
     @property
@@ -226,9 +275,9 @@ class Dataset:
         """
         shards = tuple(shard for shard in self.shards if isinstance(shard, Shard))
         if self.contents.format != TFRECORD.format:
-            raise DatasetError(
-                f"{self.directory} must hold TFRecord files for this, its format is {self.contents.format}"
-            )
+            raise DatasetError(f"{self.place} must hold TFRecord files for this, its format is {self.contents.format}")
+        if len(shards) < len(self.shards):
+            raise DatasetError(f"{self.place}: must lie in a folder of this host for this")
         return shards
 
     @property
@@ -252,7 +301,7 @@ class Dataset:
         A mapped index is unmapped with the last array that uses it.
         """
         self._shards = None
-        self.folder.close()
+        self._origin.close()
 
     def __enter__(self) -> Self:
         return self

@@ -5,9 +5,10 @@ on other hosts. Does not cover: opening them (emlio.shards.dataset).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from emlio.errors import DatasetError
 from emlio.shards.folder import Folder, Kind, must_be_file
@@ -16,7 +17,9 @@ from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
 __all__ = [
     "Discovery",
     "discover",
+    "discover_objects",
     "has_shards",
+    "has_shards_named",
     "numbered_family",
     "numbered_names",
     "numbered_shard",
@@ -84,14 +87,34 @@ def discover(folder: Folder, *, use_mappings: bool = True) -> Discovery:
     try:
         files = _Files(folder)
         mapped = [name for name in files.names if use_mappings and _MAPPING.fullmatch(name) and name in files]
-        found = _by_mappings(folder, mapped, files) if mapped else _by_names(files)
+        mappings = [read_mapping(directory / name, folder.opener) for name in mapped]
+        found = _by_mappings(str(directory), mapped, mappings, files) if mapped else _by_names(files)
     except OSError as error:
         raise _unreadable(directory, error) from error
+    return _checked(str(directory), found, files)
+
+
+def discover_objects(where: str, names: Sequence[str], read: Callable[[str], ShardMapping]) -> Discovery:
+    """Find the shards among the objects of a dataset, like `discover`.
+
+    Args:
+        where: the dataset's address, for errors.
+        names: of the objects; those with a slash are ignored.
+        read: returns the mapping that an object of this name holds.
+    """
+    files = _Names(sorted(name for name in names if "/" not in name))
+    mapped = [name for name in files.names if _MAPPING.fullmatch(name)]
+    mappings = [read(name) for name in mapped]
+    found = _by_mappings(where, mapped, mappings, files) if mapped else _by_names(files)
+    return _checked(where, found, files)
+
+
+def _checked(where: str, found: Discovery, files: "_Named") -> Discovery:
     if not found.present:
-        raise DatasetError(f"dataset directory {directory}: {_nothing(files.names, found.missing)}")
+        raise DatasetError(f"dataset directory {where}: {_nothing(files.names, found.missing)}")
     for name in found.present:
         if not name.isprintable():
-            raise DatasetError(f"dataset directory {directory}: a shard's name must be printable text, got {name!r}")
+            raise DatasetError(f"dataset directory {where}: a shard's name must be printable text, got {name!r}")
     return found
 
 
@@ -105,6 +128,11 @@ def has_shards(folder: Folder) -> bool:
         names = [name for name, kind in folder.kinds().items() if kind is not Kind.FOLDER]
     except OSError as error:
         raise _unreadable(folder.path, error) from error
+    return has_shards_named(names)
+
+
+def has_shards_named(names: Iterable[str]) -> bool:
+    """Return whether a place with files of these names must hold TFRecord files; see `has_shards`."""
     return any(_MAPPING.fullmatch(name) or _is_shard(name) or _COMPRESSED.search(name) for name in names)
 
 
@@ -164,8 +192,32 @@ def _unreadable(directory: Path, error: OSError) -> DatasetError:
     return DatasetError(f"dataset directory {directory}: cannot be read: {error.strerror or error}")
 
 
+class _Named(Protocol):
+    """The files of a place, by name."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All names, sorted."""
+        ...
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether the name is a file."""
+        ...
+
+
+class _Names:
+    """See `_Named`: objects have no links and no folders."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._known = frozenset(names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+
 class _Files:
-    """The files of a folder.
+    """The files of a folder, see `_Named`.
 
     Links are resolved only on request, since links with other names do no harm.
     """
@@ -211,7 +263,7 @@ def _is_shard(name: str) -> bool:
     return not match["extension"] and not _OTHERS.search(match["stem"])
 
 
-def _by_names(files: _Files) -> Discovery:
+def _by_names(files: _Named) -> Discovery:
     present = tuple(name for name in files.names if _is_shard(name) and name in files)
     return Discovery(present=present, missing=tuple(sorted(_implied(present) - set(present))), mappings={})
 
@@ -244,32 +296,28 @@ def _member(family: tuple[str, str, str], index: int, digits: int) -> str:
     return f"{stem}-{index:0{digits}d}-of-{count}{extension}"
 
 
-def _by_mappings(folder: Folder, names: Sequence[str], files: _Files) -> Discovery:
-    directory = folder.path
-    mappings = [read_mapping(directory / name, folder.opener) for name in names]
+def _by_mappings(where: str, names: Sequence[str], mappings: list[ShardMapping], files: _Named) -> Discovery:
     by_index = {mapping.shard_index: mapping for mapping in mappings}
     by_file = {mapping.file: mapping for mapping in mappings}
     for name, mapping in zip(names, mappings, strict=True):
         for what, other in (("shard_index", by_index[mapping.shard_index]), ("file", by_file[mapping.file])):
             if other is not mapping:
-                raise DatasetError(
-                    f"mapping {directory / name}: its {what} must be unique, another mapping has the same"
-                )
+                raise DatasetError(f"mapping {where}/{name}: its {what} must be unique, another mapping has the same")
         if mapping.shard_count != mappings[0].shard_count:
             raise DatasetError(
-                f"mapping {directory / name}: shard_count must be the same in all mappings, got "
+                f"mapping {where}/{name}: shard_count must be the same in all mappings, got "
                 f"{mapping.shard_count}, and {mappings[0].shard_count} in {names[0]}"
             )
     present = tuple(sorted(name for name in by_file if name in files))
     missing = by_file.keys() - set(present)
     unmapped = (index for index in range(mappings[0].shard_count) if index not in by_index)
-    missing.update(_unmapped(directory, unmapped, mappings, files))
+    missing.update(_unmapped(where, unmapped, mappings, files))
     return Discovery(
         present=present, missing=tuple(sorted(missing)), mappings={name: by_file[name] for name in present}
     )
 
 
-def _unmapped(directory: Path, missing: Iterable[int], mappings: list[ShardMapping], files: _Files) -> Iterator[str]:
+def _unmapped(where: str, missing: Iterable[int], mappings: list[ShardMapping], files: _Named) -> Iterator[str]:
     """Yield the names of shards without a mapping here.
 
     They follow the other shards' numbering, or else are the names of the mappings.
@@ -285,7 +333,7 @@ def _unmapped(directory: Path, missing: Iterable[int], mappings: list[ShardMappi
         name = _member((match["stem"], match["count"], match["extension"]), index, digits)
         if name in files:
             raise DatasetError(
-                f"dataset directory {directory}: {name} has no mapping {mapping_name(index)}, but other shards have "
-                f"mappings. Write all mappings again: emlio index --force --mapping {directory}"
+                f"dataset directory {where}: {name} has no mapping {mapping_name(index)}, but other shards have "
+                f"mappings. Write all mappings again: emlio index --force --mapping {where}"
             )
         yield name

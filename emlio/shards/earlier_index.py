@@ -6,7 +6,6 @@ files came or went (emlio.shards.tree), making an index (emlio.shards.ranged_dat
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from emlio.formats.format import Ranges, ShardFiles
 from emlio.open_limits import refusal_of
 from emlio.shards.file_table import FILE_COLUMNS, inode_number
 from emlio.shards.folder import Folder
+from emlio.shards.indexed_files import IndexedFiles
 from emlio.shards.range_index import RangeIndex
-from emlio.shards.tree import Tree
 
 __all__ = ["EarlierIndex", "KeptShard", "kept_checksums", "ranged_files_unchanged"]
 
@@ -51,9 +50,8 @@ class EarlierIndex:
         self._index = index
         self._usable = about.format == chosen and about.settings == settings
         self._rows = {row[0]: row for row in about.shards}
-        self._files = index.files(Path())
 
-    def shard(self, shard: ShardFiles, tree: Tree) -> KeptShard | None:
+    def shard(self, shard: ShardFiles, tree: IndexedFiles) -> KeptShard | None:
         """Return the shard if its files are those of the earlier index; never one of whole files.
 
         Those need no reading, and their labels depend on other folders.
@@ -62,12 +60,8 @@ class EarlierIndex:
         if not self._usable or row is None or shard.whole_files or row[6] or row[2] != len(shard.files):
             return None
         _, first, count, base, records, digest, _ = row
-        old, now = range(first, first + count), np.asarray(shard.files)
-        if [self._files.names[number] for number in old] != [tree.names[number] for number in shard.files]:
+        if not tree.same(self._index.arrays, slice(first, first + count), np.asarray(shard.files, np.int64)):
             return None
-        for column in FILE_COLUMNS:
-            if not np.array_equal(getattr(self._files, column)[old], getattr(tree.table, column)[now]):
-                return None
         part = slice(base, base + records)
         starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
         return KeptShard(ranges=Ranges(starts=starts, ends=ends), digest=digest)
@@ -100,6 +94,7 @@ def kept_checksums(
     rows: Sequence[tuple[str, int, int, int, int, str, bool]],
     arrays: Mapping[str, npt.NDArray[Any]],
     before: RangeIndex | None,
+    unwritten: Sequence[str],
 ) -> npt.NDArray[np.uint32]:
     """Return a table of checksums, with the earlier ones of files that nothing has written to.
 
@@ -110,6 +105,7 @@ def kept_checksums(
         rows: the shards, as in `About`.
         arrays: of the new index.
         before: the earlier index, if there is one.
+        unwritten: the columns that are the same as long as nothing writes to a file on purpose.
     """
     table = np.zeros(sum(row[4] for row in rows), np.uint32)
     old = {row[0]: row for row in before.about.shards} if before is not None else {}
@@ -118,7 +114,7 @@ def kept_checksums(
         if before is None or row is None or row[4:6] != (records, digest):
             continue
         same = np.ones(count, np.bool_)
-        for column in ("mtimes_ns", "inodes"):
+        for column in unwritten:
             same &= arrays[column][first : first + count] == before.arrays[column][row[1] : row[1] + count]
         if whole or same.all():
             found = before.checksums[row[3] : row[3] + records]

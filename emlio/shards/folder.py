@@ -80,6 +80,11 @@ class Folder:
         self._status = os.fstat(opened)
 
     @property
+    def shown(self) -> str:
+        """Its path, for people."""
+        return str(self.path)
+
+    @property
     def descriptor(self) -> int:
         """The folder's descriptor, for `dir_fd`."""
         if self._opened is None:

@@ -14,8 +14,14 @@ from urllib.parse import parse_qsl
 
 from emlio.errors import ConfigError
 from emlio.formats.contents import TFRECORD
+from emlio.objects.address import ObjectAddress
+from emlio.objects.block_cache import BlockCache
+from emlio.objects.library import make_client
+from emlio.objects.requests import Requests
+from emlio.shards.bucket import Bucket
 from emlio.shards.dataset import Dataset
 from emlio.shards.discover import has_shards, open_folder
+from emlio.shards.object_dataset import open_objects
 from emlio.shards.ranged_dataset import open_ranges
 from emlio.shards.store import default_cache_dir
 from emlio.shards.tfrecord_dataset import open_tfrecords
@@ -25,23 +31,42 @@ __all__ = ["DatasetPath", "open_dataset"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetPath:
-    """A dataset's folder, and options that say how to read it.
+    """A dataset's folder or address, and options that say how to read it.
 
     Attributes:
-        directory: the folder.
+        directory: the folder, or the address of its objects.
         options: "format" and those of the format.
     """
 
-    directory: Path
+    directory: Path | ObjectAddress
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+
+    @property
+    def name(self) -> str:
+        """The folder's name, or the last part of the address."""
+        return self.directory.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder, for what only folders have.
+
+        Raises:
+            ConfigError: it is an address.
+        """
+        if isinstance(self.directory, ObjectAddress):
+            raise ConfigError(f"must be a folder of this host for this, got {self.directory}")
+        return self.directory
 
     @staticmethod
     def parse(text: str) -> "DatasetPath":
-        """Parse DIR or DIR?OPTION=VALUE&OPTION=VALUE; a folder whose name has a ? is a folder.
+        """Parse DIR, DIR?OPTION=VALUE&OPTION=VALUE or an address; a folder whose name has a ? is a folder.
 
         Raises:
             ConfigError: the options are not of this form.
         """
+        if ObjectAddress.is_one(text):
+            address = ObjectAddress.parse(text)
+            return DatasetPath(address, address.options)
         directory, question, query = text.partition("?")
         if not question or os.path.isdir(text):
             return DatasetPath(Path(text))
@@ -56,25 +81,27 @@ class DatasetPath:
 
 def open_dataset(
     name: str,
-    directory: Path,
+    directory: Path | ObjectAddress,
     cache_dir: Path | None = None,
     progress: bool = False,
     *,
     options: Mapping[str, str] | None = None,
     rebuild: bool = False,
     use_mappings: bool = True,
+    object_cache: BlockCache | None = None,
 ) -> Dataset:
-    """Open the dataset in a directory.
+    """Open the dataset in a directory or a bucket.
 
     Args:
         name: its name in sessions.
-        directory: its directory.
+        directory: its directory, or the address of its objects.
         cache_dir: store new indexes under this folder. By default those of TFRecord files lie
             beside the shards, if their folder can be written, and others in the user's cache folder.
         progress: show a line while indexing.
         options: "format" and those of the format; by default the format is found.
         rebuild: index everything even where there are indexes.
-        use_mappings: if False, ignore existing mappings of TFRecord files.
+        use_mappings: if False, ignore existing mappings of TFRecord files in a directory.
+        object_cache: keeps what was read from a bucket.
 
     Raises:
         ConfigError: an option is not known.
@@ -82,15 +109,28 @@ def open_dataset(
     """
     given = dict(options or {})
     wanted = given.get("format")
+    if isinstance(directory, ObjectAddress):
+        bucket = Bucket(directory, Requests(directory, make_client(directory)), object_cache)
+        try:
+            cache = _cache(f"{directory}?{directory.settings.get('endpoint', '')}".encode(), cache_dir)
+            return open_objects(name, bucket, cache, given, progress=progress, rebuild=rebuild)
+        except BaseException:
+            bucket.close()
+            raise
     folder = open_folder(directory)
     try:
         if wanted == TFRECORD.format or (wanted is None and not given and has_shards(folder)):
             if given.keys() - {"format"}:
                 raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {given}")
             return open_tfrecords(name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings)
-        key = hashlib.blake2b(os.fsencode(os.path.abspath(directory)), digest_size=12).hexdigest()
-        cache = (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key
+        cache = _cache(os.fsencode(os.path.abspath(directory)), cache_dir)
         return open_ranges(name, folder, cache, given, progress=progress, rebuild=rebuild)
     except BaseException:
         folder.close()
         raise
+
+
+def _cache(place: bytes, cache_dir: Path | None) -> Path:
+    """Return the folder of a dataset's indexes."""
+    key = hashlib.blake2b(place, digest_size=12).hexdigest()
+    return (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key

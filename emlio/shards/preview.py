@@ -51,9 +51,7 @@ def draw_preview(dataset: Dataset, out: Path) -> int:
         if picture is not None:
             tiles.append((picture, f"{number}{_caption(dataset, label)}"))
     if not tiles:
-        raise DatasetError(
-            f"dataset directory {dataset.directory}: nothing to preview, no image in the sampled records"
-        )
+        raise DatasetError(f"dataset directory {dataset.place}: nothing to preview, no image in the sampled records")
     columns = min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
     size = (columns * (_TILE + _GAP) + _GAP, rows * (_TILE + _CAPTION + _GAP) + _GAP)

@@ -47,6 +47,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         shards: for each shard its name, its first file, its number of files, its first record, its
             number of records, its digest and whether each of its files is a record.
         told: whether ranks are told of each file.
+        missing: names of shards that must be on other hosts.
         arrays: the checksum of each array's bytes.
         folder: the name of the folder with the arrays.
         version: of this form.
@@ -60,6 +61,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, tuple[str, tuple[int, ...] | None]]
     shards: list[tuple[str, int, int, int, int, str, bool]]
     told: bool
+    missing: list[str] = []
     arrays: dict[str, int] = {}
     folder: str = ""
     version: int = _VERSION

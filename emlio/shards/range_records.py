@@ -17,6 +17,7 @@ from emlio.formats.record_form import RecordForm
 from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.file_read import read_into
+from emlio.shards.object_table import ObjectTable
 
 __all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
 
@@ -41,12 +42,7 @@ def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterat
         data = bytearray(end - start + len(note))
         data[end - start :] = note
         path = dataset.files.path(file)
-        try:
-            with open(dataset.folder.open(dataset.files.names[file]), "rb", buffering=0) as opened:
-                dataset.files.check_unchanged(file, os.fstat(opened.fileno()))
-                got = read_into(opened.fileno(), memoryview(data)[: end - start], start, path)
-        except OSError as error:
-            raise DatasetError(f"{path}: cannot be opened: {error.strerror or error}") from error
+        got = _read(dataset, file, start, memoryview(data)[: end - start])
         if got < end - start:
             raise CorruptRecordError(
                 f"{path}: record {record} at offset {start}: must have {end - start} bytes, the file ends after {got}",
@@ -65,6 +61,20 @@ def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterat
                 notes=np.array([[end - start, len(data)]], np.int64) if dataset.notes is not None else None,
             ),
         )
+
+
+def _read(dataset: Dataset, file: int, start: int, out: memoryview) -> int:
+    """Fill `out` with bytes of a file; return their number."""
+    if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
+        out[:] = dataset.bucket.read(dataset.files, file, start, start + len(out))
+        return len(out)
+    files = dataset.file_table
+    try:
+        with open(dataset.folder.open(files.names[file]), "rb", buffering=0) as opened:
+            files.check_unchanged(file, os.fstat(opened.fileno()))
+            return read_into(opened.fileno(), out, start, files.path(file))
+    except OSError as error:
+        raise DatasetError(f"{files.path(file)}: cannot be opened: {error.strerror or error}") from error
 
 
 def columns_of(form: RecordForm, piece: Piece) -> dict[str, Any]:

@@ -25,22 +25,25 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.formats.contents import Contents, FieldType
+from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.whole_file import file_notes
 from emlio.progress import Progress
+from emlio.shards.bucket import Bucket
 from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
 from emlio.shards.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
-from emlio.shards.file_table import FILE_COLUMNS, FileTable, NameTable
+from emlio.shards.file_table import FileTable
 from emlio.shards.folder import Folder
+from emlio.shards.indexed_files import IndexedFiles
+from emlio.shards.object_table import ObjectTable
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.range_index import About, RangeIndex, load_index, save_index
-from emlio.shards.tree import Tree, unchanged, walk
+from emlio.shards.tree import UNWRITTEN, Tree, unchanged, walk
 from emlio.wire.limits import MAX_NAME_LENGTH
 
-__all__ = ["open_ranges"]
+__all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,8 +81,7 @@ def open_ranges(
         ConfigError: an option is not known.
         DatasetError: there is no dataset, or a file of it is invalid.
     """
-    key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
-    place = cache / f"ranges-{key}.json"
+    place = index_place(cache, options)
     change = place.with_suffix(".changed")
     kept = None if rebuild else load_index(place)
     if (
@@ -88,10 +90,18 @@ def open_ranges(
         and unchanged(folder, kept.folders())
         and ranged_files_unchanged(kept, folder)
     ):
-        return _dataset(name, folder, kept, change)
+        return indexed_dataset(name, folder, kept.files(folder.path, partial(_note, change)), kept)
     with suppress(OSError):
         change.unlink()  # now, so that a change from here on is noted again
-    return _dataset(name, folder, _index(name, folder, place, options, kept, progress=progress), change)
+    tree = _walk(name, folder, progress=progress)
+    index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
+    return indexed_dataset(name, folder, index.files(folder.path, partial(_note, change)), index)
+
+
+def index_place(cache: Path, options: Mapping[str, str]) -> Path:
+    """Return where the index for these options is kept."""
+    key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
+    return cache / f"ranges-{key}.json"
 
 
 def _note(change: Path) -> None:
@@ -99,16 +109,7 @@ def _note(change: Path) -> None:
         change.touch()
 
 
-def _index(
-    name: str,
-    folder: Folder,
-    place: Path,
-    options: Mapping[str, str],
-    before: RangeIndex | None,
-    *,
-    progress: bool,
-) -> RangeIndex:
-    """Return a new index; shards that have not changed are taken over from the one before."""
+def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:
     line = Progress(f"looking through {name}", None) if progress else None
     try:
         tree = walk(folder, line.add if line is not None else lambda _: None)
@@ -122,9 +123,39 @@ def _index(
             len(tree.passed_over),
             tree.passed_over[0],
         )
-    where = str(folder.path)
+    return tree
+
+
+def make_index(
+    name: str,
+    tree: IndexedFiles,
+    where: str,
+    place: Path,
+    options: Mapping[str, str],
+    before: RangeIndex | None,
+    *,
+    unwritten: Sequence[str],
+    chosen: Format | None = None,
+    threads: int | None = None,
+    progress: bool,
+) -> RangeIndex:
+    """Return a new index; shards that have not changed are taken over from the one before.
+
+    Args:
+        name: the dataset's name.
+        tree: its files.
+        where: its folder or address, for errors.
+        place: where the index is kept.
+        options: the user's: "format", and those of the format.
+        before: the earlier index.
+        unwritten: see `kept_checksums`.
+        chosen: the format, if it is known.
+        threads: how many shards are indexed at once, if not as many as a disk is good for.
+        progress: show a line.
+    """
     wanted = options.get("format")
-    chosen = find_format(tree, where) if wanted is None else format_named(wanted)
+    if chosen is None:
+        chosen = find_format(tree, where) if wanted is None else format_named(wanted)
     given = {option: value for option, value in options.items() if option != "format"}
     strange = sorted(given.keys() - chosen.options.keys())
     if strange:
@@ -132,12 +163,12 @@ def _index(
         raise ConfigError(f"{where}: format {chosen.name} must have options it knows, {known}; got {strange[0]}")
     layout = chosen.layout(tree, given, where)
     _check_names(layout, where)
-    made = _made(name, chosen, tree, layout, before, progress=progress)
+    made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
     if not any(_holds_bytes(one, tree) for one in made):
         raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
-    about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before)
+    about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before, unwritten)
     try:
         return save_index(place, about, arrays, checksums)
     except OSError as error:
@@ -146,7 +177,14 @@ def _index(
 
 
 def _made(
-    name: str, chosen: Format, tree: Tree, layout: Layout, before: RangeIndex | None, *, progress: bool
+    name: str,
+    chosen: Format,
+    tree: IndexedFiles,
+    layout: Layout,
+    before: RangeIndex | None,
+    *,
+    threads: int | None,
+    progress: bool,
 ) -> list[_Made]:
     known = EarlierIndex(before, chosen.name, layout.settings) if before is not None else None
     kept: dict[str, _Made] = {}
@@ -163,13 +201,14 @@ def _made(
     def make(shard: ShardFiles, advance: Callable[[int], None]) -> _Made:
         ranges = None if shard.whole_files else chosen.ranges(tree, shard, layout.settings)
         if ranges is not None:
-            _check(ranges, int(tree.sizes[shard.files[0]]), str(tree.table.path(shard.files[0])))
+            _check(ranges, int(tree.sizes[shard.files[0]]), str(tree.path(shard.files[0])))
         advance(int(tree.sizes[np.asarray(shard.files)].sum()))
         records = len(shard.files) if ranges is None else len(ranges.starts)
         return _Made(shard=shard, ranges=ranges, records=records, digest=_digest(chosen, tree, layout, shard, ranges))
 
     total = sum(int(tree.sizes[np.asarray(shard.files)].sum()) for shard in new)
-    for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress):
+    many = {} if threads is None else {"threads": threads}
+    for one in for_each_shard(new, make, label=f"indexing {name}", total_bytes=total, progress=progress, **many):
         kept[one.shard.name] = one
     return [kept[shard.name] for shard in layout.shards]
 
@@ -187,7 +226,7 @@ def _check_names(layout: Layout, where: str) -> None:
             )
 
 
-def _holds_bytes(made: _Made, tree: Tree) -> bool:
+def _holds_bytes(made: _Made, tree: IndexedFiles) -> bool:
     if made.ranges is None:
         return bool(tree.sizes[np.asarray(made.shard.files)].any())
     return bool((made.ranges.ends > made.ranges.starts).any())
@@ -207,8 +246,10 @@ def _check(ranges: Ranges, size_bytes: int, path: str) -> None:
         )
 
 
-def _digest(chosen: Format, tree: Tree, layout: Layout, shard: ShardFiles, ranges: Ranges | None) -> str:
+def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFiles, ranges: Ranges | None) -> str:
     """Return what identifies a shard: names, sizes and ranges, as far as no bytes are read."""
+    if ranges is not None and ranges.digest:
+        return ranges.digest
     digest = hashlib.blake2b(f"{chosen.name}/1/".encode() + layout.settings, digest_size=16)
     for number in shard.files:
         encoded = os.fsencode(tree.names[number])
@@ -224,18 +265,14 @@ def _digest(chosen: Format, tree: Tree, layout: Layout, shard: ShardFiles, range
 def _packed(
     chosen: Format,
     options: dict[str, str],
-    tree: Tree,
+    tree: IndexedFiles,
     layout: Layout,
     made: Sequence[_Made],
     before: RangeIndex | None,
+    unwritten: Sequence[str],
 ) -> tuple[About, dict[str, npt.NDArray[Any]], npt.NDArray[np.uint32]]:
     """Return the index's parts. Files are numbered anew, shard by shard."""
     numbers = np.concatenate([np.asarray(one.shard.files, np.int64) for one in made])
-    same = len(numbers) == len(tree.names) and bool((numbers == np.arange(len(numbers))).all())
-    wanted: list[int] = numbers.tolist()
-    names = tree.table.names if same else NameTable.of(tree.names[number] for number in wanted)
-    if not isinstance(names, NameTable):
-        raise AssertionError("a tree has its names in a table")
     rows: list[tuple[str, int, int, int, int, str, bool]] = []
     first = base = 0
     for one in made:
@@ -254,30 +291,23 @@ def _packed(
         },
         shards=rows,
         told=layout.told,
+        missing=list(layout.missing),
     )
     nothing = np.empty(0, np.int64)
     ranges = [one.ranges for one in made if one.ranges is not None]
     arrays: dict[str, npt.NDArray[Any]] = {
-        "names": names.text,
-        "name_bounds": names.bounds,
-        **{
-            column: getattr(tree.table, column) if same else getattr(tree.table, column)[numbers]
-            for column in FILE_COLUMNS
-        },
-        "folders": tree.folders.names.text,
-        "folder_bounds": tree.folders.names.bounds,
-        "folder_ctimes_ns": tree.folders.ctimes_ns,
+        **tree.columns(numbers),
         "starts": np.concatenate([nothing, *(one.starts for one in ranges)]),
         "ends": np.concatenate([nothing, *(one.ends for one in ranges)]),
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
-    return about, arrays, kept_checksums(rows, arrays, before)
+    return about, arrays, kept_checksums(rows, arrays, before, unwritten)
 
 
-def _dataset(name: str, folder: Folder, index: RangeIndex, change: Path) -> Dataset:
+def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | ObjectTable, index: RangeIndex) -> Dataset:
+    """Return the dataset that an index describes."""
     about, arrays = index.about, index.arrays
-    files = index.files(folder.path, partial(_note, change))
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
     range_base = 0
@@ -303,9 +333,9 @@ def _dataset(name: str, folder: Folder, index: RangeIndex, change: Path) -> Data
     bases = np.array([row[3] for row in about.shards], np.int64)
     return Dataset(
         name=name,
-        folder=folder,
+        folder=origin,
         shards=tuple(shards),
-        missing=(),
+        missing=tuple(about.missing),
         files=files,
         contents=Contents(
             format=about.format,
@@ -313,12 +343,12 @@ def _dataset(name: str, folder: Folder, index: RangeIndex, change: Path) -> Data
             label_names=about.label_names,
             schema={column: FieldType(*kind) for column, kind in about.schema.items()},
         ),
-        checksums=Checksums(index.checksums, bases),
+        checksums=Checksums(index.checksums, bases) if about.format != TFRECORD.format else None,
         notes=_notes(shards, files, arrays.get("labels")) if about.told else None,
     )
 
 
-def _notes(shards: Sequence[RangeShard], files: FileTable, labels: npt.NDArray[np.int32] | None) -> Notes:
+def _notes(shards: Sequence[RangeShard], files: FileTable | ObjectTable, labels: npt.NDArray[np.int32] | None) -> Notes:
     def tell(number: int, records: npt.NDArray[np.int64]) -> list[bytes]:
         return file_notes(files.names, labels, shards[number].files_of(number, records))
 

@@ -78,14 +78,14 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
         CorruptRecordError: a sampled record is corrupt.
         DatasetError: a file cannot be read.
     """
-    shards = dataset.tfrecord_shards if dataset.checksums is None else ()
+    shards = dataset.tfrecord_shards if dataset.checksums is None and dataset.bucket is None else ()
     mappings = [shard.mapping for shard in shards if shard.mapping is not None]
     features: dict[str, FieldType] = {}
     for mapping in mappings:
         features.update(_types(mapping.features))
-    if dataset.checksums is not None:
+    if dataset.checksums is not None or dataset.bucket is not None:
         features = dict(dataset.contents.schema)
-    sampled = not features and dataset.checksums is None
+    sampled = not features and bool(shards)
     if sampled and look_inside:
         step = max(len(shards) // _SAMPLED_SHARDS, 1)
         features = _types(sample_features(shards[::step][:_SAMPLED_SHARDS]))
@@ -103,7 +103,7 @@ def summarise(dataset: Dataset, *, look_inside: bool = True) -> Summary:
     sizes = np.sort(np.concatenate([shard.ends - shard.starts for shard in dataset.shards]))
     sizes -= dataset.contents.frame_bytes
     return Summary(
-        directory=str(dataset.directory),
+        directory=dataset.place,
         format=dataset.contents.format,
         shards=len(dataset.shards),
         missing=dataset.missing,

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from emlio.shards.file_read import read_at, read_into
 from emlio.shards.frame_numbers import masked_length_crcs, overlapping
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
-__all__ = ["Framing", "scan"]
+__all__ = ["Framing", "Scanned", "scan", "scan_from"]
 
 _BLOCK_BYTES = 1 << 20
 """Fits the second-level cache, so the block is still cached while it is walked."""
@@ -85,22 +86,81 @@ def scan(
             f"{path}: cannot be opened: {error.strerror or error}"
         ) from error
     with file:
-        walk = _Walk(file.fileno(), path, progress)
-        while walk.position < walk.size_bytes:
-            mean = walk.block()
-            while mean >= _HOP_BYTES and walk.position < walk.size_bytes:
-                mean = walk.hops()
-        return walk.framing()
+        remedy = f"emlio convert {path.parent} {path.parent}-emlio"
+        return scan_from(_OpenFile(file.fileno(), path), str(path), path.name, progress, remedy=remedy)
+
+
+def scan_from(
+    source: "Scanned",
+    shown: str,
+    shard: str,
+    progress: Callable[[int], None] | None = None,
+    *,
+    remedy: str = "emlio convert SOURCE TARGET",
+) -> Framing:
+    """Find every record of a TFRecord file, wherever it lies; see `scan`.
+
+    Args:
+        source: its bytes.
+        shown: its path or address, for errors.
+        shard: its name.
+        progress: see `scan`.
+        remedy: the command that makes uncompressed files of compressed ones.
+    """
+    walk = _Walk(source, shown, shard, progress, remedy)
+    while walk.position < walk.size_bytes:
+        mean = walk.block()
+        while mean >= _HOP_BYTES and walk.position < walk.size_bytes:
+            mean = walk.hops()
+    return walk.framing()
+
+
+class Scanned(Protocol):
+    """The bytes of a file. Used by one thread."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Their number."""
+        ...
+
+    def read_at(self, length: int, offset: int) -> bytes | memoryview:
+        """Return bytes from an offset on; fewer only at the end."""
+        ...
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from an offset on; return the number of bytes, fewer only at the end."""
+        ...
+
+
+class _OpenFile:
+    """See `Scanned`. The caller owns the descriptor."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self._path = path
+        self.size_bytes = os.fstat(fd).st_size
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        """See `Scanned`."""
+        return read_at(self._fd, length, offset, self._path)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """See `Scanned`."""
+        return read_into(self._fd, buffer, offset, self._path)
 
 
 class _Walk:
-    """One walk through one file. Not thread-safe; the caller owns the descriptor."""
+    """One walk through one file. Not thread-safe."""
 
-    def __init__(self, fd: int, path: Path, progress: Callable[[int], None] | None) -> None:
-        self._fd = fd
-        self._path = path
+    def __init__(
+        self, source: Scanned, shown: str, shard: str, progress: Callable[[int], None] | None, remedy: str
+    ) -> None:
+        self._source = source
+        self._path = shown
+        self._shard = shard
+        self._remedy = remedy
         self._progress = progress
-        self.size_bytes = os.fstat(fd).st_size
+        self.size_bytes = source.size_bytes
         self.position = 0
         self._records = 0
         self._starts: list[npt.NDArray[np.int64]] = []
@@ -119,7 +179,7 @@ class _Walk:
     def block(self) -> float:
         """Read one block, find the records completely inside it, and return their mean size."""
         wanted = min(_BLOCK_BYTES, self.size_bytes - self.position)
-        filled = read_into(self._fd, memoryview(self._buffer)[:wanted], self.position, self._path)
+        filled = self._source.read_into(memoryview(self._buffer)[:wanted], self.position)
         if filled < wanted:
             raise self._shrank(self.position + filled)
         places: list[int] = []
@@ -153,7 +213,7 @@ class _Walk:
             if at > self.size_bytes:
                 cut = True
                 break
-            step = read_at(self._fd, FRAME_BYTES, at - FOOTER_BYTES, self._path)
+            step = bytes(self._source.read_at(FRAME_BYTES, at - FOOTER_BYTES))
             between.append(step.ljust(FRAME_BYTES, b"\0"))
             if len(step) < FRAME_BYTES:  # the file's end, or a truncated header that the next step reports
                 if len(step) < FOOTER_BYTES:
@@ -168,7 +228,7 @@ class _Walk:
         return (at - begin) / len(starts)
 
     def _header(self, at: int, record: int) -> bytes:
-        header = read_at(self._fd, HEADER_BYTES, at, self._path)
+        header = bytes(self._source.read_at(HEADER_BYTES, at))
         if len(header) < HEADER_BYTES:
             raise self._cut(record, at, HEADER_BYTES, "header")
         return header
@@ -194,7 +254,7 @@ class _Walk:
         raise CorruptRecordError(
             f"{self._path}: record {record} at offset {offset}: the masked CRC32C of the length "
             f"{int(lengths[first])} must be {int(expected[first]):#010x}, stored is {int(stored[first]):#010x}",
-            shard=self._path.name,
+            shard=self._shard,
             record=record,
             offset=offset,
         )
@@ -204,7 +264,7 @@ class _Walk:
         return CorruptRecordError(
             f"{self._path}: record {record} at offset {offset}: its {part} needs {needed} bytes, "
             f"{self.size_bytes - offset} are left before the file's end at {self.size_bytes}: the file is truncated",
-            shard=self._path.name,
+            shard=self._shard,
             record=record,
             offset=offset,
         )
@@ -222,11 +282,10 @@ class _Walk:
         """
         if record != 0:
             return
-        magic = read_at(self._fd, 2, 0, self._path)
+        magic = bytes(self._source.read_at(2, 0))
         kind = "gzip" if magic == _GZIP_MAGIC else "zlib" if magic in _ZLIB_MAGICS else None
         if kind is not None:
-            folder = self._path.parent
             raise DatasetError(
                 f"{self._path}: compressed with {kind}, compressed TFRecord files cannot be served. Convert it once: "
-                f"emlio convert {folder} {folder}-emlio"
+                f"{self._remedy}"
             )

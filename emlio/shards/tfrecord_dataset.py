@@ -6,7 +6,7 @@ Covers: shards without a valid index, which are scanned; mappings. Does not cove
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.formats.contents import TFRECORD, Contents, FieldType
 from emlio.open_limits import refusal_of
 from emlio.shards.dataset import Dataset, Shard
 from emlio.shards.discover import Discovery, discover
@@ -23,12 +22,11 @@ from emlio.shards.mapping import ShardMapping, content_digest
 from emlio.shards.parallel import for_each_shard
 from emlio.shards.store import IndexStore
 from emlio.shards.tfrecord import Framing, scan
-from emlio.wire.limits import MAX_NAME_LENGTH
+from emlio.shards.tfrecord_contents import contents_of
 
 __all__ = ["open_tfrecords"]
 
 _LOG = logging.getLogger(__name__)
-_KINDS = {"float": "float32"}
 _SCANS = 4
 """The limit of scans of a shard whose ctime changes during the scan although its content does not.
 """
@@ -64,20 +62,8 @@ def open_tfrecords(
         shards = _open_shards(name, folder, found, store, progress=progress, rebuild=rebuild)
     if not any(shard.records for shard in shards):
         raise DatasetError(f"dataset directory {folder.path}: its {len(shards)} shards must hold records, hold none")
-    return Dataset(name=name, folder=folder, shards=shards, missing=found.missing, contents=_contents(shards))
-
-
-def _contents(shards: Sequence[Shard]) -> Contents:
-    """Return what the mappings of shards say of their records."""
-    names: dict[int, str] = {}
-    schema: dict[str, FieldType] = {}
-    for mapping in (shard.mapping for shard in shards if shard.mapping is not None):
-        names.update({int(label): name for label, name in (mapping.label_names or {}).items() if label.isdecimal()})
-        for name, feature in mapping.features.items():
-            # Longer names cannot be told to ranks, and are found in the records.
-            if len(name) <= MAX_NAME_LENGTH:
-                schema[name] = FieldType(_KINDS.get(feature.kind, feature.kind), feature.shape)
-    return Contents(format=TFRECORD.format, label_names=names, schema=schema)
+    contents = contents_of(shard.mapping for shard in shards if shard.mapping is not None)
+    return Dataset(name=name, folder=folder, shards=shards, missing=found.missing, contents=contents)
 
 
 def _open_shards(

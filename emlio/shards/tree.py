@@ -14,7 +14,8 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,13 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.open_limits import refusal_of
 from emlio.shards.file_read import read_at
-from emlio.shards.file_table import FileTable, NameTable, inode_number
+from emlio.shards.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
 from emlio.shards.folder import Folder, must_be_file
 
-__all__ = ["FolderTimes", "Tree", "unchanged", "walk"]
+__all__ = ["UNWRITTEN", "FolderTimes", "Tree", "unchanged", "walk"]
+
+UNWRITTEN: Final = ("mtimes_ns", "inodes")
+"""The columns that stay as they are as long as nothing writes to a file on purpose."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
@@ -44,7 +48,7 @@ class FolderTimes:
 
 
 class Tree:
-    """The files below a folder. See `emlio.formats.format.Files`.
+    """The files below a folder. See `emlio.shards.indexed_files.IndexedFiles`.
 
     Attributes:
         table: the files' names and identities.
@@ -76,6 +80,34 @@ class Tree:
     def sizes(self) -> npt.NDArray[np.int64]:
         """See `Files`."""
         return self.table.sizes
+
+    def path(self, number: int) -> Path:
+        """See `IndexedFiles`."""
+        return self.table.path(number)
+
+    def columns(self, numbers: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        """See `IndexedFiles`."""
+        in_order = len(numbers) == len(self.names) and bool((numbers == np.arange(len(numbers))).all())
+        wanted: list[int] = numbers.tolist()
+        names = self.table.names if in_order else NameTable.of(self.names[number] for number in wanted)
+        if not isinstance(names, NameTable):
+            raise AssertionError("a tree has its names in a table")
+        columns = {column: getattr(self.table, column) for column in FILE_COLUMNS}
+        return {
+            "names": names.text,
+            "name_bounds": names.bounds,
+            **{column: array if in_order else array[numbers] for column, array in columns.items()},
+            "folders": self.folders.names.text,
+            "folder_bounds": self.folders.names.bounds,
+            "folder_ctimes_ns": self.folders.ctimes_ns,
+        }
+
+    def same(self, arrays: Mapping[str, npt.NDArray[Any]], old: slice, numbers: npt.NDArray[np.int64]) -> bool:
+        """See `IndexedFiles`."""
+        names = NameTable(arrays["names"], arrays["name_bounds"])
+        if names[old] != [self.names[number] for number in numbers.tolist()]:
+            return False
+        return all(np.array_equal(arrays[column][old], getattr(self.table, column)[numbers]) for column in FILE_COLUMNS)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """See `Files`."""

@@ -1,6 +1,7 @@
-"""The address of a dataset: one or more daemons, or a directory on this host.
+"""The address of a dataset: one or more daemons, a directory on this host, or a bucket.
 
     emlio://[KEY@]host:port[,[KEY@]host:port...]/name
+    s3://bucket/prefix and others of emlio.objects.address, read without a daemon
 
 Covers: parsing and printing. Does not cover: host names with several addresses
 (emlio.receiver.addresses.host_names).
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 from emlio.errors import ConfigError
 from emlio.keys.key import PublicKey, holds_secret
+from emlio.objects.address import ObjectAddress
 from emlio.shards.opening import DatasetPath
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
@@ -58,30 +60,35 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A dataset's name, and the daemons or the directory that hold it, or parts of it.
+    """A dataset's name, and the daemons, the directory or the bucket that hold it, or parts of it.
 
     Attributes:
-        peers: the daemons; none if the whole dataset is on this host.
+        peers: the daemons; none if this process reads the whole dataset itself.
         dataset: its name at the daemons.
-        directory: a directory on this host that holds shards of it.
+        directory: a directory on this host that holds shards of it, or the address of its objects.
         options: say how to read it; see `DatasetPath`.
     """
 
     peers: tuple[Peer, ...]
     dataset: str
-    directory: Path | None = None
+    directory: Path | ObjectAddress | None = None
     options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     @staticmethod
     def parse(address: "str | PathLike[str]", local: "str | PathLike[str] | None" = None) -> "Address":
         """Parse an address; `local` is a directory of this host that holds some of the shards."""
         text = _text("address", address)
-        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, or a directory"
+        form = "must be emlio://HOST:PORT[,HOST:PORT...]/DATASET, s3://BUCKET/DATASET, or a directory"
+        if ObjectAddress.is_one(text):
+            if local is not None:
+                raise ConfigError("local= cannot be used if the address is that of objects in a bucket")
+            place = ObjectAddress.parse(text)
+            return Address(peers=(), dataset=place.name, directory=place, options=place.options)
         if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
             if local is not None:
                 raise ConfigError(f"local= cannot be used if the address is a directory, got {text!r}")
-            place, options = _place(text)
-            return Address(peers=(), dataset=place.name, directory=place, options=options)
+            folder, options = _place(text)
+            return Address(peers=(), dataset=folder.name, directory=folder, options=options)
         if not text.startswith(_SCHEME):
             here = f". For a directory of this name write './{text}'" if os.path.isdir(text) else ""
             raise ConfigError(f"an address {form}, got {text!r}{here}")

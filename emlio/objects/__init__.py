@@ -1,0 +1,1 @@
+"""Objects in a bucket, or files behind a web server: addresses, requests, retries, a local cache."""

@@ -1,0 +1,230 @@
+"""Requests: repeated while that may help, given up with the object's name, never with a secret."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Barrier, Event
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emlio.errors import ClosedError, DatasetError
+from emlio.objects.address import ObjectAddress
+from emlio.objects.client import Cause, RequestError
+from emlio.objects.library import _judged
+from emlio.objects.reader import ObjectReader
+from emlio.objects.requests import AbsentError, Requests, wait_for
+from emlio.reading.pieces import pieces_of
+from emlio_testing.fake_objects import FakeObjects
+
+
+class _Time:
+    """A clock that pauses move."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        self.now_s += seconds
+        return False
+
+
+@contextmanager
+def _requests(objects: FakeObjects, time: _Time | None = None) -> Iterator[Requests]:
+    time = time or _Time()
+    requests = Requests(
+        ObjectAddress.parse("s3://b/p"), objects, pause=time.pause, now_s=lambda: time.now_s, chance=lambda: 0.5
+    )
+    try:
+        yield requests
+    finally:
+        requests.close()
+
+
+def _failing(times: int, cause: Cause) -> "FakeObjects":
+    objects, left = FakeObjects({"a": b"0123456789"}), [times]
+
+    def fail(_: str, __: str) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise RequestError(cause, "the server answered 503")
+
+    objects.before = fail
+    return objects
+
+
+def test_a_passing_failure_is_repeated_with_longer_and_longer_pauses() -> None:
+    time = _Time()
+    with _requests(_failing(5, Cause.PASSING), time) as requests:
+        assert bytes(requests.get("a", 2, 5)[1]) == b"234"
+        assert (requests.sent, requests.repeated) == (6, 5)
+    assert time.pauses == sorted(time.pauses)
+    assert len(time.pauses) == 5
+
+
+def test_repeating_has_an_end_that_names_object_and_reason() -> None:
+    time = _Time()
+    with (
+        _requests(_failing(1000, Cause.PASSING), time) as requests,
+        pytest.raises(DatasetError, match=r"s3://b/p/a: bytes 0 to 5 .* after \d+ tries .*503") as caught,
+    ):
+        requests.get("a", 0, 5)
+    assert caught.value.passing
+    assert time.now_s < 60
+
+
+@pytest.mark.parametrize("cause", [Cause.DENIED, Cause.OTHER])
+def test_what_does_not_pass_is_not_repeated(cause: Cause) -> None:
+    with _requests(_failing(1, cause)) as requests:
+        with pytest.raises(DatasetError, match="s3://b/p/a") as caught:
+            requests.get("a", 0, 5)
+        assert requests.sent == 1
+    assert not caught.value.passing
+
+
+def test_an_absent_object_is_told() -> None:
+    with _requests(FakeObjects({})) as requests, pytest.raises(AbsentError):
+        requests.head("a")
+
+
+def test_a_short_answer_is_repeated() -> None:
+    objects = FakeObjects({"a": b"0123456789"})
+    whole = objects.get
+
+    def cut(name: str, start: int, end: int) -> object:
+        status, data = whole(name, start, end)
+        return status, data if len(objects.gets) > 1 else data[:2]
+
+    objects.get = cut  # type: ignore[method-assign,assignment]
+    with _requests(objects) as requests:
+        assert bytes(requests.get("a", 0, 9)[1]) == b"012345678"
+
+
+def test_a_hundred_thousand_objects_are_listed() -> None:
+    objects = FakeObjects({f"{number // 1000:03d}/{number:06d}.jpg": b"x" for number in range(100_000)})
+    with _requests(objects) as requests:
+        assert len(requests.list()) == 100_000
+
+
+def test_closing_ends_what_waits() -> None:
+    objects, begun, release = FakeObjects({"a": b"x"}), Event(), Event()
+
+    def hold(_: str, __: str) -> None:
+        begun.set()
+        release.wait(5)
+
+    objects.before = hold
+    requests = Requests(ObjectAddress.parse("s3://b/p?connections=1"), objects)
+    first = requests.submit(lambda: requests.get("a", 0, 1))
+    second = requests.submit(lambda: requests.get("a", 0, 1))
+    assert begun.wait(5)
+    release.set()
+    wait_for(first)
+    requests.close()
+    with pytest.raises(ClosedError):
+        requests.submit(lambda: None)
+    with suppress(ClosedError):
+        wait_for(second)
+
+
+def test_many_requests_are_under_way_at_once() -> None:
+    objects, meet = FakeObjects({"a": bytes(64)}), Barrier(32)
+    objects.before = lambda kind, name: meet.wait(10) and None
+    with _requests(objects) as requests:
+        waits = [requests.submit(lambda at=at: requests.get("a", at, at + 1)) for at in range(32)]
+        for wait in waits:
+            wait_for(wait)
+    assert objects.most_at_once == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "reason"),
+    [
+        (
+            "... status code: 503 Service Unavailable: <Code>SlowDown</Code>",
+            Cause.PASSING,
+            "503 Service Unavailable (SlowDown)",
+        ),
+        ("... status code: 403 Forbidden: <Code>AccessDenied</Code>", Cause.DENIED, "403 Forbidden (AccessDenied)"),
+        ("... status code: 404 Not Found: <Code>NoSuchKey</Code>", Cause.ABSENT, "404 Not Found (NoSuchKey)"),
+        ("... status code: 400 Bad Request: x", Cause.OTHER, "400 Bad Request"),
+        ("HTTP error: error sending request ... Connection refused", Cause.PASSING, "connection refused"),
+    ],
+)
+def test_errors_of_the_library_are_judged_by_harmless_words(text: str, cause: Cause, reason: str) -> None:
+    class GenericError(Exception):
+        pass
+
+    judged = _judged(GenericError(f"{text} <AWSAccessKeyId>AKIA</AWSAccessKeyId> Signature=abc https://h/?sig=xyz"))
+    assert judged.cause is cause
+    assert reason in judged.reason
+    assert not any(secret in judged.reason for secret in ("AKIA", "abc", "xyz"))
+
+
+def test_a_reader_that_leaps_from_header_to_header_reads_little() -> None:
+    data, asked = random.Random(1).randbytes(8 << 20), list[int]()
+
+    def fetch(start: int, end: int) -> bytes:
+        asked.append(end - start)
+        return data[start:end]
+
+    reader = ObjectReader(fetch, len(data))
+    for at in range(0, len(data), 1 << 20):
+        assert reader.read_at(512, at) == data[at : at + 512]
+    assert len(asked) == 8
+    assert sum(asked) <= 8 * (16 << 10)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 700)), max_size=40))
+def test_a_reader_returns_the_objects_bytes(places: list[tuple[int, int]]) -> None:
+    data = random.Random(2).randbytes(4096)
+    reader = ObjectReader(lambda start, end: data[start:end], len(data))
+    for at, length in places:
+        assert reader.read_at(length, at) == data[at : at + length]
+
+
+def test_a_reader_front_to_back_takes_ever_larger_steps() -> None:
+    data, asked = bytes(32 << 20), list[int]()
+
+    def fetch(start: int, end: int) -> bytes:
+        asked.append(end - start)
+        return data[start:end]
+
+    reader = ObjectReader(fetch, len(data))
+    while reader.read(100_000):
+        pass
+    assert len(asked) < 12
+
+
+_RANGES = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3_000_000), st.integers(0, 300_000)), min_size=1, max_size=30
+)
+
+
+@given(_RANGES, st.sampled_from([1000, 100_000, 4 << 20]))
+def test_pieces_hold_all_records_and_stay_in_bounds(ranges: list[tuple[int, int, int]], most_bytes: int) -> None:
+    contents = [np.random.default_rng(of).integers(0, 256, 3_400_000, np.uint8) for of in range(3)]
+    file, starts, sizes = np.array(ranges, np.int64).T
+    out = np.zeros(int(sizes.sum()), np.uint8)
+    fetched = 0
+    for piece in pieces_of(file, starts, sizes, most_bytes=most_bytes):
+        assert 0 < piece.size_bytes <= most_bytes
+        fetched += piece.size_bytes
+        data = contents[piece.file][piece.start : piece.end]
+        for at, into, length in piece.copies.tolist():
+            out[into : into + length] = data[at : at + length]
+    wanted = [contents[of][start : start + size] for of, start, size in ranges]
+    assert np.array_equal(out, np.concatenate(wanted))
+    assert fetched <= 3 * int(sizes.sum()) + len(ranges) * (256 << 10)
+
+
+def test_neighbours_are_fetched_together_and_long_runs_divided() -> None:
+    zero = np.zeros(3, np.int64)
+    (piece,) = pieces_of(zero, np.array([200_000, 0, 100_000]), np.array([50_000, 50_000, 50_000]), most_bytes=4 << 20)
+    assert (piece.start, piece.end, len(piece.copies)) == (0, 250_000, 3)
+    pieces = pieces_of(zero[:1], np.array([10]), np.array([10 << 20]), most_bytes=4 << 20)
+    assert [one.size_bytes for one in pieces] == [4 << 20, 4 << 20, 2 << 20]

@@ -1,0 +1,199 @@
+"""A dataset in a bucket: its order, its index, what is read ahead, and objects that change."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.objects.address import ObjectAddress
+from emlio.objects.requests import Requests
+from emlio.planner.catalog import Catalog
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.bucket_source import BucketSource
+from emlio.reading.feed import Feed
+from emlio.reading.gather import Gatherer
+from emlio.reading.message_planner import StreamPosition
+from emlio.shards.bucket import Bucket
+from emlio.shards.dataset import Dataset
+from emlio.shards.folder import Folder
+from emlio.shards.object_dataset import open_objects
+from emlio.shards.object_table import table_of
+from emlio.shards.opening import open_dataset
+from emlio.shards.tree import walk
+from emlio.tfrecord import frame
+from emlio_testing.clock import ManualClock
+from emlio_testing.fake_objects import FakeObjects
+
+_ADDRESS = ObjectAddress.parse("s3://b/p")
+
+
+@contextmanager
+def _opened(objects: FakeObjects, cache: Path, **options: str) -> Iterator[Dataset]:
+    bucket = Bucket(_ADDRESS, Requests(_ADDRESS, objects, pause=lambda _: False))
+    try:
+        dataset = open_objects("d", bucket, cache, options)
+    except BaseException:
+        bucket.close()
+        raise
+    with dataset:
+        yield dataset
+
+
+def _files(count: int = 40, size: int = 1000) -> FakeObjects:
+    return FakeObjects(
+        {f"c{number % 2}/{number:03d}.bin": bytes([number]) * (size + number) for number in range(count)}
+    )
+
+
+def _feed(dataset: Dataset, budget: AheadBudget, message_bytes: int = 4000) -> tuple[BucketSource, Feed]:
+    bucket = dataset.bucket
+    assert bucket is not None
+    source = BucketSource(dataset, bucket, budget)
+    return source, Feed(
+        plan=Plan(Catalog(shards=dataset.entries), PlanSpec(batch_size=4)),
+        rank=0,
+        position=StreamPosition(epoch=0, origin=0, slot=0, end=1),
+        owned=np.ones(len(dataset.entries), np.bool_),
+        local=np.arange(len(dataset.entries)),
+        shards=source,
+        message_bytes=message_bytes,
+        clock=ManualClock(),
+    )
+
+
+def test_objects_are_in_the_order_of_a_folders_files(tmp_path: Path) -> None:
+    names = ["b.bin", "a/z.bin", "a/b/c.bin", "B.bin", "ä.bin", "a.d/x.bin", ".hidden", "a/.hidden", ".h/x", "a-b/y"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    with Folder(tmp_path) as folder:
+        wanted = list(walk(folder).names)
+    listed = [status for some in FakeObjects(dict.fromkeys([*names, "a/"], b"x")).list() for status in some]
+    assert list(table_of(_ADDRESS, listed).names) == wanted
+
+
+def test_every_record_is_read_once_and_requests_stay_in_the_budget(tmp_path: Path) -> None:
+    objects, budget, gatherer = _files(), AheadBudget(20_000), Gatherer()
+    with _opened(objects, tmp_path) as dataset:
+        source, feed = _feed(dataset, budget)
+        found = set[int]()
+        while (message := feed.next(gatherer)) is not None:
+            assert budget.held_bytes <= budget.most_bytes
+            out = np.zeros(message.payload_bytes, np.uint8)
+            feed.read(message, gatherer, out)
+            ends = np.cumsum(message.sizes)
+            found.update(int(out[end - 1]) for end in ends.tolist())
+        feed.stop()
+        source.close()
+    assert found == set(range(40))
+    assert len(objects.gets) == 40
+    assert budget.held_bytes == 0
+
+
+def test_several_messages_are_requested_while_the_first_is_waited_for(tmp_path: Path) -> None:
+    objects, gatherer, release = _files(), Gatherer(), Event()
+    with _opened(objects, tmp_path) as dataset:
+        source, feed = _feed(dataset, AheadBudget(30_000))
+        objects.before = lambda kind, name: release.wait(10) and None
+        message = feed.next(gatherer)
+        assert message is not None
+        assert feed._ahead._budget.held_bytes > 5 * message.size_bytes  # type: ignore[attr-defined]
+        release.set()
+        out = np.zeros(message.payload_bytes, np.uint8)
+        feed.read(message, gatherer, out)
+        feed.stop()
+        source.close()
+    assert objects.most_at_once > message.count
+
+
+def test_a_stopped_feed_gives_its_bytes_back(tmp_path: Path) -> None:
+    budget = AheadBudget(30_000)
+    with _opened(_files(), tmp_path) as dataset:
+        source, feed = _feed(dataset, budget)
+        assert feed.next(Gatherer()) is not None
+        assert budget.held_bytes
+        feed.stop()
+        feed.stop()
+        assert (budget.held_bytes, budget.share_bytes) == (0, 30_000)
+        source.close()
+
+
+@pytest.mark.parametrize("change", ["tag", "size", "gone"])
+def test_a_changed_object_is_an_error_and_indexed_anew_at_the_next_start(change: str, tmp_path: Path) -> None:
+    objects, gatherer = _files(4), Gatherer()
+    name = "c0/002.bin"
+    with _opened(objects, tmp_path) as dataset:
+        if change == "tag":
+            objects.tags[name] = "another"
+        elif change == "size":
+            objects.content[name] += b"more"
+        else:
+            del objects.content[name]
+        source, feed = _feed(dataset, AheadBudget(0))
+        message = feed.next(gatherer)
+        assert message is not None
+        with pytest.raises(DatasetError, match=rf"s3://b/p/{name} (was replaced|is gone)") as caught:
+            feed.read(message, gatherer, np.zeros(message.payload_bytes, np.uint8))
+        assert not caught.value.passing
+        with pytest.raises(DatasetError, match=name):
+            source.check_paths()
+        feed.stop()
+        source.close()
+    with _opened(objects, tmp_path) as dataset:
+        assert dataset.records == (3 if change == "gone" else 4)
+
+
+def test_only_changed_objects_are_indexed_again(tmp_path: Path) -> None:
+    shards = {
+        f"s-{number}.tfrecord": b"".join(frame(bytes([n]) * 20) for n in range(number + 1)) for number in range(3)
+    }
+    objects = FakeObjects(shards)
+    with _opened(objects, tmp_path) as dataset:
+        before = dataset.entries
+    objects.gets.clear()
+    objects.content["s-1.tfrecord"] += frame(b"one more")
+    with _opened(objects, tmp_path) as dataset:
+        after = dataset.entries
+    assert {name for name, _, _ in objects.gets} == {"s-1.tfrecord"}
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
+
+
+def test_a_replaced_object_of_the_same_size_keeps_no_old_checksum(tmp_path: Path) -> None:
+    objects = _files(4)
+    with _opened(objects, tmp_path) as dataset:
+        assert dataset.checksums is not None
+        zero, one = np.zeros(1, np.int64), np.array([1000], np.int64)
+        first = int(dataset.checksums.of(zero, zero, one, memoryview(bytes(1000)))[0])
+    objects.tags["c0/000.bin"] = "another"
+    with _opened(objects, tmp_path) as dataset:
+        assert dataset.checksums is not None
+        assert int(dataset.checksums.of(zero, zero, one, memoryview(b"\1" * 1000))[0]) != first
+
+
+def test_a_replaced_file_of_the_same_size_keeps_no_old_checksum(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / "data" / name).write_bytes(bytes(100))
+    zero, size = np.zeros(1, np.int64), np.array([100], np.int64)
+    with open_dataset("d", tmp_path / "data", tmp_path / "cache") as dataset:
+        assert dataset.checksums is not None
+        first = int(dataset.checksums.of(zero, zero, size, memoryview(bytes(100)))[0])
+    (tmp_path / "data" / "new").write_bytes(b"\1" * 100)
+    (tmp_path / "data" / "new").rename(tmp_path / "data" / "a.bin")
+    with open_dataset("d", tmp_path / "data", tmp_path / "cache") as dataset:
+        assert dataset.checksums is not None
+        assert int(dataset.checksums.of(zero, zero, size, memoryview(b"\1" * 100))[0]) != first
+
+
+def test_what_only_folders_have_is_refused_by_name(tmp_path: Path) -> None:
+    with _opened(FakeObjects({"s.tfrecord": frame(b"x")}), tmp_path) as dataset:
+        for ask in (lambda: dataset.folder, lambda: dataset.file_table, lambda: dataset.tfrecord_shards):
+            with pytest.raises(DatasetError, match=r"s3://b/p.*folder"):
+                ask()
+    with pytest.raises(ConfigError, match="s3://b/p"), _opened(_files(), tmp_path, format="tar", nonsense="1"):
+        pass
