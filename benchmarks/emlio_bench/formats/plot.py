@@ -31,8 +31,8 @@ def draw_formats(results: FormatsResults) -> tuple[Picture, ...]:
     return tuple(
         _drawing(results, contests, name, title).picture()
         for contests, name, title in (
-            (formats, "formats", "Formats served as they lie: seconds of the first epoch"),
-            (beside, "beside", "EMLIO and the formats' own loaders: seconds of the first epoch"),
+            (formats, "formats", "Formats: first epoch"),
+            (beside, "beside", "Own loaders and EMLIO: first epoch"),
         )
         if any(results.of(contest, subject) for contest in contests for subject in results.subjects(contest))
     )
