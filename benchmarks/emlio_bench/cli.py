@@ -112,10 +112,10 @@ def _paper(paths: Sequence[Path], settings: PaperSettings) -> _Ended:
     return _Ended(said=said, failed=_why_failed(race, settings.out))
 
 
-def _formats(paths: Sequence[Path], settings: FormatsSettings) -> str:
+def _formats(paths: Sequence[Path], settings: FormatsSettings) -> _Ended:
     results = run_formats(settings, os.environ, _tell)
     names = ", ".join(file.name for file in write_formats_report(results, settings.out))
-    return f"{render_formats(results)}\n\n{settings.out}: {names}"
+    return _Ended(said=f"{render_formats(results)}\n\n{settings.out}: {names}")
 
 
 def _tell(line: str) -> None:
