@@ -71,4 +71,4 @@ def _section(path: Path, *names: str) -> Mapping[str, str]:
     except (configparser.Error, UnicodeDecodeError) as error:
         # The error's text repeats lines of the file.
         raise ConfigError(f"{path}: must be a file of the AWS command line ({type(error).__name__})") from None
-    return next((dict(parser[name]) for name in names if parser.has_section(name)), {})
+    return next((dict(parser[name]) for name in names if parser.has_section(name)), dict[str, str]())
