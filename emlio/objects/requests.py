@@ -197,13 +197,14 @@ class Requests:
         self._kept = None  # its connections end with it
 
 
-def wait_for(future: "Future[_Result]") -> _Result:
+def wait_for(future: "Future[_Result]", timeout_s: float | None = None) -> _Result:
     """Return what a thread made.
 
     Raises:
+        TimeoutError: it is not made in this time.
         ClosedError: the dataset was closed meanwhile.
     """
     try:
-        return future.result()
+        return future.result(timeout_s)
     except CancelledError:
         raise ClosedError("the dataset is closed") from None

@@ -8,6 +8,7 @@ Covers: requests ahead, memory of their answers, putting records in place. Does 
 ranges are fetched (emlio.reading.pieces), single requests and retries (emlio.objects).
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from emlio.errors import ClosedError
+from emlio.errors import ClosedError, DatasetError
 from emlio.objects.requests import PIECE_BYTES, wait_for
 from emlio.reading.ahead_budget import AheadBudget
 from emlio.reading.gather import Gatherer
@@ -38,7 +39,9 @@ _MOST_MESSAGES: Final = 64
 messages of few bytes."""
 
 _LOOKED_AT: Final = 16
-"""Objects looked at when a rank joins. All are compared when they are read."""
+_LOOK_S: Final = 3.0
+"""Objects looked at when a rank joins, and for how long: the rank waits for it. All are compared when
+they are read, so a server that does not answer now is no reason to refuse the rank."""
 
 
 def _ignore(path: Path, borrowers: Collection[Borrower]) -> None:
@@ -86,6 +89,7 @@ class BucketSource:
         """See `Source`."""
         count = len(self._table)
         step = -(-count // _LOOKED_AT)
+        deadline_s = time.monotonic() + _LOOK_S
         looks = [
             self._bucket.requests.submit(partial(self._bucket.check, self._table, number))
             for number in range(0, count, step)
@@ -94,7 +98,12 @@ class BucketSource:
             for look in looks:
                 if stopped() or self._closing.is_set():
                     return
-                wait_for(look)
+                wait_for(look, max(deadline_s - time.monotonic(), 0))
+        except TimeoutError:
+            return
+        except DatasetError as error:
+            if not error.passing:
+                raise
         finally:
             for look in looks:
                 look.cancel()

@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -175,10 +176,13 @@ def test_a_server_that_is_away_for_a_while_only_delays(
     server: ObjectServer, proxy: ObjectProxy, tmp_path: Path
 ) -> None:
     with _daemon(server.address("tar", port=proxy.port), tmp_path) as address, _loader(address) as loader:
-        found = list[tuple[int, bytes]]()
+        found, back = list[tuple[int, bytes]](), Timer(1.5, lambda: setattr(proxy, "down", False))
         for place, batch in enumerate(loader):
             found += zip(batch["__id__"].tolist(), [bytes(record) for record in batch["record"]], strict=True)
-            proxy.down = place in (1, 2)
+            if place == 1:
+                proxy.down = True
+                back.start()
+        back.join()
         assert _all_once(found)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.objects.address import ObjectAddress
+from emlio.objects.client import Cause, RequestError
 from emlio.objects.requests import Requests
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
@@ -197,3 +198,17 @@ def test_what_only_folders_have_is_refused_by_name(tmp_path: Path) -> None:
                 ask()
     with pytest.raises(ConfigError, match="s3://b/p"), _opened(_files(), tmp_path, format="tar", nonsense="1"):
         pass
+
+
+def test_a_server_that_does_not_answer_refuses_no_rank(tmp_path: Path) -> None:
+    objects = _files(4)
+    with _opened(objects, tmp_path) as dataset:
+        source, feed = _feed(dataset, AheadBudget(0))
+
+        def away(kind: str, _: str) -> None:
+            raise RequestError(Cause.PASSING, "away")
+
+        objects.before = away
+        source.check_paths()
+        feed.stop()
+        source.close()
