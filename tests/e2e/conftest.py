@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emlio_testing.daemon_sites import DaemonSite, make_numbered
 from emlio_testing.datasets import make_dataset
 from emlio_testing.fork_server.client import ForkServer
 from emlio_testing.processes import DaemonProcess, forked_from
@@ -62,3 +63,22 @@ def daemon(small: Path, tmp_path: Path) -> Iterator[DaemonProcess]:
     """A daemon that serves `small` under that name and notices a silent rank after half a second."""
     with DaemonProcess({"small": small}, "--heartbeat-timeout", "500ms", folder=tmp_path) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def old_records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records 0 to 2,999, which nobody changes."""
+    return make_numbered(tmp_path_factory.mktemp("generations") / "old", 0)
+
+
+@pytest.fixture(scope="session")
+def new_records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records 10,000 to 12,999, which nobody changes."""
+    return make_numbered(tmp_path_factory.mktemp("generations") / "new", 10_000)
+
+
+@pytest.fixture
+def site(tmp_path: Path, old_records: Path) -> DaemonSite:
+    site = DaemonSite(tmp_path / "site")
+    site.configure(x=old_records)
+    return site
