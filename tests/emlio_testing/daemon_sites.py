@@ -101,7 +101,7 @@ def load(address: str, **options: object) -> EmlioLoader:
 
 def numbers(batches: Iterator[dict[str, Sequence[bytes]]], count: int | None = None) -> list[int]:
     """Return the numbers of the records of the next batches, or of all that are left."""
-    taken = []
+    taken: list[int] = []
     for batch in batches:
         taken += [int.from_bytes(bytes(record[:8]), "little") for record in batch["record"]]
         if count is not None and len(taken) >= count * BATCH:
