@@ -96,7 +96,7 @@ def decode_any(sample: dict[str, Any]) -> Sample:
     records from long ones, so that there is something to learn.
     """
     values = [value for value in sample.values() if isinstance(value, memoryview | np.ndarray | str)]
-    raw = b"".join(value.encode() if isinstance(value, str) else bytes(memoryview(value).cast("B")) for value in values)
+    raw = b"".join(value.encode() if isinstance(value, str) else np.asarray(value).tobytes() for value in values)
     label = next((sample[name] for name in ("label", "image/class/label", "cls") if name in sample), None)
     if label is None:
         label = min(len(raw).bit_length() // 2, CLASSES - 1)

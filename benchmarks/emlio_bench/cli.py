@@ -27,6 +27,9 @@ from emlio_bench.decode import run as decode
 from emlio_bench.delivery import run as delivery
 from emlio_bench.energy import run as energy
 from emlio_bench.experiment.command import Command
+from emlio_bench.formats.report import render_formats, write_formats_report
+from emlio_bench.formats.run import run_formats
+from emlio_bench.formats.settings import FormatsSettings
 from emlio_bench.harness.document import check_page, put_into
 from emlio_bench.harness.page import REPORT
 from emlio_bench.harness.report import missed_bounds
@@ -109,6 +112,12 @@ def _paper(paths: Sequence[Path], settings: PaperSettings) -> _Ended:
     return _Ended(said=said, failed=_why_failed(race, settings.out))
 
 
+def _formats(paths: Sequence[Path], settings: FormatsSettings) -> _Ended:
+    results = run_formats(settings, os.environ, _tell)
+    names = ", ".join(file.name for file in write_formats_report(results, settings.out))
+    return _Ended(said=f"{render_formats(results)}\n\n{settings.out}: {names}")
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -119,6 +128,12 @@ FOLDER_COMMANDS: Final = {
         settings=CompareSettings,
         run=_compare,
         text="two runs of the same contests on the same machine: races, or --json files of one benchmark",
+    ),
+    "formats": FolderCommand(
+        paths=(),
+        settings=FormatsSettings,
+        run=_formats,
+        text="the same records in several formats, served as they lie, over loopback and a long link",
     ),
     "paper": FolderCommand(
         paths=(),

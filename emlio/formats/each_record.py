@@ -135,7 +135,7 @@ _LIMITS = {"bool": 1, "int64": 1 << 63, "float64": 1 << 53}
 
 def stacked(values: list[Any]) -> Any:
     """Return a column: one array of numbers or of arrays of one shape and type, else a list."""
-    kinds = {type(value) for value in values}
+    kinds: set[type[Any]] = {type(value) for value in values}
     if len(kinds) == 1 and issubclass(next(iter(kinds)), np.generic):
         return np.array(values)
     plain = _PLAIN.get(frozenset(kinds))

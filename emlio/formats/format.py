@@ -71,7 +71,7 @@ class ShardFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The division of a folder by a format.
+    """The division of a folder into shards.
 
     Attributes:
         shards: sorted by name.

@@ -101,7 +101,7 @@ def _column(value: Any) -> Any:
         return value
     values = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright knows no more than a list
     # Not np.array(values): it makes floats of large whole numbers, and numbers of true and false.
-    kinds = {type(one) for one in values}
+    kinds: set[type[Any]] = {type(one) for one in values}
     if kinds == {int} and min(values) >= -(1 << 63) and max(values) < 1 << 63:
         return np.array(values, np.int64)
     if kinds == {bool}:

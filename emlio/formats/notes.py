@@ -1,4 +1,4 @@
-"""Notes: facts about records beside their bytes, such as a file's label and path.
+"""Notes on records that a rank is told beside their bytes, such as a file's label and path.
 
     4 bytes CRC32C of the rest | n lengths of 4 bytes, little-endian | the notes
 

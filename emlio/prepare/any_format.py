@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -119,13 +119,14 @@ def image_name(columns: Mapping[str, Any], image: Any, name: str) -> str:
 def _features(name: str, value: Any) -> dict[str, FeatureValue]:
     match value:
         case memoryview() | bytes():
-            return {name: bytes(value)}
+            return {name: bytes(cast("bytes", value))}
         case str():
             return {name: value.encode("utf-8", "surrogateescape")}
-        case bool() | int() | float() | np.generic():
-            return {name: value.item() if isinstance(value, np.generic) else value}
-        case np.ndarray():
-            return _of_array(name, value)
+        case bool() | int() | float():
+            return {name: value}
+        case np.generic() | np.ndarray():
+            array: npt.NDArray[Any] = np.asarray(cast("Any", value))
+            return {name: array.item()} if isinstance(value, np.generic) else _of_array(name, array)
         case Decimal():
             return {name: str(value)}
         case _:

@@ -1,4 +1,4 @@
-"""The parts of an index that was made earlier and are still right.
+"""An index that was made earlier, as far as it still holds.
 
 Covers: whether its files have changed, ranges and checksums that are taken over. Does not cover: whether
 files came or went (emlio.shards.tree), making an index (emlio.shards.ranged_dataset).

@@ -235,5 +235,5 @@ def _read_stamp(folder: Folder, name: str, repair: str) -> _Stamp | None:
         raise DatasetError(f"stamp {path}: cannot be read: {error.strerror or error}") from error
     try:
         return msgspec.json.decode(text, type=_Stamp)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DatasetError(f"stamp {path}: {error}. Rebuild it: {repair}") from error

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -169,7 +169,7 @@ def write_megatron(
     lengths = [len(sequence) for sequence in sequences]
     pointers = [sum(lengths[:number]) * np.dtype(dtype).itemsize for number in range(len(lengths))]
     bounds = np.cumsum([0, *(len(document) for document in documents)]).tolist()
-    index = megatron_index(MEGATRON_CODES[dtype], lengths, pointers, bounds)
+    index = megatron_index(MEGATRON_CODES[cast("Any", dtype)], lengths, pointers, bounds)
     prefix.with_suffix(".idx").write_bytes(index + (bytes(len(lengths)) if modes else b""))
 
 
@@ -210,7 +210,7 @@ def write_mds(
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the files of an MDS dataset without index.json, and the value that index.json must hold."""
     files = {name: mds_shard(columns, samples) for name, samples in shards.items()}
-    told = [
+    told: list[dict[str, Any]] = [
         {
             "column_names": list(columns),
             "column_encodings": [encoding for encoding, _ in columns.values()],

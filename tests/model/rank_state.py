@@ -27,6 +27,7 @@ from emlio.receiver.assignment.agreement import Agreement, Holding
 from emlio.receiver.assignment.stream_numbers import StreamNumbers
 from emlio.receiver.machine.contact import Contact
 from emlio.receiver.machine.daemon_pool import DaemonPool
+from emlio.receiver.machine.generation import GenerationRead
 from emlio.receiver.machine.intake import Intake, IntakeTotals
 from emlio.receiver.machine.lane_keeper import LaneKeeper
 from emlio.receiver.machine.membership import Membership
@@ -63,6 +64,7 @@ _PARTS = (
     LaneKeeper,
     Membership,
     Quorum,
+    GenerationRead,
     Sources,
     Source,
     Contact,

@@ -31,19 +31,27 @@ _STREAMS: Final = (1, 8, 16)
 class OneMachine:
     """See `StorageSide`."""
 
-    def __init__(self, kind: LinkKind, look_at: Callable[[Link], LinkReport] | None = None) -> None:
+    def __init__(
+        self,
+        kind: LinkKind,
+        look_at: Callable[[Link], LinkReport] | None = None,
+        *,
+        make: Callable[[LinkSpec, LinkKind], Link] = open_link,
+    ) -> None:
         """Create the side; no link is made yet.
 
         Args:
             kind: implementation of the links.
             look_at: measures a link; None for `measure_link`.
+            make: makes a link of this kind.
         """
         self._kind = kind
+        self._make = make
         self._look_at = look_at or partial(measure_link, streams=_STREAMS, iperf=find_iperf())
 
     def measure(self, spec: LinkSpec) -> LinkReport:
         """See `StorageSide`."""
-        with open_link(spec, self._kind) as link:
+        with self._make(spec, self._kind) as link:
             return self._look_at(link)
 
     def prepare(self, system: System, corpus: Corpus, forms: Path) -> Path:
@@ -57,7 +65,7 @@ class OneMachine:
         """See `StorageSide`."""
         warm(prepared)
         parts = in_halves(prepared) if halves else None
-        with open_link(spec, self._kind) as link:
+        with self._make(spec, self._kind) as link:
             others = children()
             with system.serve(prepared if parts is None else parts.storage, link) as url:
                 here = "" if parts is None else str(parts.training)

@@ -8,7 +8,7 @@ Covers: over the link, and without it. Does not cover: the paper's method
 (emlio_bench.race.systems.paper).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from emlio_bench.race.outcome import Family
 from emlio_bench.race.servers.served import free_port, until_orphaned
 from emlio_bench.race.systems.system import Claim, Setting, System, setting
 
-__all__ = ["Local", "Remote"]
+__all__ = ["Local", "Remote", "serving_daemon"]
 
 _CLAIM: Final = Claim(
     shuffles="every record anywhere in the epoch",
@@ -62,15 +62,28 @@ class Remote(System):
     @contextmanager
     def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
         """See `System`."""
-        data_port = free_port(link.storage)
-        flags = ["--insecure", "--bind", f"tcp://{link.storage.listen}:0", "--data-port", str(data_port)]
-        flags += ["--lanes", str(self.lanes)] if self.lanes else []
-        with running_daemon(
-            prepared, flags, within=lambda command: link.storage.command(until_orphaned(command))
-        ) as daemon:
-            port, _, dataset = daemon.address.rpartition(":")[2].partition("/")
-            link.offer([int(port), data_port])
-            yield f"emlio://{link.storage.address}:{port}/{dataset}"
+        flags = ["--lanes", str(self.lanes)] if self.lanes else []
+        with serving_daemon(prepared, link, flags) as url:
+            yield url
+
+
+@contextmanager
+def serving_daemon(prepared: Path, link: Link, flags: Sequence[str] = ()) -> Generator[str, None, None]:
+    """Run a daemon at the storage end while the block lasts; yield the address for a loader.
+
+    Args:
+        prepared: the dataset's folder, with options if it has any.
+        link: link at whose storage end the daemon runs.
+        flags: more flags for `emlio-daemon`.
+    """
+    data_port = free_port(link.storage)
+    flags = ["--insecure", "--bind", f"tcp://{link.storage.listen}:0", "--data-port", str(data_port), *flags]
+    with running_daemon(
+        prepared, flags, within=lambda command: link.storage.command(until_orphaned(command))
+    ) as daemon:
+        port, _, dataset = daemon.address.rpartition(":")[2].partition("/")
+        link.offer([int(port), data_port])
+        yield f"emlio://{link.storage.address}:{port}/{dataset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""`emlio-bench formats`: datasets of several formats served as they lie."""

@@ -1,0 +1,156 @@
+"""The contests of `emlio-bench formats`, and who takes part in each.
+
+Covers: pictures and windows of tokens over each way, EMLIO beside the formats' own loaders. Does
+not cover: running.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio_bench.experiment.figures import rtt_text
+from emlio_bench.formats.outcome import BESIDE
+from emlio_bench.formats.settings import PICTURE_BYTES, WINDOW_BYTES, FormatsSettings
+from emlio_bench.formats.subjects import ServedFolder, ServedForm
+from emlio_bench.race.outcome import Contest, Entrant
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.stored_forms import PICTURE_FORMS, TOKEN_FORMS, StoredForm
+from emlio_bench.race.servers.object_store import BUCKET
+from emlio_bench.race.systems.entries import Entry, entered
+from emlio_bench.race.systems.hf_datasets import HfDatasets
+from emlio_bench.race.systems.mosaic import Mosaic
+from emlio_bench.race.systems.ours import Remote
+from emlio_bench.race.systems.pytorch_files import PyTorchFiles
+from emlio_bench.race.systems.system import System
+from emlio_bench.race.systems.webdataset import WebDataset
+
+__all__ = ["Field", "beside_field", "form_fields", "pairs"]
+
+_PICTURES_IN_BATCH: Final = 64
+_WINDOWS_IN_BATCH: Final = 256
+_SETTINGS: Final = {"webdataset": "500 a tar", "mosaic": "tuned", "pytorch-files": "tuned", "hf-datasets": "tuned"}
+"""The settings of the other systems that were fastest in the race over 30 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A contest with its entries.
+
+    Attributes:
+        contest: the contest.
+        entries: those that can run; they take turns.
+        unable: those that cannot, with the reasons.
+        over_link: whether they read over the emulated link.
+    """
+
+    contest: Contest
+    entries: tuple[Entry, ...]
+    unable: tuple[Entrant, ...] = ()
+    over_link: bool
+
+
+def form_fields(settings: FormatsSettings) -> list[Field]:
+    """Return the contests between formats."""
+    found: list[Field] = []
+    for name, forms, record_bytes, batch in (
+        ("pictures", PICTURE_FORMS, PICTURE_BYTES, _PICTURES_IN_BATCH),
+        ("tokens", TOKEN_FORMS, WINDOW_BYTES, _WINDOWS_IN_BATCH),
+    ):
+        chosen = [form for form in forms if form.name in settings.formats]
+        corpus = Corpus(records=settings.records(record_bytes), record_bytes=record_bytes)
+        for way in settings.ways if chosen else ():
+            over_link = way == "link"
+            contest = Contest(
+                name=f"{name}, {rtt_text(settings.rtt) if over_link else way}",
+                words=f"{corpus.text} over {f'a link of {rtt_text(settings.rtt)}' if over_link else 'loopback'}",
+                corpus=corpus,
+                rtt_ns=settings.rtt if over_link else 0,
+                batch=_batch(batch, corpus),
+                epochs=1,
+                limit_ns=settings.limit,
+            )
+            entries = tuple(_form_entry(form, record_bytes) for form in chosen)
+            found.append(Field(contest=contest, entries=entries, over_link=over_link))
+    return found
+
+
+def _batch(usual: int, corpus: Corpus) -> int:
+    """Return the records of a batch: a tiny epoch has several batches, too."""
+    return max(min(usual, corpus.records // 4), 1)
+
+
+def _form_entry(form: StoredForm, record_bytes: int) -> Entry:
+    return _entry(ServedForm(name=form.name, form=form, record_bytes=record_bytes))
+
+
+def _entry(system: System) -> Entry:
+    """Return the entry of one of EMLIO's systems, which have one setting."""
+    setting, claim = system.settings(0)[0], system.claim
+    entrant = Entrant(
+        subject=system.name,
+        setting=setting.name,
+        words=setting.words,
+        family=system.family,
+        shuffles=claim.shuffles,
+        exact=claim.exact,
+        leaves_on_disk=claim.leaves_on_disk,
+    )
+    return Entry(system=system, setting=setting, entrant=entrant)
+
+
+def pairs(cache: Path) -> tuple[tuple[System, ServedFolder], ...]:
+    """Return the formats' own loaders, each with EMLIO on the folder that it reads.
+
+    Parquet is not served: EMLIO reads the TFRecord files that the Parquet files were made of.
+    """
+    web, mosaic = WebDataset(cache=cache), Mosaic(cache=cache)
+    files, parquet = PyTorchFiles(cache=cache), HfDatasets(cache=cache)
+    tar = _SETTINGS[web.name].partition(" ")[0]
+    return (
+        (web, ServedFolder(name="emlio, tar", of=web, inside=tar, record="bin")),
+        (mosaic, ServedFolder(name="emlio, mds", of=mosaic, inside=BUCKET, record="record")),
+        (files, ServedFolder(name="emlio, files", of=files, inside="", record="data")),
+        (parquet, ServedFolder(name="emlio, tfrecord", of=Remote(), inside="", record="record")),
+    )
+
+
+def beside_field(settings: FormatsSettings, cache: Path, tell: Callable[[str], None]) -> Field:
+    """Return the contest with the formats' own loaders, whose environments are made if need be.
+
+    A pair takes part as a whole: without the other loader's environment nothing writes its format.
+
+    Args:
+        settings: settings of the command.
+        cache: folder of environments and programs.
+        tell: called with progress messages.
+    """
+    corpus = Corpus(records=settings.records(PICTURE_BYTES), record_bytes=PICTURE_BYTES)
+    contest = Contest(
+        name=BESIDE,
+        words=f"{corpus.text} over a link of {rtt_text(settings.rtt)}, beside the formats' own loaders",
+        corpus=corpus,
+        rtt_ns=settings.rtt,
+        batch=_batch(_PICTURES_IN_BATCH, corpus),
+        epochs=1,
+        limit_ns=settings.limit,
+    )
+    both = pairs(cache)
+    able, unable = entered(
+        [other for other, _ in both],
+        [settings.rtt],
+        cache=cache,
+        every=True,
+        make=not settings.no_install,
+        tell=tell,
+    )
+    chosen = {entry.system.name: entry for entry in able if _is_chosen(entry.entrant)}
+    entries: list[Entry] = []
+    for other, ours in both:
+        if other.name in chosen:
+            entries += [_entry(ours), chosen[other.name]]
+    return Field(contest=contest, entries=tuple(entries), unable=tuple(filter(_is_chosen, unable)), over_link=True)
+
+
+def _is_chosen(entrant: Entrant) -> bool:
+    return entrant.setting == _SETTINGS[entrant.subject]

@@ -1,0 +1,116 @@
+"""EMLIO on a folder of any format, as systems that a race can run.
+
+Covers: folders that this benchmark writes, folders that another system's own writer made. Does not
+cover: reading (emlio_bench.race.consumers.read_forms), other systems (emlio_bench.race.systems).
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from emlio_bench.link.contract import Link
+from emlio_bench.processes.daemon import running_daemon
+from emlio_bench.race.outcome import Family
+from emlio_bench.race.records.corpus import Corpus
+from emlio_bench.race.records.order import RaceOrder
+from emlio_bench.race.records.stored_forms import LABELS, StoredForm, form_folder
+from emlio_bench.race.systems.ours import serving_daemon
+from emlio_bench.race.systems.system import Claim, Setting, System, setting
+
+__all__ = ["ServedFolder", "ServedForm", "ready_once"]
+
+_CLAIM: Final = Claim(
+    shuffles="every record anywhere in the epoch", exact=True, leaves_on_disk="nothing", packages=("emlio",)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ours(System):
+    """A part of a `System`: a daemon that serves a folder, and a loader whose host meets it for the first time."""
+
+    family: Family = "ours"
+    claim: Claim = _CLAIM
+    reader: str = "read_forms"
+
+    def options(self, prepared: Path) -> str:
+        """Return what follows the folder's name when it is served."""
+        return ""
+
+    @contextmanager
+    def serve(self, prepared: Path, link: Link) -> Generator[str, None, None]:
+        """See `System`."""
+        with serving_daemon(_address(prepared, self.options(prepared)), link, _index_flags(prepared)) as url:
+            yield url
+
+    def command(self, order: RaceOrder) -> list[str]:
+        """See `System`."""
+        return ["env", f"XDG_CACHE_HOME={order.folder}", *System.command(self, order)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedForm(_Ours):
+    """See `System`. A folder that this benchmark writes.
+
+    Attributes:
+        form: its format.
+        record_bytes: size of a record.
+    """
+
+    form: StoredForm
+    record_bytes: int
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `System`."""
+        form = self.form
+        raw = "raw" if form.raw else ""
+        return (setting("default", form.words, record=form.record, label=form.label, labels=LABELS, raw=raw),)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `System`."""
+        return form_folder(self.form, corpus, folder)
+
+    def options(self, prepared: Path) -> str:
+        """See `_Ours`."""
+        return self.form.options(self.record_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFolder(_Ours):
+    """See `System`. A folder that another system reads.
+
+    Attributes:
+        of: the other system.
+        inside: the served folder, in the folder that the other system prepares.
+        record: column of the records' bytes.
+    """
+
+    of: System
+    inside: str
+    record: str
+
+    def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
+        """See `System`."""
+        raw = "raw" if self.record == "record" and self.of.family == "ours" else ""
+        return (setting("default", f"the folder of {self.of.name}", record=self.record, raw=raw),)
+
+    def prepare(self, corpus: Corpus, folder: Path) -> Path:
+        """See `System`."""
+        return self.of.prepare(corpus, folder) / self.inside
+
+
+@contextmanager
+def ready_once(prepared: Path, options: str) -> Generator[None, None, None]:
+    """Serve a folder until its daemon accepts ranks, and keep it for the block."""
+    with running_daemon(_address(prepared, options), _index_flags(prepared)):
+        yield
+
+
+def _address(prepared: Path, options: str) -> Path:
+    return prepared.with_name(prepared.name + options)
+
+
+def _index_flags(prepared: Path) -> Sequence[str]:
+    """Return the flags that keep indexes beside the data, and out of the user's cache folder."""
+    return ["--cache-dir", str(prepared.with_name(f"{prepared.name}.indexes"))]
