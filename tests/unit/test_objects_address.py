@@ -88,3 +88,19 @@ def test_a_loader_takes_an_address_and_no_local_beside_it() -> None:
     assert address.dataset == "prefix"
     with pytest.raises(ConfigError, match="local="):
         Address.parse("s3://bucket/prefix", "/tmp")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://bucket/a b/c?endpoint=http://h:1&allow_http=true",
+        "gs://bucket/p?anonymous=true",
+        "https://host/a/list.txt",
+        "http://host/list%20of.txt",
+    ],
+)
+def test_an_address_can_be_written_down(text: str) -> None:
+    address = ObjectAddress.parse(text)
+    again = ObjectAddress.parse(address.with_settings)
+    assert again == address
+    assert again.settings == address.settings
