@@ -62,11 +62,11 @@ def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_directory_without_shards_says_what_was_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "readme.txt").touch()
+def test_a_directory_without_files_is_no_dataset(tmp_path: Path) -> None:
     said = refused("--data", f"x={tmp_path}")
-    assert said.startswith(f"dataset directory {tmp_path}: holds no shards, found no mapping_shard_*.json, *.tfrecord")
-    assert "among 1 files" in said
+    assert said == f"dataset directory {tmp_path}: must hold a dataset, holds no files"
+    (tmp_path / "readme.txt").touch()
+    assert "empty" in refused("--data", f"x={tmp_path}")
 
 
 def test_shards_without_a_single_record_are_refused(tmp_path: Path) -> None:
