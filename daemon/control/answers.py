@@ -4,6 +4,7 @@ Covers: the welcome, the codes of stream and file errors on the wire. Does not c
 sent (emlio.daemon.control.thread).
 """
 
+import logging
 import os
 import secrets
 import socket
@@ -14,13 +15,17 @@ from emlio import __version__
 from emlio.daemon.config import DaemonConfig
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.errors import CorruptRecordError, DatasetError, EmlioError
+from emlio.formats.contents import Contents
 from emlio.socket_buffers import send_buffer_bytes
 from emlio.wire.control import Fault, Welcome
 from emlio.wire.limits import MAX_LANES
 
 __all__ = ["Identity", "code_of_files", "fault_of", "not_let_go", "welcome_to"]
 
+_LOG = logging.getLogger("emlio.daemon")
 _MISSING_NAMED = 16
+_MOST_NAMES_BYTES = 2 << 20
+_NUMBER_BYTES = 12
 
 _NO_ROOM = "no-session"
 """After this code a rank calls again by itself: descriptors or memory are used up now, and nothing
@@ -78,11 +83,25 @@ def welcome_to(
         protection=protection,
         format=contents.format,
         settings=contents.settings,
-        label_names=dict(contents.label_names),
+        label_names=_names_to_tell(served.name, contents),
         schema={name: (column.kind, column.shape) for name, column in contents.schema.items()},
         generation=served.generation,
         generations=generations,
     )
+
+
+def _names_to_tell(dataset: str, contents: Contents) -> dict[int, str]:
+    """Return the names of classes, none if they are too many for the welcome."""
+    size = sum(len(name.encode("utf-8", "replace")) + _NUMBER_BYTES for name in contents.label_names.values())
+    if size > _MOST_NAMES_BYTES:
+        _LOG.warning(
+            "dataset %s: ranks are not told the names of its %d labels: they take more than %d bytes",
+            dataset,
+            len(contents.label_names),
+            _MOST_NAMES_BYTES,
+        )
+        return {}
+    return dict(contents.label_names)
 
 
 def fault_of(stream: int, error: EmlioError) -> Fault:

@@ -174,7 +174,12 @@ class Generations:
         current = self._current.get(name, {})
         if hello.held is not UNSET:
             former = [one.served for one in self._former if one.served.name == name]
-            for served in [*(current[one] for one in sorted(current, reverse=True)), *reversed(former)]:
+            newest_first = [*(current[one] for one in sorted(current, reverse=True)), *reversed(former)]
+            # Two generations may have one fingerprint: most formats have no checksums in it. So the
+            # one that was read, or asked for, goes first.
+            before = number if number is not None else hello.generation
+            newest_first.sort(key=lambda served: before is UNSET or served.generation != before)
+            for served in newest_first:
                 if served.catalog.fingerprint == hello.held:
                     return served
         if number is not None:

@@ -55,6 +55,8 @@ class ArrayRows:
                 )
             if header.dtype.names is not None:
                 raise DatasetError(f"{name}: rows must be numbers of one type, has the fields {header.dtype}")
+            if header.shape[0] and not header.size_bytes:
+                raise DatasetError(f"{name}: must have rows of at least one byte, has shape {header.shape}")
             if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):
                 raise DatasetError(
                     f"{name}: all arrays must have rows of one type and shape, {found[0][0]} has {first.dtype} "

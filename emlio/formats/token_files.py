@@ -200,6 +200,11 @@ def _pairs(files: Files) -> list[tuple[str, int, int]]:
     if not files.endings.get(".idx") or not files.endings.get(".bin"):
         return []
     indexes = {name[:-4]: number for number, name in enumerate(files.names) if name.endswith(".idx")}
+    data = {name[:-4] for name in files.names if name.endswith(".bin")}
+    alone = sorted(data ^ indexes.keys())
+    if data & indexes.keys() and alone:
+        there, lacks = (".bin", ".idx") if alone[0] in data else (".idx", ".bin")
+        raise DatasetError(f"{alone[0]}{there}: must have its {lacks} beside it: a part of the dataset is missing")
     return sorted(
         (name, number, indexes[name[:-4]])
         for number, name in enumerate(files.names)

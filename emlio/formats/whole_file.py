@@ -36,6 +36,12 @@ __all__ = ["WholeFiles", "any_files", "archive_files", "array_files", "file_note
 _PER_SHARD = 4096
 """Files of one shard: few enough that daemons share the work, and that the catalog is short."""
 
+_MOST_BESIDE = 16
+"""More files at the top are records themselves, whatever their names."""
+
+_MOST_UNPACKED_BYTES = 1 << 30
+"""The arrays of one .npz file: a small archive may claim any size."""
+
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
 _BROKEN_ZIP = (
@@ -92,7 +98,7 @@ class WholeFiles:
             raise DatasetError(f"dataset directory {where}: must hold {self.extension or 'files'}, holds none")
         top = [name for name in names[: _tops(names)] if name.lower().endswith(self.extension)]
         labels, classes = None, dict[int, str]()
-        if all(_BESIDE.fullmatch(name) for name in top):
+        if len(top) <= _MOST_BESIDE and all(_BESIDE.fullmatch(name) for name in top):
             numbers = numbers[len(top) :] or numbers
             labels, classes = _labels(names, numbers)
         cuts = range(0, len(numbers), _PER_SHARD)
@@ -203,6 +209,11 @@ def _array(view: memoryview) -> Mapping[str, Any]:
 def _arrays(view: memoryview) -> Mapping[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(view)) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+            if unpacked > _MOST_UNPACKED_BYTES:
+                raise DatasetError(
+                    f"must be a .npz archive of at most {_MOST_UNPACKED_BYTES:,} bytes unpacked, has {unpacked:,}"
+                )
             found: dict[str, npt.NDArray[Any]] = {}
             for member in archive.infolist():
                 if member.filename.endswith(".npy"):
@@ -218,7 +229,8 @@ def _arrays(view: memoryview) -> Mapping[str, Any]:
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    data = archive.read(member)
+    with archive.open(member) as packed:
+        data = packed.read(member.file_size + 1)
     try:
         return read_npy(memoryview(data))
     except DatasetError as error:

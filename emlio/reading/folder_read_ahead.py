@@ -94,6 +94,10 @@ class FolderReadAhead:
             offset=offset,
         )
 
+    def confirm(self, message: MessagePlan) -> None:
+        """See `ReadAhead`."""
+        self._shards.confirm(message.file)
+
     def close(self) -> None:
         """See `ReadAhead`."""
         self._stopped.set()

@@ -53,6 +53,14 @@ class ReadAhead(Protocol):
         """
         ...
 
+    def confirm(self, message: MessagePlan) -> None:
+        """Check once more, after reading, that files are those that were indexed.
+
+        Raises:
+            DatasetError: one is not.
+        """
+        ...
+
     def close(self) -> None:
         """Drop what was requested and not read. Closing again does nothing."""
         ...

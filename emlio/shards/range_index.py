@@ -200,4 +200,5 @@ def load_about(place: Path) -> About | None:
             about = msgspec.json.decode(file.read(_MOST_BYTES), type=About)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return about if about.folder and os.path.basename(about.folder) == about.folder else None
+    # What is named here is removed later: it must be a folder that was made for this index.
+    return about if about.folder.startswith(f"{place.stem}-") and "/" not in about.folder else None

@@ -46,6 +46,8 @@ from emlio.wire.limits import MAX_NAME_LENGTH
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 
 _LOG = logging.getLogger(__name__)
+_SAMPLES = 4
+_SAMPLE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +168,7 @@ def make_index(
     made = _made(name, chosen, tree, layout, before, threads=threads, progress=progress)
     if not sum(shard.records for shard in made):
         raise DatasetError(f"dataset directory {where}: its {len(made)} shards must hold records, hold none")
+    _tell_unused(name, chosen, tree, layout)
     if not any(_holds_bytes(one, tree) for one in made):
         raise DatasetError(f"dataset directory {where}: its records must hold bytes, all of them are empty")
     about, arrays, checksums = _packed(chosen, dict(options), tree, layout, made, before, unwritten)
@@ -174,6 +177,23 @@ def make_index(
     except OSError as error:
         _LOG.warning("dataset %s: its index cannot be saved, so every start builds it again: %s", name, error)
         return RangeIndex(about=about, arrays=arrays, checksums=checksums)
+
+
+def _tell_unused(name: str, chosen: Format, tree: IndexedFiles, layout: Layout) -> None:
+    """Warn of files that belong to no shard: they may be records by mistake."""
+    used = np.zeros(len(tree.names), np.bool_)
+    for shard in layout.shards:
+        used[np.asarray(shard.files)] = True
+    unused = np.flatnonzero(~used)
+    if unused.size:
+        _LOG.warning(
+            "dataset %s: %s of its %s files are no records of format %s, such as %s",
+            name,
+            f"{len(unused):,}",
+            f"{len(used):,}",
+            chosen.name,
+            tree.names[int(unused[0])],
+        )
 
 
 def _made(
@@ -247,7 +267,11 @@ def _check(ranges: Ranges, size_bytes: int, path: str) -> None:
 
 
 def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFiles, ranges: Ranges | None) -> str:
-    """Return what identifies a shard: names, sizes and ranges, as far as no bytes are read."""
+    """Return what identifies a shard: names, sizes, ranges, and a few of its bytes.
+
+    All bytes would take too long. Some of them tell apart nearly all contents that are as long, such
+    as arrays of one shape.
+    """
     if ranges is not None and ranges.digest:
         return ranges.digest
     digest = hashlib.blake2b(f"{chosen.name}/1/".encode() + layout.settings, digest_size=16)
@@ -259,6 +283,15 @@ def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFile
     if ranges is not None:
         digest.update(np.ascontiguousarray(ranges.starts, "<i8").data)
         digest.update(np.ascontiguousarray(ranges.ends, "<i8").data)
+        size = int(tree.sizes[shard.files[0]])
+        for begin in sorted({(size - _SAMPLE_BYTES) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}):
+            digest.update(tree.read(shard.files[0], max(begin, 0), _SAMPLE_BYTES))
+    else:
+        count = len(shard.files)
+        for place in sorted({(count - 1) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}):
+            digest.update(tree.read(shard.files[place], 0, _SAMPLE_BYTES))
+            tail = max(int(tree.sizes[shard.files[place]]) - _SAMPLE_BYTES, 0)
+            digest.update(tree.read(shard.files[place], tail, _SAMPLE_BYTES))
     return digest.hexdigest()
 
 
