@@ -87,6 +87,8 @@ def _read(arguments: argparse.Namespace) -> DaemonConfig:
     sources = [DatasetSource.parse(text) for text in arguments.data]
     for name, directory in document.get("datasets", {}).items():
         try:
+            if not isinstance(directory, str):
+                raise ConfigError(f"the place of {name} must be text, a folder or an address, got {directory!r}")
             sources.append(DatasetSource.named(name, directory))
         except ConfigError as error:
             raise ConfigError(f"{arguments.config} [datasets]: {error}") from error

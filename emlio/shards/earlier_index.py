@@ -109,9 +109,15 @@ def kept_checksums(
     """
     table = np.zeros(sum(row[4] for row in rows), np.uint32)
     old = {row[0]: row for row in before.about.shards} if before is not None else {}
-    for name, first, count, base, records, digest, whole in rows:
+    for name, first, count, base, records, _, whole in rows:
         row = old.get(name)
-        if before is None or row is None or row[4:6] != (records, digest):
+        if before is None or row is None or (row[2], row[4], row[6]) != (count, records, whole):
+            continue
+        # Not the digests: bytes are among what they are of, and changed bytes must be found.
+        now, then = (first, count, base, records), (row[1], row[2], row[3], row[4])
+        if not np.array_equal(_names(arrays, now), _names(before.arrays, then)):
+            continue
+        if not whole and not np.array_equal(_ranges(arrays, now), _ranges(before.arrays, then)):
             continue
         same = np.ones(count, np.bool_)
         for column in unwritten:
@@ -120,3 +126,15 @@ def kept_checksums(
             found = before.checksums[row[3] : row[3] + records]
             table[base : base + records] = np.where(same, found, 0) if whole else found
     return table
+
+
+def _names(arrays: Mapping[str, npt.NDArray[Any]], of: tuple[int, int, int, int]) -> npt.NDArray[np.int64]:
+    """Return the names of a shard's files, with their lengths."""
+    bounds = arrays["name_bounds"][of[0] : of[0] + of[1] + 1]
+    return np.concatenate([np.diff(bounds), arrays["names"][bounds[0] : bounds[-1]].astype(np.int64)])
+
+
+def _ranges(arrays: Mapping[str, npt.NDArray[Any]], of: tuple[int, int, int, int]) -> npt.NDArray[np.int64]:
+    """Return where a shard's records begin and end."""
+    part = slice(of[2], of[2] + of[3])
+    return np.concatenate([arrays["starts"][part], arrays["ends"][part]])

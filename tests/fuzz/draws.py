@@ -100,6 +100,10 @@ class Draws:
                 return self._value(self.choice(kinds))
             case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
                 return [self._value(item) for _ in range(self.byte() & 7)]
+            case inspect.TupleType(item_types=items):
+                return tuple(self._value(item) for item in items)
+            case inspect.DictType(key_type=key, value_type=value):
+                return {self._value(key): self._value(value) for _ in range(self.byte() & 3)}
             case inspect.StructType(cls=made, fields=fields):
                 # A message within another may be absent.
                 there = [one for one in fields if one.required or not _is_message(one.type) or self.byte() & 1]

@@ -249,7 +249,7 @@ def test_a_directory_that_is_none_or_holds_no_shard_is_an_error_that_names_it(fo
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     with _daemon(folder) as address:
-        for name, said in (("nowhere", "no such directory"), ("file", "is a file"), ("empty", "holds no shard")):
+        for name, said in (("nowhere", "no such directory"), ("file", "is a file"), ("empty", "holds no files")):
             with pytest.raises(DatasetError, match=said) as refused:
                 _loader(tmp_path / name)
             assert str(tmp_path / name) in str(refused.value)

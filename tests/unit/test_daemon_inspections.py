@@ -42,7 +42,7 @@ class _Files:
 
 class _Dataset:
     name = "x"
-    directory = Path("/x")
+    place = Path("/x")
 
 
 class _Served:

@@ -60,7 +60,7 @@ def test_a_record_that_is_no_whole_tokens_is_named(size: int, said: str) -> None
 def test_sizes_must_be_those_of_the_dataset() -> None:
     with pytest.raises(DatasetError, match="one size for each of 3 records"):
         token_lengths(_CATALOG, np.array([24, 24]), 4)
-    with pytest.raises(ConfigError, match="token_bytes must be 4 or 8, got 2"):
+    with pytest.raises(ConfigError, match="token_bytes must be 1, 2, 4 or 8, got 3"):
         token_lengths(_CATALOG, np.array([24, 24, 24]), 3)
 
 
