@@ -55,7 +55,7 @@ class ArrayRows:
                 )
             if header.dtype.names is not None:
                 raise DatasetError(f"{name}: rows must be numbers of one type, has the fields {header.dtype}")
-            if header.shape[0] and not header.size_bytes:
+            if not header.size_bytes and header.shape[:1] != (0,):
                 raise DatasetError(f"{name}: must have rows of at least one byte, has shape {header.shape}")
             if (header.dtype, header.shape[1:]) != (first.dtype, first.shape[1:]):
                 raise DatasetError(

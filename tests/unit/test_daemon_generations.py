@@ -58,6 +58,17 @@ def number_of(generations: Generations, said: Hello) -> int:
     return generations.choose(said).generation
 
 
+def test_of_generations_alike_a_rank_gets_the_one_that_it_read_or_names() -> None:
+    found = Generations(linger_ns=LINGER_NS)
+    found.add(made("x", "same"))
+    found.add(made("x@2", "same"))
+    held = made("x", "same").catalog.fingerprint
+    assert number_of(found, hello(held=held, generation=1)) == 1
+    assert number_of(found, hello(held=held, generation=2)) == 2
+    assert number_of(found, hello("x@1", held=held)) == 1
+    assert number_of(found, hello(held=held)) == 2
+
+
 # ---- names --------------------------------------------------------------------------------------------------------------
 
 
