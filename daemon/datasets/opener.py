@@ -106,7 +106,7 @@ class Opener:
             result = error
         except OSError as error:
             result = DatasetError(f"dataset directory {source.directory}: cannot be read: {error.strerror or error}")
-        except Exception as error:  # noqa: BLE001  # whoever waits for the dataset must get an answer
+        except Exception as error:  # noqa: BLE001  # callers that wait for the dataset must get an answer
             _LOG.exception("opening dataset %s failed", source.full_name)
             result = EmlioError(f"internal error while opening dataset {source.full_name}: {error!r}")
         with self._lock:

@@ -84,7 +84,7 @@ class IndexedTokens:
                 f"{files.names[number]}: its documents must divide its {len(ends)} sequences, they go from "
                 f"{bounds[:1].tolist()} to {bounds[-1:].tolist()}"
             )
-        # Whoever writes such files writes the sequences one after the other, so that a type of tokens, or a file, that
+        # The tools that make such files write the sequences one after the other, so that a type of tokens, or a file, that
         # is not the index's own is found.
         strange = np.flatnonzero((index.lengths < 0) | (index.pointers != ends - lengths_bytes))
         if strange.size:

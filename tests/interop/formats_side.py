@@ -1,4 +1,4 @@
-"""What webdataset and mosaicml-streaming do in the tests, in a process of its own.
+"""The part of webdataset and mosaicml-streaming in the tests, in a process of its own.
 
 Covers: writing folders with the libraries that define the formats, reading them with the same, saying what came out as
 JSON lines. Does not cover: judging it.

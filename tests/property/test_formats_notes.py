@@ -1,4 +1,4 @@
-"""What is told beside records, records without frames, and checksums that are kept.
+"""Notes on records, records without frames, and kept checksums.
 
 Covers: the block of notes and damage to it, its golden bytes, check_plain, Checksums. Does not cover: messages around
 them (tests/property/test_wire_properties.py).

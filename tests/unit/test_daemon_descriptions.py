@@ -97,7 +97,7 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 class Stage:
-    """What a daemon wants, with its thread."""
+    """The datasets that a daemon should serve, with the thread that opens them."""
 
     def __init__(self, config: DaemonConfig, reread: Callable[[], DaemonConfig] | None = None) -> None:
         self.wants = Wants(config, reread)

@@ -1,4 +1,4 @@
-"""Which generation a rank gets, and when one that nobody gets any more is closed.
+"""The choice of a rank's generation, and the closing of generations that no rank can get.
 
 Covers: the rules, with datasets that have no files. Does not cover: files, threads, sockets (e2e/test_generations).
 """
