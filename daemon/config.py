@@ -17,7 +17,7 @@ from emlio.errors import ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import LEAST_CACHE_BYTES
 from emlio.settings import option
-from emlio.shards.opening import DatasetPath
+from emlio.shards.opening.choice import DatasetPath
 from emlio.units import format_duration, parse_duration_ns, parse_size
 from emlio.wire.limits import MAX_LANES, MAX_NAME_LENGTH
 from emlio.wire.protection import SETTINGS

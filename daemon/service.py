@@ -30,7 +30,7 @@ from emlio.daemon.network.zap_thread import ZapThread
 from emlio.errors import ConfigError, EmlioError
 from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
-from emlio.shards.store import default_cache_dir
+from emlio.shards.tfrecord.store import default_cache_dir
 
 __all__ = ["Daemon", "serve"]
 

@@ -25,7 +25,7 @@ from emlio.daemon.config import DatasetSource
 from emlio.errors import ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
-from emlio.shards.atomic_file import write_atomically
+from emlio.shards.files.atomic_file import write_atomically
 
 __all__ = ["Description", "DescriptionFolder", "State", "description_path", "read_state", "state_path"]
 

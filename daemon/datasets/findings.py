@@ -5,7 +5,7 @@ Covers: missing shards, two copies of a dataset in one folder. Does not cover: e
 """
 
 from emlio.shards.dataset import Dataset
-from emlio.shards.discover import rival_families
+from emlio.shards.tfrecord.discover import rival_families
 
 __all__ = ["findings"]
 

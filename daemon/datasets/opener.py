@@ -1,7 +1,7 @@
 """Opening datasets: at the start of a daemon, and in threads of their own while it serves.
 
 Covers: the threads, and what becomes of a result that comes too late. Does not cover: which datasets
-are wanted (emlio.daemon.control.reloads), opening one (emlio.shards.opening).
+are wanted (emlio.daemon.control.reloads), opening one (emlio.shards.opening.choice).
 """
 
 import logging
@@ -13,7 +13,7 @@ from emlio.daemon.config import DatasetSource
 from emlio.errors import DatasetError, EmlioError
 from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.units import format_size
 
 __all__ = ["Opener", "open_source"]

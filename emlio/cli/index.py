@@ -14,10 +14,10 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.shards.dataset import Dataset
 from emlio.shards.describe import describe_directory
-from emlio.shards.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
-from emlio.shards.opening import DatasetPath, open_dataset
-from emlio.shards.parallel import for_each_shard
+from emlio.shards.files.parallel import for_each_shard
+from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.shards.range_records import keep_checksums
+from emlio.shards.tfrecord.index import dali_index_name, find_dali_index, read_dali_index, write_dali_index
 from emlio.units import format_duration, format_size
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -13,12 +13,12 @@ import msgspec
 from emlio.errors import CorruptRecordError
 from emlio.formats.contents import TFRECORD, FieldType
 from emlio.shards.dataset import Dataset
-from emlio.shards.opening import DatasetPath, open_dataset
-from emlio.shards.parallel import for_each_shard
+from emlio.shards.files.parallel import for_each_shard
+from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.shards.preview import draw_preview
 from emlio.shards.range_records import bad_ranges
 from emlio.shards.summary import Summary, summarise
-from emlio.shards.verify import bad_records
+from emlio.shards.tfrecord.verify import bad_records
 from emlio.units import format_size
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -19,7 +19,7 @@ from emlio.planner.order import Shuffle, ShuffleMode
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import EpochPlan, Plan, PlanSpec
 from emlio.planner.quality import measure_quality
-from emlio.shards.opening import DatasetPath, open_dataset
+from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.units import format_size
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -19,7 +19,7 @@ from emlio.daemon.datasets.descriptions import State, description_path, read_sta
 from emlio.errors import ConfigError, DatasetError, TransportError
 from emlio.objects.address import ObjectAddress
 from emlio.settings import read_toml
-from emlio.shards.atomic_file import write_atomically
+from emlio.shards.files.atomic_file import write_atomically
 from emlio.units import format_duration, parse_duration_ns
 
 __all__ = ["HELP", "add_arguments", "run"]

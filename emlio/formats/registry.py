@@ -1,7 +1,7 @@
 """The formats, and which one a folder has.
 
 Covers: the list in which they are tried, choosing by name. Does not cover: TFRecord's files, which
-are found by their names first (emlio.shards.discover).
+are found by their names first (emlio.shards.tfrecord.discover).
 """
 
 from collections.abc import Sequence

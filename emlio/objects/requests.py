@@ -1,7 +1,7 @@
 """Requests to one place: many at once, and repeated when the server or the network fails.
 
 Covers: the number at once, retries with back-off, their end, the errors. Does not cover: single
-requests (emlio.objects.library), what an object's change means (emlio.shards.bucket).
+requests (emlio.objects.library), what an object's change means (emlio.shards.objects.bucket).
 """
 
 import logging

@@ -27,7 +27,7 @@ from emlio.planner.catalog import Catalog
 from emlio.prepare.class_names import ClassNames
 from emlio.prepare.image_example import image_features
 from emlio.prepare.record_source import Fingerprint, Listing, Record
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.shards.range_records import columns_of, read_ranges
 
 __all__ = ["AnyFormat"]

@@ -23,7 +23,7 @@ from emlio.prepare.shard_file import disk_error
 from emlio.prepare.shard_set import Recipe, write_shards
 from emlio.prepare.sources import SOURCE_KINDS, guess_kind, open_source
 from emlio.prepare.target import UNPACKED_NAME, skips_name, sole_writer
-from emlio.shards.atomic_file import write_atomically
+from emlio.shards.files.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
 

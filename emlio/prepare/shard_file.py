@@ -20,8 +20,8 @@ from typing_extensions import Buffer
 from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.errors import DatasetError
 from emlio.prepare.record_source import Record
-from emlio.shards.tfrecord import Framing, scan
-from emlio.shards.verify import verify_records
+from emlio.shards.tfrecord.scan import Framing, scan
+from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 
@@ -63,7 +63,7 @@ class ShardFile:
     def __init__(self, path: Path, expected_bytes: int) -> None:
         self._path = path
         self._expected_bytes = expected_bytes
-        # The same form as in emlio.shards.atomic_file: hidden, and recognised by the clean-up after
+        # The same form as in emlio.shards.files.atomic_file: hidden, and recognised by the clean-up after
         # a killed process.
         self._temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         self._pieces: list[Buffer] = []

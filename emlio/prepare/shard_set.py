@@ -21,8 +21,9 @@ from emlio.prepare.record_source import Record
 from emlio.prepare.shard_file import ShardFile, disk_error
 from emlio.prepare.tally import Tally
 from emlio.prepare.target import refuse_full_disk, settle, shard_name
-from emlio.shards.index import index_name, write_index
-from emlio.shards.mapping import (
+from emlio.shards.files.parallel import for_each_shard
+from emlio.shards.tfrecord.index import index_name, write_index
+from emlio.shards.tfrecord.mapping import (
     Feature,
     ShardMapping,
     content_digest,
@@ -30,7 +31,6 @@ from emlio.shards.mapping import (
     read_mapping,
     write_mapping,
 )
-from emlio.shards.parallel import for_each_shard
 
 __all__ = ["Recipe", "finished_shards", "write_shards"]
 

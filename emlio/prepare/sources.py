@@ -20,8 +20,8 @@ from emlio.prepare.npy_folder import NpyFolder
 from emlio.prepare.record_source import RecordSource
 from emlio.prepare.tfrecord_files import TfrecordFiles, looks_like_tfrecord
 from emlio.prepare.webdataset import WebDataset
-from emlio.shards.discover import open_folder
-from emlio.shards.tree import walk
+from emlio.shards.files.tree import walk
+from emlio.shards.tfrecord.discover import open_folder
 
 __all__ = ["SOURCE_KINDS", "guess_kind", "open_source"]
 

@@ -34,7 +34,7 @@ from emlio.prepare.record_source import Record
 from emlio.prepare.shard_set import Recipe, write_shards
 from emlio.prepare.synth_files import PlainRecord, write_files
 from emlio.prepare.target import sole_writer
-from emlio.shards.mapping import Feature
+from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size
 

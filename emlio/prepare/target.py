@@ -16,7 +16,7 @@ import msgspec
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.shard_file import disk_error
-from emlio.shards.atomic_file import write_atomically
+from emlio.shards.files.atomic_file import write_atomically
 from emlio.units import format_size
 
 __all__ = [

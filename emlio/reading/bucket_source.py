@@ -28,9 +28,9 @@ from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan
 from emlio.reading.pieces import Piece, pieces_of
 from emlio.reading.slices import Borrower
-from emlio.shards.bucket import Bucket
 from emlio.shards.dataset import Dataset
-from emlio.shards.object_table import ObjectTable
+from emlio.shards.objects.bucket import Bucket
+from emlio.shards.objects.object_table import ObjectTable
 
 __all__ = ["BucketSource"]
 

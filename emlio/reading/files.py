@@ -24,8 +24,8 @@ from emlio.reading.patience import patiently
 from emlio.reading.room import Room, file_room, lease_room, mapping_room
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset, RangeShard
-from emlio.shards.folder import absence
-from emlio.shards.mapped_file import map_file, unmap
+from emlio.shards.files.folder import absence
+from emlio.shards.files.mapped_file import map_file, unmap
 
 __all__ = ["OpenShards"]
 

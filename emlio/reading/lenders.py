@@ -20,7 +20,7 @@ from emlio.reading.leases import Leases
 from emlio.reading.room import Room
 from emlio.reading.slices import Borrower, SliceLender
 from emlio.shards.dataset import Dataset
-from emlio.shards.mapped_file import MappedFile
+from emlio.shards.files.mapped_file import MappedFile
 
 __all__ = ["Lenders"]
 

@@ -22,7 +22,7 @@ _PART_OF_DESCRIPTORS = 4
 and in a daemon for lanes."""
 
 _PART_OF_MAPPINGS = 4
-"""As many again may be indexes, see `emlio.shards.index`; the rest is for libraries, threads and
+"""As many again may be indexes, see `emlio.shards.tfrecord.index`; the rest is for libraries, threads and
 memory."""
 
 _PART_OF_LEASES = 8

@@ -1,6 +1,6 @@
 """An open dataset, in a folder or in a bucket: its shards, and where their records lie.
 
-Covers: the values. Does not cover: opening one (emlio.shards.opening), reading records
+Covers: the values. Does not cover: opening one (emlio.shards.opening.choice), reading records
 (emlio.reading), joining the shards of several hosts (emlio.planner.catalog).
 """
 
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from emlio.errors import ClosedError, DatasetError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.planner.catalog import ShardEntry
-from emlio.shards.bucket import Bucket
-from emlio.shards.checksums import Checksums
-from emlio.shards.file_table import FileTable
-from emlio.shards.folder import HOW_TO_RENEW, Folder
-from emlio.shards.mapping import ShardMapping, content_digest
-from emlio.shards.object_table import ObjectTable
-from emlio.shards.tfrecord import scan
+from emlio.shards.files.file_table import FileTable
+from emlio.shards.files.folder import HOW_TO_RENEW, Folder
+from emlio.shards.objects.bucket import Bucket
+from emlio.shards.objects.object_table import ObjectTable
+from emlio.shards.ranges.checksums import Checksums
+from emlio.shards.tfrecord.mapping import ShardMapping, content_digest
+from emlio.shards.tfrecord.scan import scan
 
 __all__ = ["Dataset", "Notes", "RangeShard", "Shard", "ShardRanges"]
 
@@ -89,7 +89,7 @@ class Shard:
         inode: its number in its file system.
         ctime_ns: time of the last change of content or metadata, which no program can set back.
         records: how many records it holds.
-        digest: of its content, see `emlio.shards.mapping`.
+        digest: of its content, see `emlio.shards.tfrecord.mapping`.
         offsets: start of each record's frame, and finally the file's size; possibly mapped,
             read-only.
         mapping: its description, if there is one.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from emlio.errors import DatasetError
 from emlio.shards.features import sample_features
-from emlio.shards.mapping import ShardMapping, write_mapping
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.mapping import ShardMapping, write_mapping
 
 __all__ = ["describe_directory"]
 

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from emlio.errors import DatasetError
 from emlio.example.decode import parse_example
 from emlio.shards.dataset import Shard
-from emlio.shards.mapping import Feature
-from emlio.shards.verify import read_records
+from emlio.shards.tfrecord.mapping import Feature
+from emlio.shards.tfrecord.verify import read_records
 
 __all__ = ["sample_features", "spread"]
 

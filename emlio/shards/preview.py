@@ -15,7 +15,7 @@ from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import spread
 from emlio.shards.range_records import columns_of, read_ranges
-from emlio.shards.verify import read_records
+from emlio.shards.tfrecord.verify import read_records
 
 __all__ = ["draw_preview"]
 

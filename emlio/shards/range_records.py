@@ -1,7 +1,7 @@
 """Records of a dataset without frames, read one after the other on this host.
 
 Covers: their bytes, what is told of them, their columns, checking them against kept checksums. Does
-not cover: TFRecord (emlio.shards.verify), reading in the plan's order (emlio.reading).
+not cover: TFRecord (emlio.shards.tfrecord.verify), reading in the plan's order (emlio.reading).
 """
 
 import os
@@ -16,8 +16,8 @@ from emlio.formats.plain import checksums_of
 from emlio.formats.record_form import RecordForm
 from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
-from emlio.shards.file_read import read_into
-from emlio.shards.object_table import ObjectTable
+from emlio.shards.files.file_read import read_into
+from emlio.shards.objects.object_table import ObjectTable
 
 __all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
 

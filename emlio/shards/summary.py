@@ -13,7 +13,7 @@ from emlio.formats.contents import FieldType
 from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import Dataset
 from emlio.shards.features import sample_features
-from emlio.shards.mapping import Feature
+from emlio.shards.tfrecord.mapping import Feature
 
 __all__ = ["RecordSizes", "Summary", "summarise"]
 

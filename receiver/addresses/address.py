@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from emlio.errors import ConfigError
 from emlio.keys.key import PublicKey, holds_secret
 from emlio.objects.address import ObjectAddress
-from emlio.shards.opening import DatasetPath
+from emlio.shards.opening.choice import DatasetPath
 
 __all__ = ["DEFAULT_PORT", "Address", "Peer"]
 

@@ -17,7 +17,7 @@ from emlio.planner.catalog import Catalog, ShardEntry
 from emlio.planner.owners import Holdings, assign_owners, merge_holdings
 from emlio.planner.plan import Plan
 from emlio.receiver.setup.config import LoaderConfig
-from emlio.shards.discover import numbered_names
+from emlio.shards.tfrecord.discover import numbered_names
 from emlio.wire.control import PlanOffer, ShardRow
 
 __all__ = ["Agreement", "Holding", "agree", "offer_of"]

@@ -5,7 +5,7 @@ Covers: noticing them by the names of shards, and the warning. Pure. Does not co
 """
 
 from emlio.planner.owners import Holdings
-from emlio.shards.discover import numbered_family, rival_families
+from emlio.shards.tfrecord.discover import numbered_family, rival_families
 
 __all__ = ["doubled_copies"]
 

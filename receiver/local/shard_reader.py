@@ -32,7 +32,7 @@ from emlio.receiver.assignment.agreement import Holding
 from emlio.receiver.machine.message import Message
 from emlio.receiver.records.sizes import RecordSizes
 from emlio.shards.dataset import Dataset
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.waker import Waker
 from emlio.wire.control import ShardRow
 from emlio.wire.data import DATA_VERSION, DataHeader

@@ -20,7 +20,7 @@ from emlio import EmlioLoader
 from emlio.errors import PeerLostError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_bench.attacks.insiders import hello_of
 from emlio_bench.attacks.strangers import dealer
 from emlio_testing.datasets import make_dataset

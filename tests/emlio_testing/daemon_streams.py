@@ -23,7 +23,7 @@ from emlio.reading.buffers import BufferPool
 from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.message_planner import StreamPosition
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.seal import SECRET_BYTES, StreamSeal
 

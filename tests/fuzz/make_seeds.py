@@ -16,7 +16,7 @@ import numpy as np
 from emlio.checksum import crc32c
 from emlio.example import encode_example
 from emlio.keys.allow_list import ClientRule
-from emlio.shards.mapping import Feature, ShardMapping, format_mapping
+from emlio.shards.tfrecord.mapping import Feature, ShardMapping, format_mapping
 from emlio.tfrecord import frame
 from emlio.wire.data import data_tail, header_apart
 from tests.fuzz.run import SEEDS

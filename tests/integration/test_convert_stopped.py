@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from emlio.prepare.convert import ConvertOptions, convert
-from emlio.shards.tfrecord import scan
-from emlio.shards.verify import verify_records
+from emlio.shards.tfrecord.scan import scan
+from emlio.shards.tfrecord.verify import verify_records
 from emlio_testing.datasets import write_tfrecord
 
 # Interrupts itself as soon as the first shard is finished, as a user would who watches the directory.

@@ -17,10 +17,10 @@ from emlio.prepare.convert import ConvertOptions, convert
 from emlio.prepare.record_source import Record
 from emlio.prepare.shard_set import Recipe, write_shards
 from emlio.prepare.target import sole_writer
-from emlio.shards.mapping import read_mapping
-from emlio.shards.opening import open_dataset
-from emlio.shards.tfrecord import scan
-from emlio.shards.verify import verify_records
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.mapping import read_mapping
+from emlio.shards.tfrecord.scan import scan
+from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_testing.datasets import write_tfrecord
 

@@ -17,7 +17,7 @@ import pytest
 
 from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
-from emlio.shards.opening import DatasetPath, open_dataset
+from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.shards.range_records import bad_ranges
 from emlio_testing.format_files import read_folder, tar_of, write_megatron
 

@@ -18,7 +18,7 @@ from emlio.errors import ConfigError, RefusedError
 from emlio.planner.catalog import Catalog
 from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments
 from emlio_testing.ports import listening_ports

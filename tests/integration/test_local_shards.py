@@ -18,7 +18,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource, Endpoint
 from emlio.daemon.service import Daemon
 from emlio.errors import ClosedError, ConfigError
 from emlio.example.encode import encode_example
-from emlio.shards.mapping import mapping_name
+from emlio.shards.tfrecord.mapping import mapping_name
 from emlio.tfrecord import FRAME_BYTES
 from emlio_testing.datasets import make_dataset
 from emlio_testing.loader_arguments import loader_arguments

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer, ShortReadError
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
-from emlio.shards.index import open_index, read_dali_index, write_dali_index, write_index
-from emlio.shards.mapping import Feature, ShardMapping, format_mapping, parse_mapping
+from emlio.shards.tfrecord.index import open_index, read_dali_index, write_dali_index, write_index
+from emlio.shards.tfrecord.mapping import Feature, ShardMapping, format_mapping, parse_mapping
 
 SIZES = st.lists(st.integers(16, 2**33), max_size=50)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import CorruptRecordError
-from emlio.shards.frame_numbers import masked_length_crcs
-from emlio.shards.tfrecord import scan
-from emlio.shards.verify import bad_records, read_records
+from emlio.shards.tfrecord.frame_numbers import masked_length_crcs
+from emlio.shards.tfrecord.scan import scan
+from emlio.shards.tfrecord.verify import bad_records, read_records
 from emlio_testing.datasets import write_tfrecord
 
 SMALL = st.integers(0, 60)

@@ -18,8 +18,8 @@ from emlio.dataset_name import DatasetName
 from emlio.errors import ConfigError, RefusedError
 from emlio.formats.contents import TFRECORD
 from emlio.shards.dataset import Dataset, RangeShard
-from emlio.shards.file_table import FileTable, NameTable
-from emlio.shards.folder import Folder
+from emlio.shards.files.file_table import FileTable, NameTable
+from emlio.shards.files.folder import Folder
 from emlio.wire.control import Hello
 from emlio.wire.limits import MAX_GENERATIONS
 from emlio_testing.session_pair import example_hello

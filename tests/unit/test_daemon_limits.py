@@ -24,7 +24,7 @@ from emlio.daemon.network.transport import Sent
 from emlio.daemon.ranks.claims import Caller
 from emlio.errors import RefusedError
 from emlio.planner.catalog import Catalog, ShardEntry
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.wire.control import SizesReply
 from emlio_testing.datasets import make_dataset
 from emlio_testing.session_pair import example_hello

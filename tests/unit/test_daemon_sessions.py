@@ -19,7 +19,7 @@ from emlio.daemon.streams import Streams
 from emlio.errors import RefusedError
 from emlio.session.instructions import Send
 from emlio.session.states import DaemonState
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.wire.control import Hello, Welcome
 from emlio.wire.seal import lane_group
 from emlio_testing.clock import ManualClock

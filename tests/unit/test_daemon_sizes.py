@@ -8,7 +8,7 @@ import pytest
 
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.folder import Folder
+from emlio.shards.files.folder import Folder
 from emlio.wire.control import SizesReply
 from emlio.wire.limits import RECORDS_PER_SIZES
 

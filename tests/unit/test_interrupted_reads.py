@@ -20,7 +20,7 @@ from emlio.keys import owners
 from emlio.processor import has_aes
 from emlio.receiver.addresses.address import Peer
 from emlio.receiver.addresses.path_memory import KnownPaths
-from emlio.shards.index import _load, index_name, write_index
+from emlio.shards.tfrecord.index import _load, index_name, write_index
 
 
 class _Alarm(TimeoutError):  # noqa: N818  # as a user's own

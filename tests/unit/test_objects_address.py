@@ -8,7 +8,7 @@ from emlio.daemon.config import DaemonConfig, DatasetSource
 from emlio.errors import ConfigError
 from emlio.objects.address import ObjectAddress
 from emlio.receiver.addresses.address import Address
-from emlio.shards.opening import DatasetPath
+from emlio.shards.opening.choice import DatasetPath
 
 
 @pytest.mark.parametrize(

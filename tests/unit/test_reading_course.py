@@ -16,7 +16,7 @@ from emlio.planner.order import Shuffle
 from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.message_planner import MessagePlan, MessagePlanner, Opening, Searched, StreamPosition
 from emlio.shards.dataset import Dataset
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.limits import MAX_PAYLOAD_BYTES
 from emlio_testing.datasets import make_dataset

@@ -21,7 +21,7 @@ from emlio.reading.feed import Feed
 from emlio.reading.files import OpenShards
 from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import MessagePlan, StreamPosition
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.data import ids_checksum
 from emlio_testing.clock import ManualClock

@@ -26,8 +26,8 @@ from emlio.reading.gather import Gatherer
 from emlio.reading.leases import Leases
 from emlio.reading.message_planner import MessagePlan, StreamPosition
 from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.folder import Folder
-from emlio.shards.opening import open_dataset
+from emlio.shards.files.folder import Folder
+from emlio.shards.opening.choice import open_dataset
 from emlio.wire.limits import MAX_MESSAGE_RECORDS
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset

@@ -19,8 +19,8 @@ from emlio.reading.gather import Gatherer
 from emlio.reading.message_planner import StreamPosition
 from emlio.reading.room import Room
 from emlio.shards.dataset import Dataset
-from emlio.shards.folder import Folder
-from emlio.shards.opening import open_dataset
+from emlio.shards.files.folder import Folder
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 
 _SHARDS, _LIMIT, _RECORD = 200, 16, 116

@@ -26,8 +26,8 @@ from emlio.reading.patience import PAUSES_S, patiently
 from emlio.receiver.machine.retry import may_pass
 from emlio.session.faults import error_of
 from emlio.shards.dataset import Dataset
-from emlio.shards.folder import Folder
-from emlio.shards.opening import open_dataset
+from emlio.shards.files.folder import Folder
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.clock import ManualClock
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases

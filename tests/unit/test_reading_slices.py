@@ -16,7 +16,7 @@ import pytest
 from emlio.reading.files import OpenShards
 from emlio.reading.leases import Leaseholder, Leases
 from emlio.reading.slices import Borrower, SliceLender
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset
 from emlio_testing.leases import gives_leases, leases_on
 from emlio_testing.processes import settles

@@ -32,8 +32,8 @@ from emlio.receiver.threads.bell import Bell
 from emlio.receiver.threads.interrupts import raises_interrupts
 from emlio.receiver.threads.promise import Promise
 from emlio.receiver.threads.unended import running
-from emlio.shards.discover import open_folder
-from emlio.shards.store import IndexStore
+from emlio.shards.tfrecord.discover import open_folder
+from emlio.shards.tfrecord.store import IndexStore
 from emlio_testing.datasets import make_dataset
 from emlio_testing.processes import settles
 
@@ -274,7 +274,7 @@ def test_an_alarm_while_a_name_is_looked_up_is_no_unknown_name() -> None:
 def test_an_alarm_while_kept_indexes_are_looked_for_is_no_missing_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emlio.shards.store._open_cache", _alarm_at)
+    monkeypatch.setattr("emlio.shards.tfrecord.store._open_cache", _alarm_at)
     with open_folder(tmp_path) as folder, _handler(_alarm), pytest.raises(_Alarm):
         IndexStore(folder)
 
@@ -291,7 +291,7 @@ def test_an_alarm_while_a_loader_is_made_reaches_the_user_and_nothing_is_left(
         ordinals = loader._others._ordinals
     assert len(ordinals) == 2
     for place in (
-        "emlio.shards.tfrecord_dataset.discover",
+        "emlio.shards.opening.tfrecord_dataset.discover",
         "emlio.receiver.engine.engine.keep_freed_memory",
         "emlio.receiver.engine.engine.RankMachine",
     ):

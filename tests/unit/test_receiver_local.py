@@ -18,7 +18,7 @@ from emlio.planner.plan import Plan, PlanSpec
 from emlio.reading.message_planner import StreamPosition
 from emlio.receiver.local.shard_reader import LocalShards
 from emlio.receiver.machine.message import Message
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES, check_frames
 from emlio.waker import Waker
 from emlio.wire.data import ids_checksum

@@ -19,10 +19,10 @@ from emlio.example import encode_example
 from emlio.planner.catalog import Catalog
 from emlio.shards.describe import describe_directory
 from emlio.shards.features import sample_features, spread
-from emlio.shards.index import index_name, write_dali_index
-from emlio.shards.mapping import Feature, mapping_name, read_mapping, write_mapping
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.shards.preview import draw_preview
+from emlio.shards.tfrecord.index import index_name, write_dali_index
+from emlio.shards.tfrecord.mapping import Feature, mapping_name, read_mapping, write_mapping
 from emlio_testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"

@@ -9,13 +9,13 @@ import pytest
 
 from emlio.errors import ClosedError, CorruptRecordError, DatasetError
 from emlio.shards.dataset import Dataset
-from emlio.shards.folder import Folder
-from emlio.shards.index import index_name, open_index, write_index
-from emlio.shards.mapping import mapping_name
-from emlio.shards.opening import open_dataset
-from emlio.shards.parallel import for_each_shard
-from emlio.shards.store import IndexStore, default_cache_dir, stamp_name
-from emlio.shards.verify import read_records
+from emlio.shards.files.folder import Folder
+from emlio.shards.files.parallel import for_each_shard
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.index import index_name, open_index, write_index
+from emlio.shards.tfrecord.mapping import mapping_name
+from emlio.shards.tfrecord.store import IndexStore, default_cache_dir, stamp_name
+from emlio.shards.tfrecord.verify import read_records
 from emlio_testing.datasets import make_dataset, numbered_payload, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"

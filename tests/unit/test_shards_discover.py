@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.discover import Discovery, discover, numbered_names, numbered_shard, open_folder, rival_families
-from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
+from emlio.shards.tfrecord.discover import (
+    Discovery,
+    discover,
+    numbered_names,
+    numbered_shard,
+    open_folder,
+    rival_families,
+)
+from emlio.shards.tfrecord.mapping import ShardMapping, mapping_name, read_mapping, write_mapping
 from emlio_testing.datasets import make_dataset
 
 

@@ -14,12 +14,12 @@ import pytest
 from emlio.errors import ClosedError, DatasetError
 from emlio.reading.files import OpenShards
 from emlio.shards.dataset import Dataset
-from emlio.shards.discover import open_folder
-from emlio.shards.folder import Folder, absence
-from emlio.shards.index import index_name
-from emlio.shards.mapping import mapping_name
-from emlio.shards.opening import open_dataset
-from emlio.shards.store import stamp_name
+from emlio.shards.files.folder import Folder, absence
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.discover import open_folder
+from emlio.shards.tfrecord.index import index_name
+from emlio.shards.tfrecord.mapping import mapping_name
+from emlio.shards.tfrecord.store import stamp_name
 from emlio_testing.datasets import make_dataset
 
 NAME = "train-00001-of-00003.tfrecord"

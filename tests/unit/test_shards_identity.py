@@ -14,9 +14,9 @@ import pytest
 from emlio.errors import DatasetError
 from emlio.reading.files import OpenShards
 from emlio.shards.dataset import Dataset
-from emlio.shards.folder import Folder
-from emlio.shards.opening import open_dataset
-from emlio.shards.tfrecord import Framing, scan
+from emlio.shards.files.folder import Folder
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.scan import Framing, scan
 from emlio_testing.datasets import make_dataset, write_tfrecord
 
 NAME = "train-00001-of-00003.tfrecord"
@@ -120,7 +120,7 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, acts: list[Callable[[Path], None
                 act(path)
         return found
 
-    monkeypatch.setattr("emlio.shards.tfrecord_dataset.scan", scan_and_act)
+    monkeypatch.setattr("emlio.shards.opening.tfrecord_dataset.scan", scan_and_act)
 
 
 def _link(path: Path) -> None:

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.atomic_file import write_atomically
-from emlio.shards.index import (
+from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.tfrecord.index import (
     dali_index_name,
     find_dali_index,
     index_name,

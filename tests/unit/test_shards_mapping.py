@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.shards.mapping import (
+from emlio.shards.tfrecord.mapping import (
     Feature,
     ShardMapping,
     format_mapping,

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emlio.errors import DatasetError
-from emlio.shards.file_table import NameTable
-from emlio.shards.folder import Folder
-from emlio.shards.opening import open_dataset
-from emlio.shards.tree import Tree, unchanged, walk
+from emlio.shards.files.file_table import NameTable
+from emlio.shards.files.folder import Folder
+from emlio.shards.files.tree import Tree, unchanged, walk
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.format_files import read_folder
 
 

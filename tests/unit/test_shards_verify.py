@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.shards.tfrecord import scan
-from emlio.shards.verify import bad_records, read_records, verify_records
+from emlio.shards.tfrecord.scan import scan
+from emlio.shards.tfrecord.verify import bad_records, read_records, verify_records
 from emlio_testing.datasets import write_tfrecord
 
 SIZES = [0, 10, 2_000_000, 5, 900_000, 300_000, 7]

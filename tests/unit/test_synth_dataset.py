@@ -14,9 +14,9 @@ from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import parse_example
 from emlio.prepare.synth import SynthOptions, synthesise
-from emlio.shards.mapping import read_mapping
-from emlio.shards.tfrecord import scan
-from emlio.shards.verify import verify_records
+from emlio.shards.tfrecord.mapping import read_mapping
+from emlio.shards.tfrecord.scan import scan
+from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 

@@ -24,8 +24,8 @@ from emlio.planner.permutation import Permutation
 from emlio.prepare.record_source import Record
 from emlio.prepare.shard_set import Recipe, write_shards
 from emlio.prepare.target import sole_writer
-from emlio.shards.atomic_file import write_atomically
-from emlio.shards.mapping import Feature
+from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = [

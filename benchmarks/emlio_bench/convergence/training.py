@@ -26,7 +26,7 @@ from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError
 from emlio.planner.catalog import Catalog
 from emlio.planner.plan import Plan, PlanSpec
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_bench.convergence.descent import Descent
 from emlio_bench.convergence.digits import LABEL, PIXELS, SIDE, Digits, read_arrays
 from emlio_bench.processes.child import say

@@ -19,7 +19,7 @@ import numpy as np
 
 from emlio import EmlioLoader
 from emlio.example.decode import read_features
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES, HEADER_BYTES
 from emlio_bench.decode.order import IMAGE, LABEL, DecodeOrder, read_order, train_on
 

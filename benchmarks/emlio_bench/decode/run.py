@@ -14,8 +14,8 @@ from typing import Final
 from emlio.errors import ConfigError, DatasetError
 from emlio.prepare.synth import SynthOptions, synthesise
 from emlio.progress import Progress
-from emlio.shards.index import dali_index_name, write_dali_index
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.index import dali_index_name, write_dali_index
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.decode.figures import decode_figures, render_decode
 from emlio_bench.decode.order import GPU, NO_DAEMON, DecodeOrder

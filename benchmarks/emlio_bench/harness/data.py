@@ -12,7 +12,7 @@ from typing import Final
 
 from emlio.errors import DatasetError
 from emlio.prepare.synth import SynthOptions, synthesise
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.harness.scenario import DataSpec
 

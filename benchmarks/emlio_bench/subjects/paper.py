@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio_bench.harness.meter import Measurement, Meter
 from emlio_bench.harness.pair import ReceiveOrder, bound_push, connected_pull, measure_pair

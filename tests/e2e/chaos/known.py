@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emlio.planner.catalog import Catalog
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_testing.datasets import make_dataset, numbered_payload
 
 __all__ = ["RECORDS", "Known", "copy_for", "make_known"]

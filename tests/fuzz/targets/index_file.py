@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.shards.index import open_index, read_dali_index
+from emlio.shards.tfrecord.index import open_index, read_dali_index
 from emlio.tfrecord import FRAME_BYTES
 from tests.fuzz.memory_file import memory_file
 from tests.fuzz.target import Target

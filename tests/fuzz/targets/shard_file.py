@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
-from emlio.shards.tfrecord import scan
-from emlio.shards.verify import bad_records
+from emlio.shards.tfrecord.scan import scan
+from emlio.shards.tfrecord.verify import bad_records
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from tests.fuzz.draws import Draws
 from tests.fuzz.memory_file import memory_file

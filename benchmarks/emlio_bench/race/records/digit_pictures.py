@@ -28,7 +28,7 @@ from emlio.prepare.record_source import Record
 from emlio.prepare.shard_set import Recipe, write_shards
 from emlio.prepare.synthetic_image import draw_picture
 from emlio.prepare.target import sole_writer
-from emlio.shards.mapping import Feature
+from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.convergence.digits import SIDE, Digits, read_digits
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from emlio.example import encode_example, parse_example
-from emlio.shards.index import write_dali_index
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.tfrecord.index import write_dali_index
 from emlio.tfrecord import frame
 from emlio_bench.harness.data import shard_paths
 from emlio_bench.race.consumers.consume import records_of

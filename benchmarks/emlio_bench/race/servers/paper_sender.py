@@ -26,7 +26,7 @@ import msgspec
 import zmq
 
 from emlio.example import parse_example
-from emlio.shards.opening import open_dataset
+from emlio.shards.opening.choice import open_dataset
 from emlio_bench.race.records.file_forms import IMAGE_FEATURE
 from emlio_bench.race.servers.served import DATA_PORTS
 from emlio_bench.subjects.bare import map_files

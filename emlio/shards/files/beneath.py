@@ -9,7 +9,7 @@ own descriptor. That takes some system calls for each component, and is equally 
 no path is looked up twice.
 
 Covers: both methods, which fail alike: EXDEV means that the name leads out of the folder. Does not
-cover: which kinds of files are allowed (emlio.shards.folder).
+cover: which kinds of files are allowed (emlio.shards.files.folder).
 """
 
 import ctypes

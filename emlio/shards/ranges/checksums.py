@@ -5,7 +5,7 @@ afterwards is found by every rank that gets the record. 0 stands for a checksum 
 record whose checksum is 0 is computed each time, and protected on its way only.
 
 Covers: the table of a dataset, filled while it is read. Does not cover: its file
-(emlio.shards.range_index), checking records (emlio.formats.plain).
+(emlio.shards.ranges.index), checking records (emlio.formats.plain).
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Opening a dataset of TFRecord files: finding, indexing and checking its shards.
 
 Covers: shards without a valid index, which are scanned; mappings. Does not cover: other formats
-(emlio.shards.opening), later changes of a file (emlio.shards.file_table).
+(emlio.shards.opening.choice), later changes of a file (emlio.shards.files.file_table).
 """
 
 import logging
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.open_limits import refusal_of
 from emlio.shards.dataset import Dataset, Shard
-from emlio.shards.discover import Discovery, discover
-from emlio.shards.folder import Folder
-from emlio.shards.mapping import ShardMapping, content_digest
-from emlio.shards.parallel import for_each_shard
-from emlio.shards.store import IndexStore
-from emlio.shards.tfrecord import Framing, scan
-from emlio.shards.tfrecord_contents import contents_of
+from emlio.shards.files.folder import Folder
+from emlio.shards.files.parallel import for_each_shard
+from emlio.shards.tfrecord.contents import contents_of
+from emlio.shards.tfrecord.discover import Discovery, discover
+from emlio.shards.tfrecord.mapping import ShardMapping, content_digest
+from emlio.shards.tfrecord.scan import Framing, scan
+from emlio.shards.tfrecord.store import IndexStore
 
 __all__ = ["open_tfrecords"]
 

@@ -1,7 +1,7 @@
 """The files of a dataset, as they were when it was indexed.
 
 Covers: names and identities in arrays, as a dataset may have a million files; whether a file is
-still the one that was indexed. Does not cover: finding them (emlio.shards.tree), reading them
+still the one that was indexed. Does not cover: finding them (emlio.shards.files.tree), reading them
 (emlio.reading).
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.shards.folder import HOW_TO_RENEW, Folder
+from emlio.shards.files.folder import HOW_TO_RENEW, Folder
 
 __all__ = ["FILE_COLUMNS", "FileTable", "NameTable", "inode_number"]
 

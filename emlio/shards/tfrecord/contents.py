@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from emlio.formats.contents import TFRECORD, Contents, FieldType
-from emlio.shards.mapping import ShardMapping
+from emlio.shards.tfrecord.mapping import ShardMapping
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["contents_of"]

@@ -1,8 +1,8 @@
 """Opening a dataset of any format.
 
 Covers: whether a folder holds TFRecord files or another format, the options after its path, the
-folder of its indexes. Does not cover: either opening (emlio.shards.tfrecord_dataset,
-emlio.shards.ranged_dataset).
+folder of its indexes. Does not cover: either opening (emlio.shards.opening.tfrecord_dataset,
+emlio.shards.opening.ranged_dataset).
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from emlio.objects.address import ObjectAddress
 from emlio.objects.block_cache import BlockCache
 from emlio.objects.library import make_client
 from emlio.objects.requests import Requests
-from emlio.shards.bucket import Bucket
 from emlio.shards.dataset import Dataset
-from emlio.shards.discover import has_shards, open_folder
-from emlio.shards.object_dataset import open_objects
-from emlio.shards.ranged_dataset import open_ranges
-from emlio.shards.store import default_cache_dir
-from emlio.shards.tfrecord_dataset import open_tfrecords
+from emlio.shards.objects.bucket import Bucket
+from emlio.shards.opening.object_dataset import open_objects
+from emlio.shards.opening.ranged_dataset import open_ranges
+from emlio.shards.opening.tfrecord_dataset import open_tfrecords
+from emlio.shards.tfrecord.discover import has_shards, open_folder
+from emlio.shards.tfrecord.store import default_cache_dir
 
 __all__ = ["DatasetPath", "open_dataset"]
 

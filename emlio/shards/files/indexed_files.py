@@ -1,7 +1,7 @@
 """The files that an index is made of, in a folder or in a bucket.
 
-Covers: the contract. Does not cover: the two places (emlio.shards.tree, emlio.shards.bucket),
-indexing (emlio.shards.ranged_dataset).
+Covers: the contract. Does not cover: the two places (emlio.shards.files.tree, emlio.shards.objects.bucket),
+indexing (emlio.shards.opening.ranged_dataset).
 """
 
 from collections.abc import Mapping, Sequence

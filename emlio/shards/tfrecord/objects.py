@@ -1,7 +1,7 @@
 """TFRecord files in a bucket, as a format among others.
 
 Covers: which objects are shards, their records, digests equal to those of the same files in a
-folder, what mappings say. Does not cover: TFRecord files in a folder (emlio.shards.tfrecord_dataset).
+folder, what mappings say. Does not cover: TFRecord files in a folder (emlio.shards.opening.tfrecord_dataset).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.record_form import RecordForm
 from emlio.formats.registry import form_of
-from emlio.shards.bucket import ObjectTree
-from emlio.shards.discover import discover_objects, has_shards_named
-from emlio.shards.mapping import ShardMapping, content_digest, parse_mapping
-from emlio.shards.tfrecord import scan_from
-from emlio.shards.tfrecord_contents import contents_of
+from emlio.shards.objects.bucket import ObjectTree
+from emlio.shards.tfrecord.contents import contents_of
+from emlio.shards.tfrecord.discover import discover_objects, has_shards_named
+from emlio.shards.tfrecord.mapping import ShardMapping, content_digest, parse_mapping
+from emlio.shards.tfrecord.scan import scan_from
 
 __all__ = ["TFRecordObjects"]
 

@@ -1,4 +1,4 @@
-"""An open bucket that is served; see `emlio.shards.folder.Folder`, which stands for a folder.
+"""An open bucket that is served; see `emlio.shards.files.folder.Folder`, which stands for a folder.
 
 Covers: listing, reading ranges, whether an object is the one that was indexed. Does not cover:
 requests (emlio.objects), reading many ranges for messages (emlio.reading).
@@ -19,7 +19,7 @@ from emlio.objects.block_cache import BlockCache
 from emlio.objects.cached_blocks import CachedBlocks
 from emlio.objects.reader import ObjectReader
 from emlio.objects.requests import PIECE_BYTES, AbsentError, Requests
-from emlio.shards.object_table import ObjectTable, table_of
+from emlio.shards.objects.object_table import ObjectTable, table_of
 
 __all__ = ["Bucket", "ObjectTree"]
 
@@ -112,12 +112,12 @@ class Bucket:
 
 
 class ObjectTree:
-    """The objects of a bucket, to be indexed. See `emlio.shards.indexed_files.IndexedFiles`.
+    """The objects of a bucket, to be indexed. See `emlio.shards.files.indexed_files.IndexedFiles`.
 
     Attributes:
         table: their names and identities.
         endings: see `Files`.
-        passed_over: always empty; see `emlio.shards.tree.Tree`.
+        passed_over: always empty; see `emlio.shards.files.tree.Tree`.
     """
 
     def __init__(self, bucket: Bucket, table: ObjectTable) -> None:

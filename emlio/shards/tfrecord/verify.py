@@ -1,7 +1,7 @@
 """Verification of the records of an indexed file.
 
 Covers: checking every record's length and data checksum, in big blocks; reading and checking a few
-records. Does not cover: finding records (emlio.shards.tfrecord), handling a bad one, reading
+records. Does not cover: finding records (emlio.shards.tfrecord.scan), handling a bad one, reading
 records in order to send them.
 """
 
@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from emlio.checksum import crc32c, mask
 from emlio.errors import CorruptRecordError, DatasetError
-from emlio.shards.file_read import read_into
-from emlio.shards.frame_numbers import mask_crcs, masked_length_crcs, overlapping
+from emlio.shards.files.file_read import read_into
+from emlio.shards.tfrecord.frame_numbers import mask_crcs, masked_length_crcs, overlapping
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 __all__ = ["bad_records", "read_records", "verify_records"]

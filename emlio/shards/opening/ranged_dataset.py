@@ -7,7 +7,7 @@ only when they are opened; one that changed is an error then, and noted, so that
 at all of them.
 
 Covers: finding the format, making the index, the dataset's values. Does not cover: what is taken over
-from an earlier index (emlio.shards.earlier_index), TFRecord (emlio.shards.tfrecord_dataset), the
+from an earlier index (emlio.shards.ranges.earlier_index), TFRecord (emlio.shards.opening.tfrecord_dataset), the
 formats themselves (emlio.formats).
 """
 
@@ -30,17 +30,17 @@ from emlio.formats.format import Format, Layout, Ranges, ShardFiles
 from emlio.formats.registry import find_format, format_named
 from emlio.formats.whole_file import file_notes
 from emlio.progress import Progress
-from emlio.shards.bucket import Bucket
-from emlio.shards.checksums import Checksums
 from emlio.shards.dataset import Dataset, Notes, RangeShard
-from emlio.shards.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
-from emlio.shards.file_table import FileTable
-from emlio.shards.folder import Folder
-from emlio.shards.indexed_files import IndexedFiles
-from emlio.shards.object_table import ObjectTable
-from emlio.shards.parallel import for_each_shard
-from emlio.shards.range_index import About, RangeIndex, load_index, save_index
-from emlio.shards.tree import UNWRITTEN, Tree, unchanged, walk
+from emlio.shards.files.file_table import FileTable
+from emlio.shards.files.folder import Folder
+from emlio.shards.files.indexed_files import IndexedFiles
+from emlio.shards.files.parallel import for_each_shard
+from emlio.shards.files.tree import UNWRITTEN, Tree, unchanged, walk
+from emlio.shards.objects.bucket import Bucket
+from emlio.shards.objects.object_table import ObjectTable
+from emlio.shards.ranges.checksums import Checksums
+from emlio.shards.ranges.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
+from emlio.shards.ranges.index import About, RangeIndex, load_index, save_index
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]

@@ -1,7 +1,7 @@
 """An index that was made earlier, as far as it still holds.
 
 Covers: whether its files have changed, ranges and checksums that are taken over. Does not cover: whether
-files came or went (emlio.shards.tree), making an index (emlio.shards.ranged_dataset).
+files came or went (emlio.shards.files.tree), making an index (emlio.shards.opening.ranged_dataset).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.formats.format import Ranges, ShardFiles
 from emlio.open_limits import refusal_of
-from emlio.shards.file_table import FILE_COLUMNS, inode_number
-from emlio.shards.folder import Folder
-from emlio.shards.indexed_files import IndexedFiles
-from emlio.shards.range_index import RangeIndex
+from emlio.shards.files.file_table import FILE_COLUMNS, inode_number
+from emlio.shards.files.folder import Folder
+from emlio.shards.files.indexed_files import IndexedFiles
+from emlio.shards.ranges.index import RangeIndex
 
 __all__ = ["EarlierIndex", "KeptShard", "kept_checksums", "ranged_files_unchanged"]
 

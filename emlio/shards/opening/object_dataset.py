@@ -4,7 +4,7 @@ The objects are listed at each start. An index in the user's cache folder is use
 identity is the same as before; others are indexed again.
 
 Covers: finding the format, the index, the dataset. Does not cover: making an index
-(emlio.shards.ranged_dataset), requests (emlio.objects).
+(emlio.shards.opening.ranged_dataset), requests (emlio.objects).
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ import numpy as np
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import TFRECORD
 from emlio.progress import Progress
-from emlio.shards.bucket import Bucket, ObjectTree
 from emlio.shards.dataset import Dataset
-from emlio.shards.object_table import ObjectTable
-from emlio.shards.range_index import RangeIndex, load_index
-from emlio.shards.ranged_dataset import index_place, indexed_dataset, make_index
-from emlio.shards.tfrecord_objects import TFRecordObjects
+from emlio.shards.objects.bucket import Bucket, ObjectTree
+from emlio.shards.objects.object_table import ObjectTable
+from emlio.shards.opening.ranged_dataset import index_place, indexed_dataset, make_index
+from emlio.shards.ranges.index import RangeIndex, load_index
+from emlio.shards.tfrecord.objects import TFRecordObjects
 
 __all__ = ["open_objects"]
 

@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.open_limits import refusal_of
-from emlio.shards.file_read import read_at
-from emlio.shards.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
-from emlio.shards.folder import Folder, must_be_file
+from emlio.shards.files.file_read import read_at
+from emlio.shards.files.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
+from emlio.shards.files.folder import Folder, must_be_file
 
 __all__ = ["UNWRITTEN", "FolderTimes", "Tree", "unchanged", "walk"]
 
@@ -48,7 +48,7 @@ class FolderTimes:
 
 
 class Tree:
-    """The files below a folder. See `emlio.shards.indexed_files.IndexedFiles`.
+    """The files below a folder. See `emlio.shards.files.indexed_files.IndexedFiles`.
 
     Attributes:
         table: the files' names and identities.

@@ -4,7 +4,7 @@
     FOLDER-NUMBER/      one .npy file for each array, mapped when the index is opened
 
 Covers: writing both, opening and checking them. Does not cover: making the arrays
-(emlio.shards.ranged_dataset), where the index lies (emlio.shards.opening).
+(emlio.shards.opening.ranged_dataset), where the index lies (emlio.shards.opening.choice).
 """
 
 import os
@@ -23,10 +23,10 @@ import numpy.typing as npt
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
 from emlio.formats.npy_header import MOST_HEADER_BYTES, read_npy_header
-from emlio.shards.atomic_file import write_atomically
-from emlio.shards.file_table import FileTable, NameTable
-from emlio.shards.mapped_file import MappedFile
-from emlio.shards.tree import FolderTimes
+from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.files.file_table import FileTable, NameTable
+from emlio.shards.files.mapped_file import MappedFile
+from emlio.shards.files.tree import FolderTimes
 
 __all__ = ["About", "RangeIndex", "load_index", "save_index"]
 

@@ -1,7 +1,7 @@
 """The description of a shard: `mapping_shard_00000.json`, one beside each shard.
 
 Covers: the value, its text, and the digest of a shard's content. Does not cover: which mappings
-make up a dataset (emlio.shards.discover).
+make up a dataset (emlio.shards.tfrecord.discover).
 
 The digest is BLAKE2b over the record offsets and the checksums stored in the records' frames. It
 distinguishes contents as reliably as CRC32C does, record by record, and needs a scan instead of
@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.shards.atomic_file import write_atomically
-from emlio.shards.tfrecord import Framing
+from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.tfrecord.scan import Framing
 from emlio.tfrecord import FRAME_BYTES
 from emlio.wire.limits import MAX_SHARDS
 

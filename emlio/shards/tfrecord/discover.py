@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from emlio.errors import DatasetError
-from emlio.shards.folder import Folder, Kind, must_be_file
-from emlio.shards.mapping import ShardMapping, mapping_name, read_mapping
+from emlio.shards.files.folder import Folder, Kind, must_be_file
+from emlio.shards.tfrecord.mapping import ShardMapping, mapping_name, read_mapping
 
 __all__ = [
     "Discovery",

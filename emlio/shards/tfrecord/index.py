@@ -1,7 +1,7 @@
 """Index files with the record offsets of a shard.
 
 Covers: the index file `<shard>.index.npy` and its validation; DALI's text indexes. Does not cover:
-finding the records (emlio.shards.tfrecord), the folder of an index (emlio.shards.store).
+finding the records (emlio.shards.tfrecord.scan), the folder of an index (emlio.shards.tfrecord.store).
 """
 
 import io
@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.open_limits import refusal_of
-from emlio.shards.atomic_file import write_atomically
-from emlio.shards.mapped_file import MappedFile
+from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.files.mapped_file import MappedFile
 from emlio.tfrecord import FRAME_BYTES
 
 __all__ = [

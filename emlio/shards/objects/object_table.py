@@ -1,7 +1,7 @@
 """The objects of a dataset, as they were when it was indexed.
 
 Covers: names and identities in arrays, as a dataset may have a million objects; whether an object is
-still the one that was indexed. Does not cover: listing and reading them (emlio.shards.bucket).
+still the one that was indexed. Does not cover: listing and reading them (emlio.shards.objects.bucket).
 
 An object's identity is its entity tag. Where the server gives none, it is its size and the time of
 its last change.
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from emlio.errors import DatasetError
 from emlio.objects.address import ObjectAddress
 from emlio.objects.client import ObjectStatus
-from emlio.shards.file_table import NameTable
-from emlio.shards.folder import HOW_TO_RENEW
+from emlio.shards.files.file_table import NameTable
+from emlio.shards.files.folder import HOW_TO_RENEW
 
 __all__ = ["ObjectTable", "table_of"]
 
@@ -125,7 +125,7 @@ class ObjectTable:
 
 
 def table_of(address: ObjectAddress, found: Iterable[ObjectStatus]) -> ObjectTable:
-    """Return the table of objects in the order of a folder's files; see `emlio.shards.tree`.
+    """Return the table of objects in the order of a folder's files; see `emlio.shards.files.tree`.
 
     Hidden ones are left out, and those that stand for folders.
     """

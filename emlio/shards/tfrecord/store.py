@@ -3,7 +3,7 @@
 The cache folder is used if the shards' folder cannot be written.
 
 Covers: the two places, and whether a stored index still describes the shard. Does not cover: the
-index file (emlio.shards.index), making one.
+index file (emlio.shards.tfrecord.index), making one.
 
 Beside each index lies a stamp, `<shard>.digest.json`: size, times and inode of the scanned file,
 its digest, and a checksum of the index. An index whose stamp does not match the file is not used,
@@ -27,8 +27,8 @@ import numpy.typing as npt
 from emlio.checksum import crc32c
 from emlio.errors import DatasetError
 from emlio.interrupts import is_interrupt
-from emlio.shards.folder import Folder
-from emlio.shards.index import index_name, open_index, write_index
+from emlio.shards.files.folder import Folder
+from emlio.shards.tfrecord.index import index_name, open_index, write_index
 
 __all__ = ["IndexStore", "KeptIndex", "default_cache_dir", "stamp_name"]
 

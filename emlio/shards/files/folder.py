@@ -6,7 +6,7 @@ below it; a link that leaves the folder is an error.
 
 Covers: listing, opening files for reading, writing and removing small ones, and whether the path
 still leads to the folder. Does not cover: how a path is kept below the folder
-(emlio.shards.beneath), the files' content.
+(emlio.shards.files.beneath), the files' content.
 """
 
 import errno
@@ -24,8 +24,8 @@ from typing_extensions import Buffer
 
 from emlio.errors import ClosedError, DatasetError
 from emlio.open_limits import refusal_of
-from emlio.shards.atomic_file import write_atomically
-from emlio.shards.beneath import open_beneath
+from emlio.shards.files.atomic_file import write_atomically
+from emlio.shards.files.beneath import open_beneath
 
 __all__ = ["HOW_TO_RENEW", "Folder", "Kind", "absence", "must_be_file"]
 

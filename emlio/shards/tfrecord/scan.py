@@ -1,7 +1,7 @@
 """Detection of record positions in a TFRecord file.
 
 Covers: walking a file once from frame to frame, checking every length's checksum. Does not cover:
-the data's checksums (emlio.shards.verify), storing the result (emlio.shards.index).
+the data's checksums (emlio.shards.tfrecord.verify), storing the result (emlio.shards.tfrecord.index).
 
 There are two methods. Small records are found in blocks that are read one after the other. For
 large records only the 16 bytes between the data of two records are read: the footer of one and the
@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.open_limits import refusal_of
-from emlio.shards.file_read import read_at, read_into
-from emlio.shards.frame_numbers import masked_length_crcs, overlapping
+from emlio.shards.files.file_read import read_at, read_into
+from emlio.shards.tfrecord.frame_numbers import masked_length_crcs, overlapping
 from emlio.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 __all__ = ["Framing", "Scanned", "scan", "scan_from"]

@@ -1,0 +1,1 @@
+"""Objects in buckets as the files of a dataset."""

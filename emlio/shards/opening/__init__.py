@@ -1,0 +1,1 @@
+"""Opening a dataset: choosing how, and one way for each kind of dataset."""

@@ -1,0 +1,1 @@
+"""The index of records that are ranges of files or whole files, and their kept checksums."""

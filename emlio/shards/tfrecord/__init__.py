@@ -1,0 +1,1 @@
+"""TFRecord files: finding shards, their indexes and mappings, checking records."""
