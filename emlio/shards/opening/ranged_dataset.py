@@ -15,9 +15,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +36,7 @@ from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.files.tree import UNWRITTEN, Tree, unchanged, walk
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
+from emlio.shards.ranges.change_notes import ChangeNotes
 from emlio.shards.ranges.checksums import Checksums
 from emlio.shards.ranges.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
 from emlio.shards.ranges.index import About, RangeIndex, load_index, save_index
@@ -84,31 +83,22 @@ def open_ranges(
         DatasetError: there is no dataset, or a file of it is invalid.
     """
     place = index_place(cache, options)
-    change = place.with_suffix(".changed")
+    notes = ChangeNotes(place)
+    changed = notes.take_up()
     kept = None if rebuild else load_index(place)
-    if (
-        kept is not None
-        and not change.exists()
-        and unchanged(folder, kept.folders())
-        and ranged_files_unchanged(kept, folder)
-    ):
-        return indexed_dataset(name, folder, kept.files(folder.path, partial(_note, change)), kept)
-    with suppress(OSError):
-        change.unlink()  # now, so that a change from here on is noted again
+    if kept is not None and not changed and unchanged(folder, kept.folders()) and ranged_files_unchanged(kept, folder):
+        return indexed_dataset(name, folder, kept.files(folder.path, notes.add), kept)
     tree = _walk(name, folder, progress=progress)
     index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
-    return indexed_dataset(name, folder, index.files(folder.path, partial(_note, change)), index)
+    if index.is_stored:
+        notes.remove(changed)  # not before: after a failure the next start must look again
+    return indexed_dataset(name, folder, index.files(folder.path, notes.add), index)
 
 
 def index_place(cache: Path, options: Mapping[str, str]) -> Path:
     """Return where the index for these options is kept."""
     key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
     return cache / f"ranges-{key}.json"
-
-
-def _note(change: Path) -> None:
-    with suppress(OSError):
-        change.touch()
 
 
 def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:

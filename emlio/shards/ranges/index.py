@@ -83,6 +83,11 @@ class RangeIndex:
     arrays: Mapping[str, npt.NDArray[Any]]
     checksums: npt.NDArray[np.uint32]
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether it lies on disk, where a later start finds it."""
+        return bool(self.about.folder)
+
     def files(self, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
         """Return its files.
 
