@@ -23,6 +23,7 @@ from emlio.errors import DatasetError
 from emlio.formats.npy_header import MOST_HEADER_BYTES, read_npy_header
 from emlio.shards.files.atomic_file import write_atomically
 from emlio.shards.files.file_table import FileTable, NameTable
+from emlio.shards.files.folder import Folder
 from emlio.shards.files.mapped_file import MappedFile
 from emlio.shards.files.tree import FolderTimes
 from emlio.shards.ranges.array_folders import ArrayFolders, is_array_folder
@@ -89,12 +90,18 @@ class RangeIndex:
         """Whether it lies on disk, where a later start finds it."""
         return bool(self.about.folder)
 
-    def files(self, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
+    def files(
+        self,
+        folder: Path,
+        on_change: Callable[[], None] = lambda: None,
+        check_content: Callable[[int, Folder], None] = lambda _, __: None,
+    ) -> FileTable:
         """Return its files.
 
         Args:
             folder: the dataset's folder, for people.
             on_change: see `FileTable`.
+            check_content: see `FileTable`.
         """
         return FileTable(
             folder=folder,
@@ -103,6 +110,7 @@ class RangeIndex:
             mtimes_ns=self.arrays["mtimes_ns"],
             ctimes_ns=self.arrays["ctimes_ns"],
             inodes=self.arrays["inodes"],
+            check_content=check_content,
             on_change=on_change,
         )
 
