@@ -87,7 +87,7 @@ class RangeIndex:
 
     @property
     def is_stored(self) -> bool:
-        """Whether it lies on disk, where a later start finds it."""
+        """True if it lies on disk, where a later start finds it."""
         return bool(self.about.folder)
 
     def files(

@@ -1,4 +1,4 @@
-"""What identifies a shard that is not TFRecord: names, sizes, ranges, and a few of its bytes.
+"""The digest of a shard that is not TFRecord: of names, sizes, ranges, and a few of its bytes.
 
 All bytes would take too long. Some of them tell apart nearly all contents that are as long, such as
 arrays of one shape.
