@@ -23,11 +23,11 @@ from emlio.daemon.config import DaemonConfig
 from emlio.daemon.control.reloads import Reloads
 from emlio.daemon.control.thread import Control
 from emlio.daemon.datasets.collection import Datasets
-from emlio.daemon.datasets.opener import Opener, open_source
+from emlio.daemon.datasets.opener import Opener, try_to_open
 from emlio.daemon.datasets.wanted import Wanted, Wants
 from emlio.daemon.network.transport import Network
 from emlio.daemon.network.zap_thread import ZapThread
-from emlio.errors import ConfigError, EmlioError
+from emlio.errors import ConfigError, DatasetError, EmlioError
 from emlio.objects.block_cache import BlockCache
 from emlio.shards.dataset import Dataset
 from emlio.shards.tfrecord.store import default_cache_dir
@@ -124,15 +124,16 @@ class Daemon:
         a mistake in a description does not keep all others from being served.
         """
         for one in wanted.datasets.values():
-            try:
-                yield open_source(
-                    one.source, self._config.cache_dir, progress=progress, object_cache=self._object_cache
-                )
-            except EmlioError as error:
-                if one.description is None:
-                    raise
-                _LOG.error("dataset %s cannot be opened: %s", one.source.full_name, error)  # no defect here
-                self._wants.tell(one.description, state="failed", error=str(error))
+            result = try_to_open(one.source, self._config.cache_dir, progress=progress, object_cache=self._object_cache)
+            if isinstance(result, Dataset):
+                yield result
+            elif one.description is None:
+                kind = ConfigError if isinstance(result, ConfigError) else DatasetError
+                raise kind(f"dataset {one.source.full_name} cannot be opened: {result}") from result
+            else:
+                error = f"dataset {one.source.full_name} cannot be opened: {result}"
+                _LOG.error("%s", error)
+                self._wants.tell(one.description, state="failed", error=error)
 
     def _run(self) -> None:
         try:

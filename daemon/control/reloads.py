@@ -87,14 +87,23 @@ class Reloads:
             stays = ". What it served before is served on" if current is not None else ""
             _LOG.error("dataset %s cannot be opened: %s%s", name, result, stays)
             if wanted.description is not None:
-                self._wants.tell(wanted.description, state="failed", error=f"{result}{stays}")
+                self._wants.tell(
+                    wanted.description, state="failed", error=f"dataset {name} cannot be opened: {result}{stays}"
+                )
             return
         if current is not None and current.is_same(result):
             result.close()
             _LOG.info("dataset %s: nothing has changed", name)
         else:
             is_new = current is None
-            current = self._datasets.add(result)
+            try:
+                current = self._datasets.add(result)
+            except Exception:  # noqa: BLE001  # what is served already must be served on
+                result.close()
+                _LOG.exception("dataset %s cannot be served", name)
+                if wanted.description is not None:
+                    self._wants.tell(wanted.description, state="failed", error=f"dataset {name} cannot be served")
+                return
             what = "was added" if is_new else "was replaced: jobs that run keep what they began with"
             _LOG.info("dataset %s %s", name, what)
         self._tell_served(wanted, current)

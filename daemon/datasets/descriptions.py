@@ -158,6 +158,8 @@ def _read(path: Path, stamp: Stamp) -> Description:
         source = _source(path, document)
     except ConfigError as error:
         return Description(path=path, stamp=stamp, request=request, error=str(error))
+    except Exception as error:  # noqa: BLE001  # other descriptions must be looked at in any case
+        return Description(path=path, stamp=stamp, request=request, error=f"{path}: cannot be used: {error!r}")
     return Description(path=path, stamp=stamp, source=source, request=request)
 
 

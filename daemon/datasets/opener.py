@@ -12,11 +12,12 @@ from threading import Lock, Thread
 from emlio.daemon.config import DatasetSource
 from emlio.errors import DatasetError, EmlioError
 from emlio.objects.block_cache import BlockCache
+from emlio.planner.catalog import Catalog
 from emlio.shards.dataset import Dataset
 from emlio.shards.opening.choice import open_dataset
 from emlio.units import format_size
 
-__all__ = ["Opener", "open_source"]
+__all__ = ["Opener", "try_to_open"]
 
 _LOG = logging.getLogger("emlio.daemon")
 _ENDING_S = 1.0
@@ -24,21 +25,40 @@ _ENDING_S = 1.0
 Opened = Callable[[Dataset | EmlioError], None]
 
 
-def open_source(
+def try_to_open(
     source: DatasetSource,
     cache_dir: Path | None,
     *,
     progress: bool = False,
     object_cache: BlockCache | None = None,
-) -> Dataset:
-    """Open a dataset, which may take minutes if its shards must be scanned.
+) -> Dataset | EmlioError:
+    """Open a dataset, which may take minutes if its shards must be scanned; return it, or why it cannot be opened.
 
-    Raises:
-        EmlioError: it cannot be opened.
+    Whatever goes wrong is of this dataset alone, also a lack of memory or a defect of a format. Errors do
+    not name the dataset; the caller knows it.
     """
+    try:
+        return _open(source, cache_dir, progress=progress, object_cache=object_cache)
+    except EmlioError as error:
+        return error
+    except MemoryError as error:
+        return DatasetError(f"opening it takes more memory than there is: {error}".removesuffix(": "))
+    except OSError as error:
+        return DatasetError(f"dataset directory {source.directory}: cannot be read: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001  # other datasets are served in any case
+        _LOG.exception("opening dataset %s failed", source.full_name)
+        return EmlioError(f"an internal error, please report it with the lines above: {error!r}")
+
+
+def _open(source: DatasetSource, cache_dir: Path | None, *, progress: bool, object_cache: BlockCache | None) -> Dataset:
     dataset = open_dataset(
         source.full_name, source.directory, cache_dir, progress, options=source.options, object_cache=object_cache
     )
+    try:
+        Catalog(shards=tuple(dataset.entries))  # an error if the dataset cannot be planned
+    except BaseException:
+        dataset.close()
+        raise
     size = sum(shard.size_bytes for shard in dataset.shards)
     records = sum(shard.records for shard in dataset.shards)
     _LOG.info(
@@ -99,16 +119,7 @@ class Opener:
             self._threads.add(thread)
 
     def _run(self, thread: Thread, source: DatasetSource, opened: Opened) -> None:
-        result: Dataset | EmlioError
-        try:
-            result = open_source(source, self._cache_dir, object_cache=self._object_cache)
-        except EmlioError as error:
-            result = error
-        except OSError as error:
-            result = DatasetError(f"dataset directory {source.directory}: cannot be read: {error.strerror or error}")
-        except Exception as error:  # noqa: BLE001  # callers that wait for the dataset must get an answer
-            _LOG.exception("opening dataset %s failed", source.full_name)
-            result = EmlioError(f"internal error while opening dataset {source.full_name}: {error!r}")
+        result = try_to_open(source, self._cache_dir, object_cache=self._object_cache)
         with self._lock:
             if isinstance(result, Dataset):
                 if self._closing:

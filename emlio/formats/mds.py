@@ -9,12 +9,11 @@ Covers: shards that lie uncompressed. Does not cover: the encodings of columns
 (emlio.formats.mds_encodings).
 """
 
-import json
 import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import InvalidOperation
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -30,6 +29,9 @@ __all__ = ["Mds", "mds"]
 
 _INDEX: Final = "index.json"
 _LENGTH: Final = struct.Struct("<I")
+_MOST_INDEX_BYTES: Final = 256 << 20
+"""Of half a million shards, with the columns of each."""
+
 _MOST_COLUMNS: Final = 4096
 _LABELS: Final = ("label", "y", "class", "cls")
 
@@ -53,6 +55,13 @@ class _Shard(msgspec.Struct, frozen=True, kw_only=True):
 class _Index(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     shards: list[_Shard]
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """An index whose shards are not parsed yet."""
+
+    version: int
+    shards: msgspec.Raw
 
 
 class _Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,17 +89,21 @@ class Mds:
         number = _find(files, _INDEX)
         if number is None:
             return False
+        if int(files.sizes[number]) > _MOST_INDEX_BYTES:
+            return ".mds" in files.endings  # then it is refused, instead of being served as files
         try:
-            found = json.loads(_read(files, number))
-        except (ValueError, RecursionError):
+            return msgspec.json.decode(_read(files, number), type=_Head).version == 2
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False
-        return isinstance(found, dict) and "shards" in found and cast("dict[str, Any]", found).get("version") == 2
 
     def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
         """See `Format`."""
         number = _find(files, _INDEX)
         if number is None:
             raise DatasetError(f"dataset directory {where}: must hold an {_INDEX}, holds none")
+        size = int(files.sizes[number])
+        if size > _MOST_INDEX_BYTES:
+            raise DatasetError(f"{where}: {_INDEX} must have at most {_MOST_INDEX_BYTES:,} bytes, has {size:,}")
         index = _parsed(_read(files, number), where)
         first = _columns(index.shards[0])
         numbers = {name: data for data, name in enumerate(files.names)}

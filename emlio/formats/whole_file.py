@@ -27,7 +27,7 @@ from emlio.formats.npy_header import read_npy
 from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.record_form import RecordForm
 
-__all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly"]
+__all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly", "with_path"]
 
 _PER_SHARD = 4096
 """Files of one shard: few enough that daemons share the work, and that the catalog is short."""
@@ -177,6 +177,14 @@ def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files
     given: list[int] = labels[files].tolist() if labels is not None else [_NO_LABEL] * len(files)
     numbers: list[int] = files.tolist()
     return [_LABEL.pack(label) + path_bytes(names[number]) for number, label in zip(numbers, given, strict=True)]
+
+
+def with_path(note: bytes, reason: str) -> str:
+    """Return what is wrong with a record, with the path of its file if a rank was told one."""
+    if len(note) <= _LABEL.size:
+        return reason
+    path = path_text(note[_LABEL.size :])
+    return f"{path if path.isprintable() else repr(path)}: {reason}"
 
 
 def _data(view: memoryview) -> Mapping[str, Any]:

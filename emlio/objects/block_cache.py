@@ -31,6 +31,9 @@ _LOG = logging.getLogger(__name__)
 
 LEAST_CACHE_BYTES: Final = 64 << 20
 _PARTS: Final = 128
+_MOST_SEGMENTS: Final = 2 * _PARTS
+"""One open descriptor each. More than the parts, as a process that ends leaves its last one unfilled."""
+
 _ENTRY: Final = struct.Struct("<16sQII")
 _CRC: Final = struct.Struct("<I")
 _ENTRY_BYTES: Final = _ENTRY.size + _CRC.size
@@ -38,7 +41,7 @@ _TOUCH_EVERY_S: Final = 60.0
 
 
 class _Segment:
-    """One pair of files, open as long as something refers to it."""
+    """One pair of files. That of the blocks is open as long as something refers to the segment."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.number = number
@@ -47,13 +50,24 @@ class _Segment:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.data = os.open(self.data_path, flags, 0o600)
         weakref.finalize(self, os.close, self.data).atexit = False
-        self.index = os.open(self.index_path, flags | os.O_APPEND, 0o600)
-        weakref.finalize(self, os.close, self.index).atexit = False
-        self.size_bytes = os.fstat(self.data).st_size + os.fstat(self.index).st_size
+        index = os.open(self.index_path, flags, 0o600)
+        self.size_bytes = os.fstat(self.data).st_size + os.fstat(index).st_size
+        os.close(index)
         self.end = os.fstat(self.data).st_size
         self.keys: set[bytes] = set()
         self.used_s = os.fstat(self.data).st_mtime
         self.touched_s = 0.0
+
+    def add_entry(self, entry: bytes) -> None:
+        """Append to the index. Of a segment that was dropped meanwhile there is none any more."""
+        try:
+            index = os.open(self.index_path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.write(index, entry)
+        finally:
+            os.close(index)
 
 
 class BlockCache:
@@ -91,9 +105,8 @@ class BlockCache:
             raise ConfigError(f"the cache of objects {folder} cannot be used: {error.strerror}") from error
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for path in sorted(folder.glob("*.data")):
-                if path.stem.isdecimal():
-                    self._load(_Segment(folder, int(path.stem)))
+            for number in self._numbers():
+                self._load(_Segment(folder, number))
             self._make_room(0)
         except OSError as error:
             os.close(self._lock_file)
@@ -146,7 +159,7 @@ class BlockCache:
                 done += os.pwrite(segment.data, view[done:], offset + done)
             crc = crc32c(view)
             entry = _ENTRY.pack(key, offset, length, crc)
-            os.write(segment.index, entry + _CRC.pack(crc32c(entry)))
+            segment.add_entry(entry + _CRC.pack(crc32c(entry)))
         except OSError as error:
             self._refused = True
             _LOG.warning("the cache of objects %s keeps no more: %s", self.folder, error.strerror)
@@ -155,6 +168,15 @@ class BlockCache:
             if self._segments.get(segment.number) is segment:  # else it was dropped meanwhile
                 self._found[key] = (segment, offset, length, crc)
                 segment.keys.add(key)
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of the segments; those beyond the limit are removed unopened."""
+        paths = [path for path in self.folder.glob("*.data") if path.stem.isdecimal()]
+        paths.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in paths[_MOST_SEGMENTS:]:
+            path.with_suffix(".index").unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        return sorted(int(path.stem) for path in paths[:_MOST_SEGMENTS])
 
     def _load(self, segment: _Segment) -> None:
         """Take over the entries of a segment; stop at the first that is torn."""
@@ -188,7 +210,7 @@ class BlockCache:
         """Drop the segments that were not used for longest."""
         held = sum(segment.size_bytes for segment in self._segments.values())
         for segment in sorted(self._segments.values(), key=lambda one: one.used_s):
-            if held + more_bytes <= self.most_bytes and len(self._segments) < 2 * _PARTS:
+            if held + more_bytes <= self.most_bytes and len(self._segments) < _MOST_SEGMENTS:
                 break
             held -= segment.size_bytes
             del self._segments[segment.number]

@@ -209,8 +209,9 @@ class MessagePlanner:
             if end > run_end and int(filled[run_end - 1]) - before >= LONG_RUN_BYTES:
                 end = run_end  # a long run is sent alone, so that it need not be copied
             upto = int(filled[end - 1])
-            if upto - before > MAX_PAYLOAD_BYTES:
-                self._refuse(int(numbers[begin]), int(record[begin]), upto - before)
+            notes = self._notes(numbers[begin:end], record[begin:end])
+            if upto - before + len(notes) > MAX_PAYLOAD_BYTES:
+                self._refuse(int(numbers[begin]), int(record[begin]), upto - before, len(notes))
             yield MessagePlan(
                 epoch=epoch,
                 slot=int(slots[begin]),
@@ -222,15 +223,15 @@ class MessagePlanner:
                 sizes=sizes[begin:end],
                 size_bytes=upto - before,
                 one_run=end <= run_end,
-                notes=self._notes(numbers[begin:end], record[begin:end]),
+                notes=notes,
             )
             begin, before = end, upto
 
-    def _refuse(self, number: int, record: int, size: int) -> None:
+    def _refuse(self, number: int, record: int, size: int, noted: int) -> None:
         (file,) = self.dataset.shards[number].files_of(number, np.array([record], np.int64)).tolist()
         raise DatasetError(
-            f"a record must have at most {MAX_PAYLOAD_BYTES:,} bytes with its frame to be sent, record {record} of "
-            f"{self.dataset.files.path(file)} has {size:,}"
+            f"a record must have at most {MAX_PAYLOAD_BYTES - noted:,} bytes with its frame to be sent, record {record} "
+            f"of {self.dataset.files.path(file)} has {size:,}"
         )
 
     def _notes(self, numbers: npt.NDArray[np.int64], record: npt.NDArray[np.int64]) -> bytes:

@@ -6,8 +6,9 @@ not cover: TFRecord (emlio.shards.tfrecord.verify), reading in the plan's order 
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -35,53 +36,86 @@ def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterat
     Raises:
         DatasetError: a file cannot be read, or is not the one that was indexed.
     """
-    shard = dataset.shards[number]
-    for record in records:
-        one = np.array([record], np.int64)
-        file = int(shard.files_of(number, one)[0])
-        start, end = int(shard.starts[record]), int(shard.ends[record])
-        note = b"" if dataset.notes is None else dataset.notes(number, one)[0]
-        data = bytearray(end - start + len(note))
-        data[end - start :] = note
-        path = dataset.files.path(file)
-        got = _read(dataset, file, start, memoryview(data)[: end - start])
-        if got < end - start:
-            raise CorruptRecordError(
-                f"{path}: record {record} at offset {start}: must have {end - start} bytes, the file ends after {got}",
-                shard=shard.name,
-                record=record,
-                offset=start,
-            )
-        zero = np.zeros(1, np.int64)
-        yield (
-            record,
-            Piece(
+    shard, zero = dataset.shards[number], np.zeros(1, np.int64)
+    with closing(_Files(dataset)) as files:
+        for record in records:
+            one = np.array([record], np.int64)
+            file = int(shard.files_of(number, one)[0])
+            start, end = int(shard.starts[record]), int(shard.ends[record])
+            note = b"" if dataset.notes is None else dataset.notes(number, one)[0]
+            data = bytearray(end - start + len(note))
+            data[end - start :] = note
+            got = files.read(file, start, memoryview(data)[: end - start])
+            if got < end - start:
+                raise CorruptRecordError(
+                    f"{dataset.files.path(file)}: record {record} at offset {start}: must have {end - start} bytes, the "
+                    f"file ends after {got}",
+                    shard=shard.name,
+                    record=record,
+                    offset=start,
+                )
+            piece = Piece(
                 buffer=memoryview(data),
                 starts=zero,
                 ends=np.array([end - start], np.int64),
                 slots=zero,
                 notes=np.array([[end - start, len(data)]], np.int64) if dataset.notes is not None else None,
-            ),
-        )
+            )
+            yield record, piece
 
 
-def _read(dataset: Dataset, file: int, start: int, out: memoryview) -> int:
-    """Fill `out` with bytes of a file; return their number."""
-    group = dataset.groups.at(file, start) if dataset.groups is not None else None
-    if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
-        if group is not None:
-            return read_grouped(dataset, group, partial(in_bucket, dataset.bucket, dataset.files, file), out, start)
-        out[:] = dataset.bucket.read(dataset.files, file, start, start + len(out))
-        return len(out)
-    files = dataset.file_table
-    try:
-        with open(dataset.folder.open(files.names[file]), "rb", buffering=0) as opened:
-            files.check_unchanged(file, os.fstat(opened.fileno()))
+class _Files:
+    """The files of a dataset, of which the last one read stays open. Used by one thread."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._number, self._ctime_ns = -1, 0
+        self._file: IO[bytes] | None = None
+
+    def read(self, number: int, start: int, out: memoryview) -> int:
+        """Fill `out` with bytes of a file; return their number.
+
+        Raises:
+            DatasetError: the file cannot be read, or is not the one that was indexed.
+        """
+        dataset = self._dataset
+        group = dataset.groups.at(number, start) if dataset.groups is not None else None
+        if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
             if group is not None:
-                return read_grouped(dataset, group, partial(on_descriptor, opened.fileno()), out, start)
-            return read_into(opened.fileno(), out, start, files.path(file))
-    except OSError as error:
-        raise DatasetError(f"{files.path(file)}: cannot be opened: {error.strerror or error}") from error
+                return read_grouped(dataset, group, partial(in_bucket, dataset.bucket, dataset.files, number), out, start)
+            out[:] = dataset.bucket.read(dataset.files, number, start, start + len(out))
+            return len(out)
+        if self._file is None or number != self._number:
+            self._open(number)
+        if self._file is None:
+            raise AssertionError("the file was just opened")
+        descriptor = self._file.fileno()
+        self._check(os.fstat(descriptor))
+        if group is not None:
+            return read_grouped(dataset, group, partial(on_descriptor, descriptor), out, start)
+        return read_into(descriptor, out, start, dataset.file_table.path(number))
+
+    def _open(self, number: int) -> None:
+        self.close()
+        files = self._dataset.file_table
+        try:
+            self._file = open(self._dataset.folder.open(files.names[number]), "rb", buffering=0)  # noqa: SIM115  # see close
+        except OSError as error:
+            raise DatasetError(f"{files.path(number)}: cannot be opened: {error.strerror or error}") from error
+        self._number, self._ctime_ns = number, int(files.ctimes_ns[number])
+
+    def _check(self, now: os.stat_result) -> None:
+        files = self._dataset.file_table
+        files.check_unchanged(self._number, now)
+        if now.st_ctime_ns != self._ctime_ns:
+            files.check_content(self._number, self._dataset.folder)
+            self._ctime_ns = now.st_ctime_ns
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def columns_of(form: RecordForm, piece: Piece) -> dict[str, Any]:

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
+from emlio.example.columns import Piece
 from emlio.example.faults import without
 from emlio.formats.contents import TFRECORD, Contents
-from emlio.formats.record_form import RawRecords, RecordForm
+from emlio.formats.record_form import RawRecords, RecordForm, slotted_notes
 from emlio.formats.registry import form_of
+from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
 from emlio.receiver.placement.reorder import WholeBatch
 from emlio.receiver.records.bad_records import BadRecordPolicy
@@ -78,7 +80,7 @@ class Assembler:
     def decode(self, batch: WholeBatch) -> Decoded:
         """Return the batch's columns, without bad records."""
         # No piece contains a record that failed its check.
-        reasons = {record.slot: record.reason for record in batch.bad}
+        reasons = {record.slot: with_path(record.note, record.reason) for record in batch.bad}
         good = _others(batch.count, reasons)
         pieces = without(batch.pieces, tuple(reasons)) if reasons else batch.pieces
         columns: dict[str, Any] | None = None
@@ -99,19 +101,23 @@ class Assembler:
                 pieces = without(pieces, tuple(faults))
                 good = _others(batch.count, reasons)
         if not reasons and columns is not None:
-            return self._decoded(batch.epoch, columns, batch.ids)
+            return self._decoded(batch.epoch, columns, batch.ids, pieces)
         chosen = self._policy.settle(batch.ids, reasons)
         if columns is None:
             columns = self._records.columns(pieces, len(good))
-        return self._decoded(batch.epoch, columns, batch.ids[good]).take(np.searchsorted(good, chosen), len(reasons))
+        decoded = self._decoded(batch.epoch, columns, batch.ids[good], pieces)
+        return decoded.take(np.searchsorted(good, chosen), len(reasons))
 
-    def _decoded(self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64]) -> Decoded:
+    def _decoded(
+        self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64], pieces: Sequence[Piece]
+    ) -> Decoded:
         if self._ids:
             columns[IDS] = ids
         if self._seeder is not None:
             # Signed numbers, because every framework has them.
             columns[SEEDS] = self._seeder(epoch, ids).view(np.int64)
-        return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0)
+        notes = slotted_notes(pieces, len(ids)) if any(piece.notes is not None for piece in pieces) else ()
+        return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0, notes=notes)
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """Return the batch of these samples: a transform's outputs, or the records themselves."""

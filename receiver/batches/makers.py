@@ -127,7 +127,7 @@ class PipeMaker:
         decoded = self._assembler.decode(batch)
         faults = self._columns.faults(decoded)
         if faults:
-            decoded = decoded.take(self._policy.settle(decoded.ids, faults), len(faults))
+            decoded = decoded.take(self._policy.settle(decoded.ids, decoded.with_paths(faults)), len(faults))
         decoded = replace(decoded, columns=self._columns.fit(decoded))
         self.worked_ns += time.monotonic_ns() - begun_ns
         return Made(value=decoded, bad=decoded.bad)
@@ -274,7 +274,7 @@ class _Job:
             raise self._told(self._failures[self._fatal], self._fatal)
         if self._failures:
             first = min(self._failures)
-            reasons = {place: _reason(error) for place, error in self._failures.items()}
+            reasons = decoded.with_paths({place: _reason(error) for place, error in self._failures.items()})
             try:
                 places = self._policy.settle(decoded.ids, reasons)
             except Exception as error:
@@ -289,7 +289,8 @@ class _Job:
         if isinstance(error, StopIteration):  # it would end the user's loop silently
             told = RuntimeError(f"a transform must not raise StopIteration: {error!r}")
             told.__cause__, error = error, told
-        error.add_note(f"in the transform of {self._policy.describe(int(self._decoded.ids[place]))}")
+        record = self._policy.describe(int(self._decoded.ids[place]))
+        error.add_note(f"in the transform of {self._decoded.with_path(place, record)}")
         return error
 
     def cancel(self) -> None:

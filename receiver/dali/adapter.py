@@ -353,7 +353,7 @@ class DaliPipe:
 
     def _without(self, failed: _UnderWay, faults: dict[int, str], error: Exception) -> _UnderWay:
         try:
-            places = self._policy.settle(failed.decoded.ids, faults)
+            places = self._policy.settle(failed.decoded.ids, failed.decoded.with_paths(faults))
         except CorruptRecordError as told:
             told.__cause__ = error
             return replace(failed, error=told)

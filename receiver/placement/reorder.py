@@ -30,12 +30,21 @@ each epoch."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
-    """A record of a batch that failed its check."""
+    """A record of a batch that failed its check.
+
+    Attributes:
+        slot: its place in the batch.
+        shard: the name of its shard.
+        record: its number in the shard.
+        reason: what is wrong with it.
+        note: what was told of it beside its bytes, if anything.
+    """
 
     slot: int
     shard: str
     record: int
     reason: str
+    note: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -334,6 +343,7 @@ class Reorder:
                     shard=self._plan.catalog.shards[int(shards[at])].name,
                     record=int(records[at]),
                     reason=bad[begin + at],
+                    note=b"" if piece.notes is None else bytes(piece.buffer[slice(*piece.notes[at].tolist())]),
                 )
             )
 

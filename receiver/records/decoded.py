@@ -11,6 +11,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from emlio.formats.whole_file import with_path
+
 __all__ = ["IDS", "SEEDS", "Decoded"]
 
 IDS = "__id__"
@@ -26,12 +28,14 @@ class Decoded:
         columns: features by name, each with one item per record.
         ids: (n,) the records' global ids.
         bad: the number of bad records in the batch.
+        notes: what was told of each record beside its bytes; empty if nothing was.
     """
 
     epoch: int
     columns: Mapping[str, Any]
     ids: npt.NDArray[np.int64]
     bad: int
+    notes: Sequence[bytes] = ()
 
     def take(self, places: npt.NDArray[np.int64], bad: int) -> Self:
         """Return the records at these positions, in this order; `bad` more are bad."""
@@ -40,7 +44,16 @@ class Decoded:
             name: column[places] if isinstance(column, np.ndarray) else _taken(column, picked)
             for name, column in self.columns.items()
         }
-        return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad)
+        notes = [self.notes[place] for place in picked] if self.notes else ()
+        return replace(self, columns=columns, ids=self.ids[places], bad=self.bad + bad, notes=notes)
+
+    def with_path(self, place: int, reason: str) -> str:
+        """Return what is wrong with a record, with the path of its file if that is known."""
+        return with_path(self.notes[place], reason) if self.notes else reason
+
+    def with_paths(self, reasons: Mapping[int, str]) -> dict[int, str]:
+        """Return what is wrong with records, by their position, with the paths of their files."""
+        return {place: self.with_path(place, reason) for place, reason in reasons.items()}
 
     def sample(self, place: int) -> dict[str, Any]:
         """Return one record as a sample."""

@@ -15,6 +15,7 @@ from emlio.errors import ConfigError, EmlioError
 from emlio.formats.contents import TFRECORD, Contents
 from emlio.formats.record_form import slotted_views
 from emlio.formats.token_files import stored_tokens
+from emlio.formats.whole_file import with_path
 from emlio.planner.packed import Packed
 from emlio.planner.padded import Padded
 from emlio.planner.plan import Plan
@@ -117,7 +118,7 @@ class PoolMaker:
     def make(self, batch: WholeBatch) -> Made:
         """See `Maker`."""
         begun_ns = time.monotonic_ns()
-        reasons = {record.slot: record.reason for record in batch.bad}
+        reasons = {record.slot: with_path(record.note, record.reason) for record in batch.bad}
         if reasons:
             self._policy.settle(batch.ids, reasons)
         views = slotted_views(batch.pieces, batch.count)

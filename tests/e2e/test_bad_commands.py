@@ -18,6 +18,7 @@ from emlio_testing.processes import DaemonProcess
 from emlio_testing.proxy import free_ports
 
 DEADLINE_S = 15
+OF_X = "dataset x cannot be opened: "
 
 
 def refused(*arguments: str, bind: str = "tcp://127.0.0.1:0", environment: dict[str, str] | None = None) -> str:
@@ -43,7 +44,7 @@ def test_without_a_dataset_it_says_how_to_give_one() -> None:
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert refused("--data", f"x={tmp_path}/gone") == f"dataset directory {tmp_path}/gone: no such directory"
+    assert refused("--data", f"x={tmp_path}/gone") == f"{OF_X}dataset directory {tmp_path}/gone: no such directory"
 
 
 def test_a_folder_in_place_of_the_ready_file_is_named_and_stays(tmp_path: Path) -> None:
@@ -58,13 +59,14 @@ def test_a_folder_in_place_of_the_ready_file_is_named_and_stays(tmp_path: Path) 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert (
-        refused("--data", f"x={tmp_path}/file") == f"dataset directory {tmp_path}/file: must be a directory, is a file"
+        refused("--data", f"x={tmp_path}/file")
+        == f"{OF_X}dataset directory {tmp_path}/file: must be a directory, is a file"
     )
 
 
 def test_a_directory_without_files_is_no_dataset(tmp_path: Path) -> None:
     said = refused("--data", f"x={tmp_path}")
-    assert said == f"dataset directory {tmp_path}: must hold a dataset, holds no files"
+    assert said == f"{OF_X}dataset directory {tmp_path}: must hold a dataset, holds no files"
     (tmp_path / "readme.txt").touch()
     assert "empty" in refused("--data", f"x={tmp_path}")
 
@@ -72,7 +74,7 @@ def test_a_directory_without_files_is_no_dataset(tmp_path: Path) -> None:
 def test_shards_without_a_single_record_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").touch()
     assert refused("--data", f"x={tmp_path}") == (
-        f"dataset directory {tmp_path}: its 1 shards must hold records, hold none"
+        f"{OF_X}dataset directory {tmp_path}: its 1 shards must hold records, hold none"
     )
 
 
@@ -97,7 +99,7 @@ def test_a_flipped_bit_in_a_records_length_is_named_with_shard_record_and_offset
     shard = tmp_path / "set" / "train-00000-of-00002.tfrecord"
     flip(shard, 3 * 116 + 1)
     said = refused("--data", f"x={tmp_path}/set")
-    assert said.startswith(f"{shard}: record 3 at offset 348: the masked CRC32C of the length 356")
+    assert said.startswith(f"{OF_X}{shard}: record 3 at offset 348: the masked CRC32C of the length 356")
 
 
 def test_a_flipped_bit_in_an_index_is_found_and_the_command_named_mends_it(tmp_path: Path) -> None:

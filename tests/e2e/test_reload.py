@@ -171,6 +171,29 @@ def test_a_file_that_is_cut_under_a_job_is_an_error_that_says_so(tmp_path: Path)
             numbers(batches)
 
 
+def test_a_link_that_is_moved_to_the_next_version_leaves_jobs_alone(
+    tmp_path: Path, old_records: Path, new_records: Path
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(old_records)
+    site = DaemonSite(tmp_path / "site")
+    site.configure(x=link)
+    with site.start() as daemon, load(daemon.address("x")) as loader:
+        batches = iter(loader)
+        seen = numbers(batches, 2)
+        (tmp_path / "next").symlink_to(new_records)
+        (tmp_path / "next").rename(link)
+        time.sleep(1.2)  # files are looked at more often than that
+        assert whole(daemon.address("x")) == list(OLD), "a job that begins before the reload"
+        daemon.send_signal(signal.SIGHUP)
+        daemon.wait_for_log("dataset x was replaced")
+        assert whole(daemon.address("x")) == list(NEW)
+        seen += numbers(batches)
+        assert sorted(seen) == list(OLD)
+        assert sorted(numbers(iter(loader))) == list(OLD), "and the next epoch"
+        assert "ERROR" not in daemon.log
+
+
 # ---- descriptions -------------------------------------------------------------------------------------------------------
 
 

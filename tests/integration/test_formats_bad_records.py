@@ -123,7 +123,7 @@ def test_a_file_that_is_no_picture_is_named_by_a_transforms_error(images: Path) 
         pytest.raises(Exception, match="cannot identify image file") as caught,
     ):
         list(loader)
-    assert f"record {_BAD} of shard files-000000" in "".join(caught.value.__notes__)
+    assert f"c1/{_BAD}.txt: record {_BAD} of shard files-000000" in "".join(caught.value.__notes__)
     with EmlioLoader(str(images), recovery=Recovery(on_error="skip"), **arguments) as loader:
         found = [(int(r), int(n)) for batch in loader for r, n in zip(batch["red"], batch["label"], strict=True)]
     assert found == [(n, n // 10) for n in range(_RECORDS) if n != _BAD]
@@ -137,6 +137,20 @@ def test_a_file_that_is_no_picture_is_named_by_dali(images: Path) -> None:
         list(loader)
     assert caught.value.record == _BAD
     assert "not a known image format" in str(caught.value)
+    assert f": c1/{_BAD}.txt: " in str(caught.value)
     with EmlioLoader(str(images), recovery=Recovery(on_error="skip"), **arguments) as loader:
         labels = [int(label) for batch in loader for label in batch["label"]]
     assert labels == [n // 10 for n in range(_RECORDS) if n != _BAD]
+
+
+def test_the_error_of_a_batch_without_good_records_names_the_first_file(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}\n.x").write_bytes(b"no picture")
+    arguments: dict[str, Any] = {"batch_size": 2, "shuffle": False, "transform": _transform, "fields": ["data"]}
+    with (
+        EmlioLoader(str(tmp_path), recovery=Recovery(on_error="skip"), to="numpy", **arguments) as loader,
+        pytest.raises(
+            CorruptRecordError, match=r": '0\\n\.x': its transform failed: .*all 2 records of the batch are bad"
+        ),
+    ):
+        list(loader)

@@ -19,6 +19,8 @@ from emlio import EmlioLoader, Recovery
 from emlio.errors import ConfigError, CorruptRecordError, DatasetError
 from emlio.shards.opening.choice import DatasetPath, open_dataset
 from emlio.shards.range_records import bad_ranges
+from emlio.shards.ranges.change_notes import ChangeNotes
+from emlio.shards.ranges.index import RangeIndex
 from emlio_testing.format_files import read_folder, tar_of, write_megatron
 
 
@@ -142,6 +144,44 @@ def test_a_file_that_changes_while_it_is_served_is_an_error(lines: Path, change:
             _read_on(loader, batches)
 
 
+class _StoppedError(Exception):
+    """Stands for whatever ends an indexing early, such as a user's interrupt."""
+
+
+def _stop(*_: object, **__: object) -> RangeIndex:
+    raise _StoppedError
+
+
+def test_a_change_is_still_known_after_indexing_failed(
+    files: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_folder(files)
+    _in_place(files / "c1" / "07.x", b"77" * 50)
+    with pytest.raises(DatasetError, match=r"07\.x: changed while it was served"):
+        read_folder(files)
+    for name in ("make_index", "walk"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"emlio.shards.opening.ranged_dataset.{name}", _stop)
+            with pytest.raises(_StoppedError):
+                open_dataset("data", files)
+    assert 77 in _numbers(files)
+    assert not [*cache.rglob("*.changed*")]
+
+
+def test_a_change_noted_while_files_are_indexed_is_not_lost(tmp_path: Path) -> None:
+    notes = ChangeNotes(tmp_path / "ranges.json")
+    assert notes.take_up() == []
+    notes.add()
+    first = notes.take_up()
+    notes.add()
+    notes.remove(first)
+    assert len(notes.take_up()) == 1
+    second = notes.take_up()
+    assert len(second) == 1
+    notes.remove(second)
+    assert notes.take_up() == []
+
+
 # ---- checksums ------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +212,7 @@ def test_a_byte_changed_in_secret_in_a_file_that_is_a_record_is_found(files: Pat
     read_folder(files)
     _flip(files / "c1" / "07.x", 60)
     for _ in range(2):
-        with pytest.raises(CorruptRecordError, match="CRC32C"):
+        with pytest.raises(CorruptRecordError, match=r"record 13 of shard files-000000.*: c1/07\.x: the CRC32C"):
             read_folder(files)
 
 

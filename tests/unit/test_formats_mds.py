@@ -209,3 +209,17 @@ def test_settings_from_a_peer_are_checked(settings: bytes) -> None:
 def test_shards_in_folders_are_found_by_their_paths() -> None:
     files, index = write_mds(_COLUMNS, {"1/s.mds": [_sample(2)], "0/s.mds": [_sample(1)]})
     assert [row["id"] for row in records_in(mds, _with(files, index))] == [1, 2]
+
+
+@pytest.mark.parametrize("beside", ["a.mds", "a.jpg"])
+def test_an_index_of_any_size_is_not_read_whole(beside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emlio.formats.mds._MOST_INDEX_BYTES", 1000)
+    files = MemoryFiles({"index.json": b" " * 1001, beside: b""})
+
+    def no_read(number: int, offset: int, length: int) -> bytes:
+        raise AssertionError(f"{length} bytes of {files.names[number]} were read")
+
+    monkeypatch.setattr(files, "read", no_read)
+    assert mds.claims(files) is (beside == "a.mds")
+    with pytest.raises(DatasetError, match=r"index\.json must have at most 1,000 bytes, has 1,001"):
+        mds.layout(files, {}, "data")

@@ -144,3 +144,46 @@ def test_a_failed_read_leaves_the_next_to_try(cache: BlockCache) -> None:
     with pytest.raises(OSError, match="lost"):
         blocks.read(b"id", 100, 0, 50, fail)
     assert blocks.read(b"id", 100, 0, 50, lambda start, end: bytes(end - start)) == bytes(50)
+
+
+def _open_descriptors(folder: Path) -> int:
+    targets = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_open(name)]
+    return sum(target.startswith(str(folder)) for target in targets)
+
+
+def _is_open(descriptor: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{descriptor}")
+
+
+def test_few_files_are_open_however_many_lie_in_the_folder(tmp_path: Path) -> None:
+    for number in range(600):
+        (tmp_path / f"{number:08d}.data").write_bytes(b"x")
+        (tmp_path / f"{number:08d}.index").write_bytes(b"x")
+        os.utime(tmp_path / f"{number:08d}.data", (number, number))
+    with BlockCache(tmp_path, _MOST) as cache:
+        assert _open_descriptors(tmp_path) <= 257, "and the lock"
+        numbers = sorted(int(path.stem) for path in tmp_path.glob("*.data"))
+        assert (len(numbers), numbers[-1]) == (255, 599), "the last used stay"
+        assert len([*tmp_path.glob("*.index")]) == 255
+        for number in range(600):
+            cache.put(_key(number), _data(number))
+        assert _open_descriptors(tmp_path) <= 257
+        assert cache.get(_key(599)) == _data(599)
+
+
+def test_a_block_of_a_part_that_is_dropped_meanwhile_leaves_nothing(
+    cache: BlockCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+
+    def dropped(descriptor: int, data: memoryview, at: int) -> int:
+        for path in cache.folder.glob("*.index"):
+            path.unlink()
+        return write(descriptor, data, at)
+
+    monkeypatch.setattr("emlio.objects.block_cache.os.pwrite", dropped)
+    cache.put(_key(1), _data(1))
+    assert not [*cache.folder.glob("*.index")]
+    monkeypatch.undo()
+    cache.put(_key(2), _data(2))
+    assert cache.get(_key(2)) == _data(2)

@@ -1,5 +1,6 @@
 """A dataset in a bucket: its order, its index, what is read ahead, and objects that change."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from emlio.shards.opening.choice import open_dataset
 from emlio.shards.opening.object_dataset import open_objects
 from emlio.tfrecord import frame
 from emlio_testing.clock import ManualClock
+from emlio_testing.datasets import make_dataset
 from emlio_testing.fake_objects import FakeObjects
 
 _ADDRESS = ObjectAddress.parse("s3://b/p")
@@ -213,3 +215,67 @@ def test_a_server_that_does_not_answer_refuses_no_rank(tmp_path: Path) -> None:
         source.check_paths()
         feed.stop()
         source.close()
+
+
+# ---- mappings of TFRecord files ------------------------------------------------------------------------------------
+
+
+def _mapped(folder: Path) -> FakeObjects:
+    make_dataset(folder, records=30, shards=3)
+    return FakeObjects(
+        {path.name: path.read_bytes() for path in folder.glob("*") if path.suffix in (".tfrecord", ".json")}
+    )
+
+
+def _rewrite(objects: FakeObjects, **facts: object) -> None:
+    name = "mapping_shard_00001.json"
+    objects.content[name] = json.dumps({**json.loads(objects.content[name]), **facts}).encode()
+    objects.tags[name] = f"tag-{facts}"
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"digest": "0" * 32}, "it has digest [0-9a-f]{32}, 0{32} in its mapping"),
+        ({"records": 9}, "it has records 10, 9 in its mapping"),
+        ({"size_bytes": 10_000}, r"it has bytes \d+, 10000 in its mapping"),
+    ],
+)
+def test_a_shard_that_differs_from_its_mapping_is_refused(
+    tmp_path: Path, facts: dict[str, object], why: str, *, indexed: bool
+) -> None:
+    objects = _mapped(tmp_path / "local")
+    if indexed:
+        with _opened(objects, tmp_path):
+            pass
+    _rewrite(objects, **facts)
+    for _ in range(2):
+        with pytest.raises(DatasetError, match=rf"train-00001-of-00003\.tfrecord: does not match its mapping: {why}"):
+            _opened(objects, tmp_path).__enter__()
+
+
+def test_a_mapping_that_was_replaced_is_read_and_other_shards_are_not(tmp_path: Path) -> None:
+    objects = _mapped(tmp_path / "local")
+    with _opened(objects, tmp_path) as dataset:
+        entries = dataset.entries
+    _rewrite(objects, label_names={"3": "cat"})
+    objects.gets.clear()
+    with _opened(objects, tmp_path) as dataset:
+        assert dataset.entries == entries
+        assert dataset.contents.label_names == {3: "cat"}
+    scanned = {name for name, _, _ in objects.gets if name.endswith(".tfrecord")}
+    assert scanned == {"train-00001-of-00003.tfrecord"}
+    objects.gets.clear()
+    with _opened(objects, tmp_path):
+        assert not objects.gets
+
+
+def test_a_mapping_of_any_size_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("objects", "mapping"):
+        monkeypatch.setattr(f"emlio.shards.tfrecord.{module}.MOST_MAPPING_BYTES", 5000)
+    objects = _mapped(tmp_path / "local")
+    objects.content["mapping_shard_00001.json"] = b" " * 50_000
+    with pytest.raises(DatasetError, match="must be at most 5000 bytes, has 5001 or more"):
+        _opened(objects, tmp_path).__enter__()
+    assert max(end - start for _, start, end in objects.gets) <= 5001

@@ -211,3 +211,23 @@ def test_a_feed_nobody_needs_frees_what_it_planned_without_the_garbage_collector
             assert gone() is None
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize(("size", "fits"), [(80, True), (82, False), (101, False)])
+def test_a_record_that_is_too_long_with_what_is_told_of_it_is_refused(
+    size: int, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file's label and path follow its bytes: 4 bytes of checksum, 4 of length, 4 of label, and 7 here."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("emlio.reading.message_planner.MAX_PAYLOAD_BYTES", 100)
+    (tmp_path / "data" / "cat").mkdir(parents=True)
+    (tmp_path / "data" / "cat" / "one").write_bytes(b"x" * size)
+    with _opened(tmp_path / "data") as shards:
+        feed = _feed(shards, PlanSpec(batch_size=1))
+        if fits:
+            message = feed.next(Gatherer())
+            assert message is not None
+            assert message.payload_bytes == 99
+        else:
+            with pytest.raises(DatasetError, match=rf"at most 81 bytes .*cat/one has {size}"):
+                feed.next(Gatherer())

@@ -254,16 +254,44 @@ def test_a_folder_that_was_replaced_by_its_twin_is_not_taken_for_it(data: Path, 
         served.symlink_to("data")
     with serving(served) as (_, shards):
         shards.check_paths()
-        if by == "link":
-            (tmp_path / "new").symlink_to("twin")
-            (tmp_path / "new").rename(served)
-        else:
-            data.rename(tmp_path / "old")
-            (tmp_path / "twin").rename(data)
-        with pytest.raises(DatasetError, match=f"{served} is now another folder"):
+        data.rename(tmp_path / "old")
+        (tmp_path / "twin").rename(data)
+        with pytest.raises(DatasetError, match=f"{data} is now another folder"):
             shards.check_paths()
-        with pytest.raises(DatasetError, match=f"{served} is now another folder"):
+        with pytest.raises(DatasetError, match=f"{data} is now another folder"):
             shards.check(np.arange(3), 10**18)
+
+
+@pytest.mark.parametrize("way", ["current", "current/..", "above/data"])
+def test_a_link_that_is_moved_leaves_what_is_served_as_it_is(data: Path, tmp_path: Path, way: str) -> None:
+    contents = [path.read_bytes() for path in sorted(data.glob("*.tfrecord"))]
+    (data / "inside").mkdir()
+    (tmp_path / "new").mkdir()
+    make_dataset(tmp_path / "new" / "data", records=30, shards=3, payload=lambda record: b"other %d" % record)
+    (tmp_path / "new" / "data" / "inside").mkdir()
+    (tmp_path / "current").symlink_to("data/inside" if ".." in way else "data")
+    (tmp_path / "above").symlink_to(".")
+    served = tmp_path / way
+    with serving(served) as (_, shards):
+        for name, target in (("current", "new/data/inside" if ".." in way else "new/data"), ("above", "new")):
+            (tmp_path / "link").symlink_to(target)
+            (tmp_path / "link").rename(tmp_path / name)
+        shards.check_paths()
+        shards.check(np.arange(3), 10**18)
+        assert [content_of(shards, number) for number in range(3)] == contents
+    with serving(served) as (_, shards):
+        assert content_of(shards, 0) != contents[0]
+
+
+def test_a_link_that_is_gone_leaves_what_is_served_as_it_is(data: Path, tmp_path: Path) -> None:
+    served = tmp_path / "current"
+    served.symlink_to("data")
+    with serving(served) as (_, shards):
+        served.unlink()
+        shards.check_paths()
+        shutil.rmtree(data)
+        with pytest.raises(DatasetError, match=f"{data} was removed"):
+            shards.check_paths()
 
 
 def test_files_of_a_replaced_folder_are_never_mixed_with_those_served(data: Path, tmp_path: Path) -> None:

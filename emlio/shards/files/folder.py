@@ -1,11 +1,13 @@
 """An open folder that is served; its entries are accessed through its descriptor.
 
 The descriptor keeps referring to the same folder if its path is renamed or redirected. The path
-itself may be a link, since the operator chose it. Below it, links are followed as long as they stay
-below it; a link that leaves the folder is an error.
+itself may be a link, or lead through links, since the operator chose it. They are followed once,
+when the folder is opened: a link that is moved later, as in a deployment, changes nothing for what
+is being read. Below the folder, links are followed as long as they stay below it; a link that leaves
+the folder is an error.
 
-Covers: listing, opening files for reading, writing and removing small ones, and whether the path
-still leads to the folder. Does not cover: how a path is kept below the folder
+Covers: listing, opening files for reading, writing and removing small ones, and whether the folder
+is still where it was. Does not cover: how a path is kept below the folder
 (emlio.shards.files.beneath), the files' content.
 """
 
@@ -58,6 +60,7 @@ class Folder:
 
     Attributes:
         path: the path it was opened by.
+        place: the same path without links, as it led when the folder was opened.
     """
 
     def __init__(self, path: Path, *, parent: "Folder | None" = None) -> None:
@@ -78,6 +81,7 @@ class Folder:
         self._close = weakref.finalize(self, os.close, opened)
         self._close.atexit = False
         self._status = os.fstat(opened)
+        self.place = self._resolved()
 
     @property
     def shown(self) -> str:
@@ -211,20 +215,20 @@ class Folder:
         return os.path.samestat(self._status, other._status)
 
     def check_in_place(self) -> None:
-        """Check that the path still leads to this folder.
+        """Check that the folder is still at its place. Where its path led through links, they may lead elsewhere.
 
         Raises:
-            DatasetError: it leads elsewhere, or cannot be read.
+            DatasetError: another folder is there, or it cannot be read.
         """
         try:
-            now = os.stat(self.path)
+            now = os.stat(self.place)
         except OSError as error:
-            raise refusal_of(error, f"folder {self.path}") or DatasetError(
-                f"a dataset's folder must not be removed while it is served: {self.path} {absence(error)}"
+            raise refusal_of(error, f"folder {self.place}") or DatasetError(
+                f"a dataset's folder must not be removed while it is served: {self.place} {absence(error)}"
             ) from error
         if not os.path.samestat(now, self._status):
             raise DatasetError(
-                f"a dataset's folder must not be replaced while it is served: {self.path} is now another folder. "
+                f"a dataset's folder must not be replaced while it is served: {self.place} is now another folder. "
                 f"{HOW_TO_RENEW}"
             )
 
@@ -232,6 +236,15 @@ class Folder:
         """Close the descriptor. Closing again does nothing."""
         self._opened = None
         self._close()
+
+    def _resolved(self) -> Path:
+        """Return the path without links; the path itself if a link is just being moved, or is one of /proc."""
+        found = Path(os.path.realpath(self.path))
+        try:
+            is_here = os.path.samestat(os.stat(found), self._status)
+        except OSError:
+            is_here = False
+        return found if is_here else self.path
 
     def _leads_out(self, name: str) -> str:
         link, folder = self.path / name, os.path.realpath(self.path)

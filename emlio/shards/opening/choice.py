@@ -1,11 +1,10 @@
 """Opening a dataset of any format.
 
-Covers: whether a folder holds TFRecord files or another format, the options after its path, the
-folder of its indexes. Does not cover: either opening (emlio.shards.opening.tfrecord_dataset,
-emlio.shards.opening.ranged_dataset).
+Covers: whether a folder holds TFRecord files or another format, the options after its path.
+Does not cover: either opening (emlio.shards.opening.tfrecord_dataset,
+emlio.shards.opening.ranged_dataset), the folder of its indexes (emlio.shards.opening.cache_folder).
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,11 +19,11 @@ from emlio.objects.library import make_client
 from emlio.objects.requests import Requests
 from emlio.shards.dataset import Dataset
 from emlio.shards.objects.bucket import Bucket
+from emlio.shards.opening.cache_folder import cache_folder
 from emlio.shards.opening.object_dataset import open_objects
 from emlio.shards.opening.ranged_dataset import open_ranges
 from emlio.shards.opening.tfrecord_dataset import open_tfrecords
 from emlio.shards.tfrecord.discover import has_shards, open_folder
-from emlio.shards.tfrecord.store import default_cache_dir
 
 __all__ = ["DatasetPath", "open_dataset"]
 
@@ -112,7 +111,7 @@ def open_dataset(
     if isinstance(directory, ObjectAddress):
         bucket = Bucket(directory, Requests(directory, make_client(directory)), object_cache)
         try:
-            cache = _cache(f"{directory}?{directory.settings.get('endpoint', '')}".encode(), cache_dir)
+            cache = cache_folder(f"{directory}?{directory.settings.get('endpoint', '')}".encode(), cache_dir)
             return open_objects(name, bucket, cache, given, progress=progress, rebuild=rebuild)
         except BaseException:
             bucket.close()
@@ -123,14 +122,8 @@ def open_dataset(
             if given.keys() - {"format"}:
                 raise ConfigError(f"{directory}: format {TFRECORD.format} must be given without options, got {given}")
             return open_tfrecords(name, folder, cache_dir, progress, rebuild=rebuild, use_mappings=use_mappings)
-        cache = _cache(os.fsencode(os.path.abspath(directory)), cache_dir)
+        cache = cache_folder(os.fsencode(os.path.abspath(directory)), cache_dir)
         return open_ranges(name, folder, cache, given, progress=progress, rebuild=rebuild)
     except BaseException:
         folder.close()
         raise
-
-
-def _cache(place: bytes, cache_dir: Path | None) -> Path:
-    """Return the folder of a dataset's indexes."""
-    key = hashlib.blake2b(place, digest_size=12).hexdigest()
-    return (default_cache_dir(os.environ) if cache_dir is None else cache_dir) / key

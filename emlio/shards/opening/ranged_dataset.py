@@ -13,11 +13,8 @@ formats themselves (emlio.formats).
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +35,17 @@ from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.files.tree import UNWRITTEN, Tree, unchanged, walk
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
+from emlio.shards.ranges.change_notes import ChangeNotes
 from emlio.shards.ranges.checksums import Checksums
 from emlio.shards.ranges.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
 from emlio.shards.ranges.groups import group_columns, groups_of, has_groups
 from emlio.shards.ranges.index import About, RangeIndex, load_index, save_index
+from emlio.shards.ranges.shard_digest import ContentCheck, shard_digest
 from emlio.wire.limits import MAX_NAME_LENGTH
 
 __all__ = ["index_place", "indexed_dataset", "make_index", "open_ranges"]
 
 _LOG = logging.getLogger(__name__)
-_SAMPLES = 4
-_SAMPLE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,31 +82,26 @@ def open_ranges(
         DatasetError: there is no dataset, or a file of it is invalid.
     """
     place = index_place(cache, options)
-    change = place.with_suffix(".changed")
+    notes = ChangeNotes(place)
+    changed = notes.take_up()
     kept = None if rebuild else load_index(place)
-    if (
-        kept is not None
-        and not change.exists()
-        and unchanged(folder, kept.folders())
-        and ranged_files_unchanged(kept, folder)
-    ):
-        return indexed_dataset(name, folder, kept.files(folder.path, partial(_note, change)), kept)
-    with suppress(OSError):
-        change.unlink()  # now, so that a change from here on is noted again
+    if kept is not None and not changed and unchanged(folder, kept.folders()) and ranged_files_unchanged(kept, folder):
+        return indexed_dataset(name, folder, _files(kept, folder, notes), kept)
     tree = _walk(name, folder, progress=progress)
     index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
-    return indexed_dataset(name, folder, index.files(folder.path, partial(_note, change)), index)
+    if index.is_stored:
+        notes.remove(changed)  # not before: after a failure the next start must look again
+    return indexed_dataset(name, folder, _files(index, folder, notes), index)
+
+
+def _files(index: RangeIndex, folder: Folder, notes: ChangeNotes) -> FileTable:
+    return index.files(folder.path, notes.add, ContentCheck(index, notes.add).check)
 
 
 def index_place(cache: Path, options: Mapping[str, str]) -> Path:
     """Return where the index for these options is kept."""
     key = hashlib.blake2b(repr(sorted(options.items())).encode(), digest_size=6).hexdigest()
     return cache / f"ranges-{key}.json"
-
-
-def _note(change: Path) -> None:
-    with suppress(OSError):
-        change.touch()
 
 
 def _walk(name: str, folder: Folder, *, progress: bool) -> Tree:
@@ -226,7 +218,8 @@ def _made(
             _check(ranges, int(tree.sizes[shard.files[0]]), str(tree.path(shard.files[0])))
         advance(int(tree.sizes[np.asarray(shard.files)].sum()))
         records = len(shard.files) if ranges is None else len(ranges.starts)
-        return _Made(shard=shard, ranges=ranges, records=records, digest=_digest(chosen, tree, layout, shard, ranges))
+        digest = shard_digest(chosen.name, layout.settings, tree, layout.labels, shard, ranges)
+        return _Made(shard=shard, ranges=ranges, records=records, digest=digest)
 
     total = sum(int(tree.sizes[np.asarray(shard.files)].sum()) for shard in new)
     many = {} if threads is None else {"threads": threads}
@@ -266,36 +259,6 @@ def _check(ranges: Ranges, size_bytes: int, path: str) -> None:
             f"{path}: record {record} must lie in its {size_bytes} bytes, got bytes {int(ranges.starts[record])} to "
             f"{int(ranges.ends[record])}"
         )
-
-
-def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFiles, ranges: Ranges | None) -> str:
-    """Return what identifies a shard: names, sizes, ranges, and a few of its bytes.
-
-    All bytes would take too long. Some of them tell apart nearly all contents that are as long, such
-    as arrays of one shape.
-    """
-    if ranges is not None and ranges.digest:
-        return ranges.digest
-    digest = hashlib.blake2b(f"{chosen.name}/1/".encode() + layout.settings, digest_size=16)
-    for number in shard.files:
-        encoded = os.fsencode(tree.names[number])
-        digest.update(len(encoded).to_bytes(4, "little") + encoded + int(tree.sizes[number]).to_bytes(8, "little"))
-    if layout.labels is not None:
-        digest.update(np.ascontiguousarray(layout.labels[np.asarray(shard.files)], "<i4").data)
-    if ranges is not None:
-        digest.update(np.ascontiguousarray(ranges.starts, "<i8").data)
-        digest.update(np.ascontiguousarray(ranges.ends, "<i8").data)
-    if not shard.whole_files:
-        size = int(tree.sizes[shard.files[0]])
-        for begin in sorted({(size - _SAMPLE_BYTES) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}):
-            digest.update(tree.read(shard.files[0], max(begin, 0), _SAMPLE_BYTES))
-    else:
-        count = len(shard.files)
-        for place in sorted({(count - 1) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}):
-            digest.update(tree.read(shard.files[place], 0, _SAMPLE_BYTES))
-            tail = max(int(tree.sizes[shard.files[place]]) - _SAMPLE_BYTES, 0)
-            digest.update(tree.read(shard.files[place], tail, _SAMPLE_BYTES))
-    return digest.hexdigest()
 
 
 def _packed(

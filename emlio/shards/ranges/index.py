@@ -8,10 +8,8 @@ Covers: writing both, opening and checking them. Does not cover: making the arra
 """
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +23,18 @@ from emlio.errors import DatasetError
 from emlio.formats.npy_header import MOST_HEADER_BYTES, read_npy_header
 from emlio.shards.files.atomic_file import write_atomically
 from emlio.shards.files.file_table import FileTable, NameTable
+from emlio.shards.files.folder import Folder
 from emlio.shards.files.mapped_file import MappedFile
 from emlio.shards.files.tree import FolderTimes
+from emlio.shards.ranges.array_folders import ArrayFolders, is_array_folder
 
 __all__ = ["About", "RangeIndex", "load_index", "save_index"]
 
 _VERSION = 1
 _CHECKSUMS = "checksums"
 _MOST_BYTES = 64 << 20
+_TRIES = 10
+"""Attempts to open an index while other processes store new ones."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +85,23 @@ class RangeIndex:
     arrays: Mapping[str, npt.NDArray[Any]]
     checksums: npt.NDArray[np.uint32]
 
-    def files(self, folder: Path, on_change: Callable[[], None] = lambda: None) -> FileTable:
+    @property
+    def is_stored(self) -> bool:
+        """True if it lies on disk, where a later start finds it."""
+        return bool(self.about.folder)
+
+    def files(
+        self,
+        folder: Path,
+        on_change: Callable[[], None] = lambda: None,
+        check_content: Callable[[int, Folder], None] = lambda _, __: None,
+    ) -> FileTable:
         """Return its files.
 
         Args:
             folder: the dataset's folder, for people.
             on_change: see `FileTable`.
+            check_content: see `FileTable`.
         """
         return FileTable(
             folder=folder,
@@ -97,6 +110,7 @@ class RangeIndex:
             mtimes_ns=self.arrays["mtimes_ns"],
             ctimes_ns=self.arrays["ctimes_ns"],
             inodes=self.arrays["inodes"],
+            check_content=check_content,
             on_change=on_change,
         )
 
@@ -110,21 +124,36 @@ class RangeIndex:
 
 def load_index(place: Path) -> RangeIndex | None:
     """Return the index at a place; None if there is none, or it is damaged."""
-    try:
+    seen: str | None = None
+    for _ in range(_TRIES):
         about = load_about(place)
-        if about is None or about.version != _VERSION or about.crc != _crc(about):
+        if about is None or about.version != _VERSION or about.crc != _crc(about) or about.folder == seen:
             return None
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, crc in about.arrays.items():
-            array = _mapped(place.parent / about.folder / f"{name}.npy")
-            if crc32c(array.view(np.uint8).data if array.size else b"") != crc:
-                return None
-            arrays[name] = array
-        records = sum(shard[4] for shard in about.shards)
-        checksums = _map_checksums(place.parent / about.folder / f"{_CHECKSUMS}.npy")
-        if checksums.dtype != np.uint32 or checksums.shape != (records,):
+        try:
+            return _load_arrays(place, about)
+        except FileNotFoundError:
+            seen = about.folder  # removed by a process that has just stored another one, or damaged
+        except (OSError, DatasetError):
             return None
-    except (OSError, DatasetError):
+    return None
+
+
+def _load_arrays(place: Path, about: About) -> RangeIndex | None:
+    """Return the index with its arrays; None if one is damaged.
+
+    Raises:
+        OSError: an array cannot be read.
+        DatasetError: it is not a whole .npy file.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, crc in about.arrays.items():
+        array = _mapped(place.parent / about.folder / f"{name}.npy")
+        if crc32c(array.view(np.uint8).data if array.size else b"") != crc:
+            return None
+        arrays[name] = array
+    records = sum(shard[4] for shard in about.shards)
+    checksums = _map_checksums(place.parent / about.folder / f"{_CHECKSUMS}.npy")
+    if checksums.dtype != np.uint32 or checksums.shape != (records,):
         return None
     return RangeIndex(about=about, arrays=arrays, checksums=checksums)
 
@@ -168,25 +197,26 @@ def save_index(
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     before = load_about(place)
-    folder = place.parent / f"{place.stem}-{secrets.token_hex(6)}"
-    folder.mkdir()
-    crcs: dict[str, int] = {}
-    try:
-        for name, array in arrays.items():
-            flat = np.ascontiguousarray(array)
-            np.save(folder / f"{name}.npy", flat, allow_pickle=False)
-            crcs[name] = crc32c(flat.view(np.uint8).data if flat.size else b"")
-        np.save(folder / f"{_CHECKSUMS}.npy", np.ascontiguousarray(checksums, np.uint32), allow_pickle=False)
-        kept = msgspec.structs.replace(about, arrays=crcs, folder=folder.name)
-        kept = msgspec.structs.replace(kept, crc=_crc(kept))
-        write_atomically(place, (msgspec.json.encode(kept),))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    if before is not None:
-        # A process that has mapped them keeps them until it ends.
-        with suppress(OSError):
-            shutil.rmtree(place.parent / before.folder)
+    with ArrayFolders(place) as folders:
+        folder = folders.new()
+        crcs: dict[str, int] = {}
+        try:
+            for name, array in arrays.items():
+                flat = np.ascontiguousarray(array)
+                np.save(folder / f"{name}.npy", flat, allow_pickle=False)
+                crcs[name] = crc32c(flat.view(np.uint8).data if flat.size else b"")
+            np.save(folder / f"{_CHECKSUMS}.npy", np.ascontiguousarray(checksums, np.uint32), allow_pickle=False)
+            kept = msgspec.structs.replace(about, arrays=crcs, folder=folder.name)
+            kept = msgspec.structs.replace(kept, crc=_crc(kept))
+            write_atomically(place, (msgspec.json.encode(kept),))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        if folders.alone():
+            now = load_about(place)  # another process may have stored one since
+            folders.remove_all_but(folder.name if now is None else now.folder)
+        elif before is not None and not folders.is_locked:
+            shutil.rmtree(place.parent / before.folder, ignore_errors=True)
     found = load_index(place)
     if found is None:
         raise OSError(f"the index {place} cannot be read back")
@@ -200,5 +230,5 @@ def load_about(place: Path) -> About | None:
             about = msgspec.json.decode(file.read(_MOST_BYTES), type=About)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    # What is named here is removed later: it must be a folder that was made for this index.
-    return about if about.folder.startswith(f"{place.stem}-") and "/" not in about.folder else None
+    # Others of its kind are removed later: it must be a folder that was made for this index.
+    return about if is_array_folder(place, about.folder) else None

@@ -26,6 +26,7 @@ from emlio.wire.limits import MAX_SHARDS
 
 __all__ = [
     "MAPPING_VERSION",
+    "MOST_MAPPING_BYTES",
     "Feature",
     "ShardMapping",
     "content_digest",
@@ -38,7 +39,7 @@ __all__ = [
 
 MAPPING_VERSION = 1
 
-_TEXT_BYTES = 64 << 20
+MOST_MAPPING_BYTES = 64 << 20
 """Parsing takes up to twelve times as much memory, if the text is all short numbers or names."""
 
 _MOST_REASON = 400
@@ -140,8 +141,8 @@ def parse_mapping(text: bytes, where: str) -> ShardMapping:
     Raises:
         DatasetError: it is not a mapping.
     """
-    if len(text) > _TEXT_BYTES:
-        raise DatasetError(f"mapping {where}: must be at most {_TEXT_BYTES} bytes, has {len(text)} or more")
+    if len(text) > MOST_MAPPING_BYTES:
+        raise DatasetError(f"mapping {where}: must be at most {MOST_MAPPING_BYTES} bytes, has {len(text)} or more")
     try:
         return msgspec.json.decode(text, type=ShardMapping)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -166,7 +167,7 @@ def read_mapping(path: Path, opener: Callable[[str, int], int] | None = None) ->
     """
     try:
         with open(path, "rb", opener=opener) as file:
-            text = file.read(_TEXT_BYTES + 1)
+            text = file.read(MOST_MAPPING_BYTES + 1)
     except OSError as error:
         raise DatasetError(f"mapping {path}: cannot be read: {error.strerror or error}") from error
     return parse_mapping(text, str(path))
