@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
-from emlio.prepare.sources import SOURCE_KINDS, guess_kind
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind
 from emlio.shards.opening.choice import DatasetPath
 from emlio.units import format_duration, format_size, parse_size
 

@@ -1,7 +1,7 @@
 """Conversion from any source to shuffled, verified shards.
 
 Covers: order, cutting, handling unreadable items, the report. Does not cover: formats of sources
-(emlio.prepare.sources), the directory and the files (emlio.prepare.shard_set).
+(emlio.prepare.sources.choice), the directory and the files (emlio.prepare.targets.shard_set).
 """
 
 import hashlib
@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.permutation import Permutation
-from emlio.prepare.cut import cut
-from emlio.prepare.record_source import Record, RecordSource
-from emlio.prepare.shard_file import disk_error
-from emlio.prepare.shard_set import Recipe, write_shards
-from emlio.prepare.sources import SOURCE_KINDS, guess_kind, open_source
-from emlio.prepare.target import UNPACKED_NAME, skips_name, sole_writer
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source
+from emlio.prepare.sources.record_source import Record, RecordSource
+from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.shard_file import disk_error
+from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.target import UNPACKED_NAME, skips_name, sole_writer
 from emlio.shards.files.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]

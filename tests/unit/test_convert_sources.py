@@ -11,13 +11,13 @@ from PIL import Image
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_folder import ImageFolder
-from emlio.prepare.manifest import Manifest
-from emlio.prepare.npy_folder import NpyFolder
-from emlio.prepare.record_source import RecordSource
-from emlio.prepare.sources import guess_kind, open_source
-from emlio.prepare.webdataset import WebDataset
+from emlio.prepare.sources.choice import guess_kind, open_source
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.image_folder import ImageFolder
+from emlio.prepare.sources.manifest import Manifest
+from emlio.prepare.sources.npy_folder import NpyFolder
+from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.webdataset import WebDataset
 from emlio_testing.datasets import write_tfrecord
 
 

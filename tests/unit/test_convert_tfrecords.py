@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.prepare.sources import guess_kind
-from emlio.prepare.tfrecord_files import TfrecordFiles
+from emlio.prepare.sources.choice import guess_kind
+from emlio.prepare.sources.tfrecord_files import TfrecordFiles
 from emlio_testing.datasets import write_tfrecord
 
 

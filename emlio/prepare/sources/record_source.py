@@ -1,8 +1,8 @@
 """The interface of a conversion's sources.
 
 Covers: the protocol that every dataset format implements, and reading a listed file while detecting
-changes. Does not cover: any format (emlio.prepare.image_folder and others), writing
-(emlio.prepare.shard_set).
+changes. Does not cover: any format (emlio.prepare.sources.image_folder and others), writing
+(emlio.prepare.targets.shard_set).
 """
 
 import hashlib

@@ -12,9 +12,9 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, encode_example
 from emlio.images.header import is_image_name
-from emlio.prepare.class_names import ClassNames, is_synset
-from emlio.prepare.image_example import image_features
-from emlio.prepare.record_source import Fingerprint, Listing, Record, Stamp, read_stamped
+from emlio.prepare.sources.class_names import ClassNames, is_synset
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Record, Stamp, read_stamped
+from emlio.prepare.targets.image_example import image_features
 
 __all__ = ["ImageFolder"]
 

@@ -2,7 +2,7 @@
 
 Covers: the recipe that determines their bytes, finding shards that an earlier run finished, writing
 the others in several threads, each with its index and finally its mapping. Does not cover: the
-source of records, the directory (emlio.prepare.target).
+source of records, the directory (emlio.prepare.targets.target).
 
 Threads are used instead of processes: for records of more than a few kilobytes, reading, writing
 and checksums happen outside the interpreter's lock, and two threads on two cores already reach the
@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.prepare.record_source import Record
-from emlio.prepare.shard_file import ShardFile, disk_error
-from emlio.prepare.tally import Tally
-from emlio.prepare.target import refuse_full_disk, settle, shard_name
+from emlio.prepare.sources.record_source import Record
+from emlio.prepare.targets.shard_file import ShardFile, disk_error
+from emlio.prepare.targets.tally import Tally
+from emlio.prepare.targets.target import refuse_full_disk, settle, shard_name
 from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.tfrecord.index import index_name, write_index
 from emlio.shards.tfrecord.mapping import (

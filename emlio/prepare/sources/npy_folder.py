@@ -17,8 +17,8 @@ import numpy as np
 
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, encode_example
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
 
 __all__ = ["NpyFolder"]
 

@@ -1,6 +1,6 @@
 """Records of any format that is served as it lies, to be written as tf.train.Example.
 
-An encoded image becomes the features of emlio.prepare.image_example, its label image/class/label.
+An encoded image becomes the features of emlio.prepare.targets.image_example, its label image/class/label.
 An array of more than one dimension becomes NAME/data, NAME/shape and NAME/dtype, as those of .npy
 folders do; other columns become features of their own name.
 
@@ -24,9 +24,9 @@ from emlio.formats.each_record import IMAGE, LABEL
 from emlio.formats.registry import form_of
 from emlio.images.header import IMAGE_EXTENSIONS
 from emlio.planner.catalog import Catalog
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_example import image_features
-from emlio.prepare.record_source import Fingerprint, Listing, Record
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Record
+from emlio.prepare.targets.image_example import image_features
 from emlio.shards.opening.choice import open_dataset
 from emlio.shards.range_records import columns_of, read_ranges
 

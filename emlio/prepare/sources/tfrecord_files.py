@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
-from emlio.prepare.record_source import Fingerprint, Listing, Record, Stamp, read_stamped, stamp_of
-from emlio.prepare.shard_file import disk_error
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Record, Stamp, read_stamped, stamp_of
+from emlio.prepare.targets.shard_file import disk_error
 from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size

@@ -12,14 +12,14 @@ from typing import Final
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.registry import find_format
 from emlio.images.header import is_image_name
-from emlio.prepare.any_format import AnyFormat
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_folder import ImageFolder
-from emlio.prepare.manifest import Manifest
-from emlio.prepare.npy_folder import NpyFolder
-from emlio.prepare.record_source import RecordSource
-from emlio.prepare.tfrecord_files import TfrecordFiles, looks_like_tfrecord
-from emlio.prepare.webdataset import WebDataset
+from emlio.prepare.sources.any_format import AnyFormat
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.image_folder import ImageFolder
+from emlio.prepare.sources.manifest import Manifest
+from emlio.prepare.sources.npy_folder import NpyFolder
+from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.tfrecord_files import TfrecordFiles, looks_like_tfrecord
+from emlio.prepare.sources.webdataset import WebDataset
 from emlio.shards.files.tree import walk
 from emlio.shards.tfrecord.discover import open_folder
 

@@ -1,7 +1,7 @@
 """The target directory of a new dataset, before its shards are written.
 
 Covers: exclusive access, clean-up after a killed process, distinguishing an interrupted preparation
-from another one, free space. Does not cover: the shards (emlio.prepare.shard_set).
+from another one, free space. Does not cover: the shards (emlio.prepare.targets.shard_set).
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from emlio.errors import ConfigError, DatasetError
-from emlio.prepare.shard_file import disk_error
+from emlio.prepare.targets.shard_file import disk_error
 from emlio.shards.files.atomic_file import write_atomically
 from emlio.units import format_size
 

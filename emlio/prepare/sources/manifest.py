@@ -5,7 +5,7 @@ columns, which become features of the same name. Does not cover: separators othe
 nested values.
 
 `label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
---labels. A file with an image's name becomes the features of emlio.prepare.image_example; any other
+--labels. A file with an image's name becomes the features of emlio.prepare.targets.image_example; any other
 file becomes the bytes feature `data` with `filename`. A column of a CSV table is int64 if every
 cell is a whole number, float if every cell is a number, else bytes.
 """
@@ -22,9 +22,9 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, encode_example
 from emlio.images.header import is_image_name
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_example import image_features
-from emlio.prepare.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+from emlio.prepare.targets.image_example import image_features
 
 __all__ = ["Manifest"]
 

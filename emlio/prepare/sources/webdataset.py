@@ -4,7 +4,7 @@ Covers: uncompressed tars, one or a folder of them. Does not cover: compressed t
 have no position on disk.
 
 Members become features: the first image of a sample is image/encoded with the features of
-emlio.prepare.image_example, `cls` is image/class/label, every other member is a bytes feature named
+emlio.prepare.targets.image_example, `cls` is image/class/label, every other member is a bytes feature named
 after its extension ("json", "txt", "seg.png"), unchanged. The sample's name is the feature
 `__key__`.
 """
@@ -19,9 +19,9 @@ import numpy as np
 from emlio.errors import DatasetError
 from emlio.example import FeatureValue, encode_example
 from emlio.images.header import IMAGE_EXTENSIONS
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_example import image_features
-from emlio.prepare.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+from emlio.prepare.targets.image_example import image_features
 
 __all__ = ["WebDataset"]
 

@@ -1,7 +1,7 @@
 """A shard file that is written atomically.
 
 Covers: framing records, writing them in large pieces, disk errors, reading the file back. Does not
-cover: the index and the mapping beside it (emlio.prepare.shard_set).
+cover: the index and the mapping beside it (emlio.prepare.targets.shard_set).
 """
 
 import os
@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 
 from emlio.checksum import crc32c, mask, masked_crc32c
 from emlio.errors import DatasetError
-from emlio.prepare.record_source import Record
+from emlio.prepare.sources.record_source import Record
 from emlio.shards.tfrecord.scan import Framing, scan
 from emlio.shards.tfrecord.verify import verify_records
 from emlio.tfrecord import FRAME_BYTES
