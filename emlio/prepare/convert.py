@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.permutation import Permutation
-from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source
-from emlio.prepare.sources.record_source import Record, RecordSource
+from emlio.prepare.disk import disk_error
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
+from emlio.prepare.sources.record_source import RecordSource
 from emlio.prepare.targets.cut import cut
-from emlio.prepare.targets.shard_file import disk_error
+from emlio.prepare.targets.example_form import example_record
+from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
-from emlio.prepare.targets.target import UNPACKED_NAME, skips_name, sole_writer
+from emlio.prepare.targets.target import TFRECORDS, UNPACKED_NAME, sole_writer
 from emlio.shards.files.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
@@ -129,7 +131,7 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
         ConfigError: the options contradict each other or the target's content.
         DatasetError: the source cannot be read, or the target cannot be written.
     """
-    kind = options.source_kind if options.source_kind is not None else guess_kind(options.source)
+    kind = usual_name(options.source_kind) if options.source_kind is not None else guess_kind(options.source)
     with (
         sole_writer(options.out),
         closing(
@@ -206,7 +208,7 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
     skips: list[str] = []
     for place in places:
         try:
-            record = source.record(place)
+            record = example_record(source.record(place))
         except (DatasetError, ConfigError) as error:
             key = source.key(place)
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
@@ -217,10 +219,12 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
             skips.append(reason)
             continue
         yield record
-    path = options.out / skips_name(shard)
+    path = options.out / TFRECORDS.skips_name(shard)
     try:
         if skips:
-            write_atomically(path, ("\n".join(" ".join(skip.split()) for skip in skips).encode(), b"\n"))
+            write_atomically(
+                path, ("\n".join(" ".join(skip.split()) for skip in skips).encode(errors="replace"), b"\n")
+            )
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
@@ -230,7 +234,7 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
 def _skipped(out: Path, shards: int) -> tuple[str, ...]:
     lines: list[str] = []
     for shard in range(shards):
-        path = out / skips_name(shard)
+        path = out / TFRECORDS.skips_name(shard)
         if path.is_file():
             lines += path.read_text(encoding="utf-8", errors="replace").splitlines()
     return tuple(lines)

@@ -14,7 +14,7 @@ from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
 from emlio.prepare.convert import ConvertOptions, convert
-from emlio.prepare.sources.record_source import Record
+from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
 from emlio.shards.opening.choice import open_dataset

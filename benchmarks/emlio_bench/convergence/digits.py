@@ -21,7 +21,7 @@ import numpy.typing as npt
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import encode_example
 from emlio.planner.permutation import Permutation
-from emlio.prepare.sources.record_source import Record
+from emlio.prepare.targets.record import Record
 from emlio.prepare.targets.shard_set import Recipe, write_shards
 from emlio.prepare.targets.target import sole_writer
 from emlio.shards.files.atomic_file import write_atomically

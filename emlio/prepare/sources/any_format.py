@@ -1,145 +1,204 @@
-"""Records of any format that is served as it lies, to be written as tf.train.Example.
+"""Records of the formats that are served as they lie.
 
-An encoded image becomes the features of emlio.prepare.targets.image_example, its label image/class/label.
-An array of more than one dimension becomes NAME/data, NAME/shape and NAME/dtype, as those of .npy
-folders do; other columns become features of their own name.
-
-Covers: the listing, the features of one record. Does not cover: the formats (emlio.formats).
+Covers: listing them, reading one, the classes of files in folders. Does not cover: the formats
+(emlio.formats), what the columns of a record mean (emlio.prepare.sources.format_samples).
 """
 
-import json
+import hashlib
+import shutil
+from bisect import bisect_right
 from collections.abc import Mapping
-from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
-from threading import Lock
-from typing import Any, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.example import FeatureValue, encode_example
-from emlio.formats.contents import TFRECORD
+from emlio.example import Piece
 from emlio.formats.each_record import IMAGE, LABEL
-from emlio.formats.registry import form_of
-from emlio.images.header import IMAGE_EXTENSIONS
+from emlio.formats.mds import role_columns
+from emlio.formats.registry import form_of, format_named
+from emlio.formats.whole_file import WholeFiles
 from emlio.planner.catalog import Catalog
+from emlio.prepare.sample import Sample
+from emlio.prepare.sources.class_folders import ClassFolders, class_folders, pictures_in
 from emlio.prepare.sources.class_names import ClassNames
-from emlio.prepare.sources.record_source import Fingerprint, Listing, Record
-from emlio.prepare.targets.image_example import image_features
-from emlio.shards.opening.choice import open_dataset
-from emlio.shards.range_records import columns_of, read_ranges
+from emlio.prepare.sources.format_samples import Told, sample_of
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped
+from emlio.shards.dataset import Dataset
+from emlio.shards.files.folder import Folder
+from emlio.shards.opening.ranged_dataset import open_ranges
 
-__all__ = ["AnyFormat"]
+__all__ = ["FORMAT_OF", "AnyFormat"]
+
+FORMAT_OF: Final = {
+    **{name: name for name in ("files", "jsonl", "mds", "megatron", "npy", "npy-rows", "npz", "tokens")},
+    "image-folder": "files",
+    "webdataset": "tar",
+}
+"""The format that reads a kind of source, by kind."""
+
+_FIRST: Final = np.zeros(1, np.int64)
 
 
 class AnyFormat:
-    """Records in the order of the dataset."""
+    """Records in the order of the dataset. The constructor indexes it."""
 
-    def __init__(self, path: Path, options: Mapping[str, str], classes: ClassNames | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        scratch: Path,
+        classes: ClassNames | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         """Index the dataset.
 
         Args:
-            path: its folder.
-            options: "format" and those of the format.
+            path: its folder, or its only file.
+            kind: one of `FORMAT_OF`.
+            scratch: a folder for the index, which may be made.
             classes: the names of its labels; by default those that the format knows.
+            options: those of the format.
 
         Raises:
+            ConfigError: an option is not known.
             DatasetError: it is not of this format.
         """
-        self._dataset = open_dataset(path.name, path, options=options)
-        contents = self._dataset.contents
-        if contents.format == TFRECORD.format:
-            raise DatasetError(f"source {path}: holds TFRecord files, whose form is tfrecord")
+        self._kind = kind
+        self._scratch = scratch
+        folders = class_folders(path) if kind == "image-folder" else []
+        self._dataset = _open(path, scratch, {**(options or {}), "format": FORMAT_OF[kind]})
+        try:
+            self._list(path, folders, classes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _list(self, path: Path, folders: list[str], classes: ClassNames | None) -> None:
+        dataset, contents = self._dataset, self._dataset.contents
+        chosen = format_named(contents.format)
+        self._content = chosen.read if isinstance(chosen, WholeFiles) else None
         self._form = form_of(contents, None)
-        self._roles = {role: form_of(contents, [role]) for role in (IMAGE, LABEL)}
-        self._catalog = Catalog(shards=self._dataset.entries)
-        self._names = dict(contents.label_names) if classes is None else dict(classes.texts)
-        self._lock = Lock()
-        fingerprint = Fingerprint(contents.format)
-        fingerprint.add(self._catalog.fingerprint)
+        self._roles: Mapping[str, str] = role_columns(contents.settings) if self._kind == "mds" else {}
+        records = [shard.records for shard in dataset.shards]
+        self._firsts = [0, *accumulate(records[:-1])]
+        self._files = [int(shard.files_of(0, _FIRST)[0]) for shard in dataset.shards]
+        sizes = np.concatenate([shard.ends - shard.starts for shard in dataset.shards]).astype(np.int64)
+        self._places: npt.NDArray[np.int64] | None = None
+        if self._kind == "image-folder":
+            self._places = pictures_in(path, folders, dataset.files.names)
+            sizes = sizes[self._places]
+        elif self._content is not None:
+            folders = _folders(path, dataset, refuse_mixed=self._kind == "npy")
+        self._folders = ClassFolders.numbered(path, folders, classes) if folders else None
+        # Files that do not lie in folders have no classes, whatever list of them is given.
+        known = classes if self._content is None else None
+        known = self._folders.classes if self._folders is not None else known
+        self._names = {} if known is None else known.texts
+        fingerprint = Fingerprint(self._kind)
+        fingerprint.add(Catalog(shards=dataset.entries).fingerprint)
+        # Names and sizes alone would not tell that a file was written again.
+        fingerprint.add(hashlib.blake2b(np.ascontiguousarray(dataset.file_table.mtimes_ns).data).hexdigest())
+        if self._places is not None:
+            fingerprint.add(hashlib.blake2b(self._places.data).hexdigest())
         for label, name in self._names.items():
             fingerprint.add(label, name)
-        sizes = np.concatenate([shard.ends - shard.starts for shard in self._dataset.shards])
+        if self._folders is not None:
+            fingerprint.add(*(str(entry) for entry in sorted(self._folders.classes.numbers.items())))
         self.listing = Listing(
-            sizes_bytes=sizes.astype(np.int64), fingerprint=fingerprint.hexdigest(), label_names=self._names
+            sizes_bytes=sizes,
+            fingerprint=fingerprint.hexdigest(),
+            label_names=self._names,
+            ignored=dataset.records - len(sizes),
         )
 
     def key(self, place: int) -> str:
-        """Return the file and the record in it."""
-        shard, record = self._where(place)
-        one = np.array([record], np.int64)
-        held = self._dataset.shards[shard]
-        path = self._dataset.files.path(int(held.files_of(shard, one)[0]))
-        return f"{path}: record {record}" if int(held.starts[record]) or held.records > 1 else str(path)
+        """Return the file, and the record in it if it holds several."""
+        shard, record, file = self._where(place)
+        path = self._dataset.files.path(file)
+        if self._content is not None:
+            return str(path)
+        if self._kind == "webdataset":
+            try:
+                return f"{path}: {self._row(shard, record, file)[1]['__key__']}"
+            except DatasetError:
+                pass  # the number is what is left to say
+        return f"{path}: record {record}"
 
-    def _where(self, place: int) -> tuple[int, int]:
-        shards, records = self._catalog.locate(np.array([place], np.int64))
-        return int(shards[0]), int(records[0])
-
-    def record(self, place: int) -> Record:
+    def record(self, place: int) -> Sample:
         """Read one record."""
-        shard, record = self._where(place)
-        ((_, piece),) = read_ranges(self._dataset, shard, [record])
-        columns = columns_of(self._form, piece)
-        roles = {
-            role: form.columns([piece], 1)[role][0] for role, form in self._roles.items() if not form.faults([piece])
-        }
-        features: dict[str, FeatureValue] = {}
-        image = roles.get(IMAGE)
-        name = str(columns.get("path", columns.get("__key__", "")))
-        if image is not None and image_name(columns, image, name):
-            features.update(image_features(bytes(image), image_name(columns, image, name)))
-        else:
-            image = None
-        label = int(roles[LABEL]) if LABEL in roles else None
-        if label is not None:
-            features[LABEL] = label
-            if label in self._names:
-                features["image/class/text"] = self._names[label]
-        for column, value in columns.items():
-            if value is image or (label is not None and column in ("label", "cls")):
-                continue
-            features.update(_features(column, value))
-        return Record(parts=(encode_example(features),), label=label)
+        shard, record, file = self._where(place)
+        data, row = self._row(shard, record, file)
+        path = self._dataset.files.names[file] if self._content is not None else ""
+        folders = self._folders
+        told = Told(
+            path=path,
+            label=None if folders is None else folders.label(path),
+            folder="" if folders is None else ClassFolders.folder_of(path),
+            class_names=self._names,
+            picture=self._roles.get(IMAGE, ""),
+            labels=self._roles.get(LABEL, ""),
+        )
+        return sample_of(self._kind, data, row, told)
 
     def close(self) -> None:
-        """Close the dataset."""
+        """Close the dataset and remove its index. Closing again does nothing."""
         self._dataset.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _where(self, place: int) -> tuple[int, int, int]:
+        """Return the shard of an item, its record, and its file."""
+        if self._places is not None:
+            place = int(self._places[place])
+        shard = bisect_right(self._firsts, place) - 1
+        record = place - self._firsts[shard]
+        # Of whole files the numbers are those of the records.
+        return shard, record, place if self._content is not None else self._files[shard]
+
+    def _row(self, shard: int, record: int, file: int) -> tuple[memoryview, Mapping[str, Any]]:
+        """Return the bytes and the columns of a record."""
+        table, held = self._dataset.file_table, self._dataset.shards[shard]
+        start, size = int(held.starts[record]), int(held.ends[record]) - int(held.starts[record])
+        stamp = Stamp(size_bytes=int(table.sizes[file]), mtime_ns=int(table.mtimes_ns[file]))
+        data = memoryview(read_stamped(table.path(file), stamp, start, size))
+        if self._content is not None:
+            return data, self._content(data)
+        piece = Piece(buffer=data, starts=_FIRST, ends=np.array([size], np.int64), slots=_FIRST)
+        try:
+            return data, {name: column[0] for name, column in self._form.columns([piece], 1).items()}
+        except DatasetError as error:
+            raise DatasetError(self._form.faults([piece]).get(0, str(error))) from error
 
 
-def image_name(columns: Mapping[str, Any], image: Any, name: str) -> str:
-    """Return a file's name for an image, with its extension; empty if nothing says that it is one."""
-    column = next((column for column, value in columns.items() if value is image), "")
-    if column in IMAGE_EXTENSIONS:
-        return f"{Path(name).name or 'image'}.{column}"
-    return Path(name).name if Path(name).suffix.lower().removeprefix(".") in IMAGE_EXTENSIONS else ""
+def _open(path: Path, scratch: Path, options: Mapping[str, str]) -> Dataset:
+    only = path.name if path.is_file() else None
+    place = path.parent if only is not None else path
+    try:
+        # Links may lead anywhere: data that are converted need not be safe to serve.
+        folder = Folder(place, served=False)
+    except OSError as error:
+        raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
+    try:
+        return open_ranges(path.name, folder, scratch, options, only=only)
+    except BaseException:
+        folder.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
 
 
-def _features(name: str, value: Any) -> dict[str, FeatureValue]:
-    match value:
-        case memoryview() | bytes():
-            return {name: bytes(cast("bytes", value))}
-        case str():
-            return {name: value.encode("utf-8", "surrogateescape")}
-        case bool() | int() | float():
-            return {name: value}
-        case np.generic() | np.ndarray():
-            array: npt.NDArray[Any] = np.asarray(cast("Any", value))
-            return {name: array.item()} if isinstance(value, np.generic) else _of_array(name, array)
-        case Decimal():
-            return {name: str(value)}
-        case _:
-            return {name: json.dumps(value)}
-
-
-def _of_array(name: str, array: npt.NDArray[Any]) -> dict[str, FeatureValue]:
-    if array.ndim == 1 and array.dtype.kind in "iu" and array.dtype.itemsize <= 4:
-        return {name: array.astype(np.int64)}
-    if array.ndim == 1 and array.dtype in (np.dtype(np.int64), np.dtype(np.float32)):
-        return {name: array}
-    return {
-        f"{name}/data": np.ascontiguousarray(array).tobytes(),
-        f"{name}/shape": np.array(array.shape, np.int64),
-        f"{name}/dtype": array.dtype.str,
-    }
+def _folders(path: Path, dataset: Dataset, *, refuse_mixed: bool) -> list[str]:
+    """Return the folders that are classes; none if the files do not lie in one for each class."""
+    names = dataset.files.names
+    if dataset.contents.label_names:
+        return sorted({ClassFolders.folder_of(name) for name in names})
+    if refuse_mixed:
+        flat, below = (next((name for name in names if ("/" in name) == nested), None) for nested in (False, True))
+        if flat is not None and below is not None:
+            raise DatasetError(
+                f"{path}: arrays must be either in this folder or in its subfolders, not both: {flat} is beside "
+                f"{ClassFolders.folder_of(below)}/"
+            )
+    return []
