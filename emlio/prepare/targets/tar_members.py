@@ -16,6 +16,7 @@ Covers: names and bytes of members. Does not cover: keys and headers
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -30,31 +31,16 @@ from emlio.prepare.sample import Sample
 
 __all__ = ["members_of"]
 
-_KNOWN: Final = IMAGE_EXTENSIONS | frozenset(
-    {
-        *(
-            "avi",
-            "bin",
-            "cbor",
-            "cls",
-            "cls2",
-            "csv",
-            "flac",
-            "gz",
-            "h264",
-            "html",
-            "id",
-            "index",
-            "inx",
-            "jsn",
-            "json",
-        ),
-        *("m4a", "mjpeg", "mov", "mp", "mp3", "mp4", "mpeg", "mpg", "msg", "npy", "npz", "ogg", "ogv", "pbm", "pdf"),
-        *("pickle", "pnm", "pth", "pyd", "sox", "tb", "ten", "text", "transcript", "txt", "wav", "webm", "wma", "wmv"),
-        *("xml", "yaml"),
-    }
-)
-"""Extensions that WebDataset decodes by itself, and others by which bytes in tars are named."""
+_KNOWN: Final = IMAGE_EXTENSIONS | {
+    "avi", "bin", "cbor", "csv", "flac", "gz", "h264", "html", "jsn", "json", "m4a", "mjpeg", "mov", "mp3", "mp4", "mpeg",
+    "mpg", "npy", "npz", "ogg", "ogv", "pbm", "pdf", "pnm", "text", "transcript", "txt", "wav", "webm", "wma", "wmv", "xml",
+    "yaml",
+}  # fmt: skip
+"""Kinds of files: bytes in a column of such a name are one. Other names that WebDataset decodes are left out: as that of a
+column, `id` need not be a number, and pickles are decoded only where the user made tars with them.
+"""
+
+_DIVIDING: Final = re.compile(r"[/\0\n]")
 
 _CHECKED: Final = frozenset({"", "jpg", "png"})
 """Pictures whose header is read, as for other targets. Others would need Pillow, which a copy does without."""
@@ -125,7 +111,7 @@ def _named(column: str, kind: str) -> str:
 
 def _plain(name: str) -> str:
     """Return a name as readers will have it: in small letters, without what divides paths."""
-    return name.lower().replace("/", "_").replace("\0", "_")
+    return _DIVIDING.sub("_", name.lower())
 
 
 def _encoded(value: Any) -> tuple[str, Buffer]:

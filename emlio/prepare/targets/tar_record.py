@@ -80,7 +80,7 @@ def key_of_path(path: str) -> str:
         return ""
     *folders, file = parts
     stem = file.rpartition(".")[0] or file
-    key = "/".join((*folders, stem.replace(".", "_"))).replace("\0", "_")
+    key = "/".join((*folders, stem.replace(".", "_"))).replace("\0", "_").replace("\n", "_")
     while _META.match(key):
         key = key[1:]
     return key
@@ -88,7 +88,7 @@ def key_of_path(path: str) -> str:
 
 def _header(key: str, extension: str, size_bytes: int) -> bytes:
     name = f"{key}.{extension}"
-    if key_and_extension(name) != (key, extension):
+    if key_and_extension(name) != (key, extension) or "\n" in name:
         raise DatasetError(f"must have members that readers of WebDataset take apart, got {name!r}. {_REMEDY}")
     raw = path_bytes(name)
     if len(raw) > _MOST_PATH_BYTES or max(map(len, raw.split(b"/"))) > _MOST_NAME_BYTES:
