@@ -269,6 +269,13 @@ class DaemonConfig:
         parse=parse_size,
         metavar="SIZE",
     )
+    group_memory: int = option(
+        1 << 30,
+        "most memory for row groups of Parquet and Arrow files that are kept, over all datasets; one group may be "
+        "larger (default: 1GiB)",
+        parse=parse_size,
+        metavar="SIZE",
+    )
     heartbeat_timeout: int = option(
         10_000_000_000,
         "a rank silent for this long is lost: its lanes are closed, and another process may take its place. Ranks "

@@ -88,6 +88,7 @@ class Daemon:
                 writer_patience_s,
                 linger_ns=_LINGERS * config.heartbeat_timeout,
                 ahead_bytes=config.ahead_bytes,
+                group_bytes=config.group_memory,
             )
         except BaseException:
             for dataset in datasets:

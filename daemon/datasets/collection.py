@@ -14,6 +14,7 @@ from emlio.daemon.datasets.generations import Generations
 from emlio.daemon.datasets.plans import Plans
 from emlio.daemon.datasets.served import ServedDataset
 from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.group_cache import DEFAULT_GROUP_BYTES, GroupCache
 from emlio.reading.leases import Leases
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
@@ -45,6 +46,7 @@ class Datasets:
         *,
         linger_ns: int = _LINGER_NS,
         ahead_bytes: int = 0,
+        group_bytes: int = DEFAULT_GROUP_BYTES,
     ) -> None:
         """See the class.
 
@@ -53,11 +55,13 @@ class Datasets:
             writer_patience_s: see `emlio.reading.leases`.
             linger_ns: see `Generations`.
             ahead_bytes: the most bytes requested from buckets ahead of reading.
+            group_bytes: the most bytes of row groups of tables that are kept.
         """
         self.generations = Generations(linger_ns=linger_ns)
         self.plans = Plans()
         self._leases = Leases(writer_patience_s)
         self._ahead = AheadBudget(ahead_bytes)
+        self._groups = GroupCache(group_bytes)
         self._stuck: Stuck = _ignore
         self._keys = itertools.count(1)
         try:
@@ -89,7 +93,7 @@ class Datasets:
         key = dataset.name
         while key in known:
             key = f"{dataset.name}+{next(self._keys)}"
-        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead)
+        served = ServedDataset(dataset, self._leases, key=key, ahead=self._ahead, groups=self._groups)
         served.files.on_stuck = self._stuck
         self.generations.add(served)
         return served
@@ -108,3 +112,4 @@ class Datasets:
         self._leases.close()
         for served in self.generations.all:
             served.close()
+        self._groups.close()

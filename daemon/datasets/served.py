@@ -14,6 +14,7 @@ from emlio.dataset_name import DatasetName
 from emlio.errors import DatasetError
 from emlio.planner.catalog import Catalog
 from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.group_cache import GroupCache
 from emlio.reading.leases import Leases
 from emlio.reading.open_source import open_source
 from emlio.shards.dataset import Dataset
@@ -42,7 +43,13 @@ class ServedDataset:
     """
 
     def __init__(
-        self, dataset: Dataset, leases: Leases | None = None, *, key: str = "", ahead: AheadBudget | None = None
+        self,
+        dataset: Dataset,
+        leases: Leases | None = None,
+        *,
+        key: str = "",
+        ahead: AheadBudget | None = None,
+        groups: GroupCache | None = None,
     ) -> None:
         """See the class; the dataset is named NAME, or NAME@GENERATION."""
         named = DatasetName.parse(dataset.name)
@@ -57,7 +64,7 @@ class ServedDataset:
             for entry in dataset.entries
         )
         self.catalog = Catalog(shards=tuple(dataset.entries))
-        self.files = open_source(dataset, leases, ahead or AheadBudget(0))
+        self.files = open_source(dataset, leases, ahead or AheadBudget(0), groups)
         self.in_bucket = dataset.bucket is not None
         self._encoded: OrderedDict[int, bytes] = OrderedDict()
         self._numbers = {entry.name: number for number, entry in enumerate(dataset.entries)}

@@ -1,13 +1,13 @@
 """The contract that all formats fulfil.
 
-Covers: the contract and its values. Does not cover: which formats there are
+Covers: the contract, that of formats read by groups, their values. Does not cover: which formats there are
 (emlio.formats.registry).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from emlio.formats.contents import Contents, FieldType
 from emlio.formats.record_form import RecordForm
 
-__all__ = ["Files", "Format", "Layout", "Ranges", "ShardFiles"]
+__all__ = ["Files", "Format", "GroupFormat", "Layout", "Ranges", "ShardFiles"]
 
 
 class Files(Protocol):
@@ -62,11 +62,13 @@ class ShardFiles:
         files: their numbers. The first holds the records, others say where they are; or each one
             is a record.
         whole_files: whether each file is a record.
+        unpacked: whether each of these records is made of its file, see `GroupFormat`.
     """
 
     name: str
     files: Sequence[int]
     whole_files: bool = False
+    unpacked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +104,14 @@ class Ranges:
         ends: (n,) the byte after its last one.
         digest: of their content, if the format has one; by default shards are told apart by names,
             sizes and ranges.
+        groups: (groups, 2) if records are no ranges of the file but of what a `GroupFormat` makes of
+            it, group by group: the first record of each, and its place as the format knows it.
     """
 
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     digest: str = ""
+    groups: npt.NDArray[np.int64] | None = None
 
 
 class Format(Protocol):
@@ -168,5 +173,27 @@ class Format(Protocol):
         Raises:
             ConfigError: there is no such column.
             DatasetError: the contents' settings are not valid.
+        """
+        ...
+
+
+@runtime_checkable
+class GroupFormat(Protocol):
+    """A format whose records are made of groups of a file, such as the row groups of a table.
+
+    Where a record is made of a file of its own, that file is one group.
+    """
+
+    def unpack(self, file: "IO[bytes]", place: int, settings: bytes, where: str) -> npt.NDArray[np.uint8]:
+        """Return the bytes of a group's records, one after the other.
+
+        Args:
+            file: the file, which can be sought; it stays open.
+            place: of the group, as in `Ranges`.
+            settings: see `Contents`.
+            where: the file's path, for errors.
+
+        Raises:
+            DatasetError: the group cannot be read.
         """
         ...

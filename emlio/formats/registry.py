@@ -7,23 +7,27 @@ are found by their names first (emlio.shards.tfrecord.discover).
 from collections.abc import Sequence
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.formats.archives import archive_files
 from emlio.formats.array_rows import array_rows
 from emlio.formats.contents import TFRECORD, Contents
-from emlio.formats.format import Files, Format
+from emlio.formats.format import Files, Format, GroupFormat
 from emlio.formats.json_lines import json_lines
 from emlio.formats.mds import mds
 from emlio.formats.record_form import RecordForm
+from emlio.formats.tables import arrow_tables, parquet_tables
 from emlio.formats.tar import tars
 from emlio.formats.tfrecord_form import ExampleRecords
 from emlio.formats.token_files import flat_tokens, indexed_tokens
-from emlio.formats.whole_file import any_files, archive_files, array_files
+from emlio.formats.whole_file import any_files, array_files
 
-__all__ = ["FORMATS", "find_format", "form_of", "format_named"]
+__all__ = ["FORMATS", "find_format", "form_of", "format_named", "group_format"]
 
 FORMATS: tuple[Format, ...] = (
     mds,
     indexed_tokens,
     tars,
+    parquet_tables,
+    arrow_tables,
     json_lines,
     archive_files,
     array_files,
@@ -80,3 +84,9 @@ def form_of(contents: Contents, fields: Sequence[str] | None) -> RecordForm:
     if found is None:
         raise DatasetError(f"the dataset has a format that this release of emlio does not know, {contents.format!r}")
     return found.form(contents, fields)
+
+
+def group_format(contents: Contents) -> GroupFormat | None:
+    """Return what makes records of a dataset's groups; None if its records are ranges of files."""
+    found = next((each for each in FORMATS if each.name == contents.format), None)
+    return found if isinstance(found, GroupFormat) else None

@@ -5,17 +5,13 @@ for each class.
 
     4 bytes label, little-endian, -1 for none | the path
 
-Covers: any files; `.npy` and `.npz` files; labels; what ranks are told. Does not cover: rows of
-large arrays (emlio.formats.array_rows), pictures inside files.
+Covers: any files, `.npy` files, labels, what ranks are told. Does not cover: `.npz` files
+(emlio.formats.archives), rows of large arrays (emlio.formats.array_rows), pictures inside files.
 """
 
-import io
 import json
-import lzma
 import re
 import struct
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +27,7 @@ from emlio.formats.npy_header import read_npy
 from emlio.formats.path_text import path_bytes, path_text
 from emlio.formats.record_form import RecordForm
 
-__all__ = ["WholeFiles", "any_files", "archive_files", "array_files", "file_notes"]
+__all__ = ["WholeFiles", "any_files", "array_files", "file_notes", "mostly"]
 
 _PER_SHARD = 4096
 """Files of one shard: few enough that daemons share the work, and that the catalog is short."""
@@ -39,23 +35,8 @@ _PER_SHARD = 4096
 _MOST_BESIDE = 16
 """More files at the top are records themselves, whatever their names."""
 
-_MOST_UNPACKED_BYTES = 1 << 30
-"""The arrays of one .npz file: a small archive may claim any size."""
-
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
-_BROKEN_ZIP = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    LookupError,
-    OSError,
-    OverflowError,
-    RuntimeError,  # encrypted, or of a method that is not known
-    ValueError,
-)
 _BESIDE = re.compile(r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|json|ya?ml|csv))", re.IGNORECASE)
 """Files at the top of a tree that are about it, and keep no class from being found."""
 
@@ -206,37 +187,6 @@ def _array(view: memoryview) -> Mapping[str, Any]:
     return {"array": read_npy(view)}
 
 
-def _arrays(view: memoryview) -> Mapping[str, Any]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(view)) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-            if unpacked > _MOST_UNPACKED_BYTES:
-                raise DatasetError(
-                    f"must be a .npz archive of at most {_MOST_UNPACKED_BYTES:,} bytes unpacked, has {unpacked:,}"
-                )
-            found: dict[str, npt.NDArray[Any]] = {}
-            for member in archive.infolist():
-                if member.filename.endswith(".npy"):
-                    name = member.filename.removesuffix(".npy")
-                    if name in found:
-                        raise DatasetError(f"must be a .npz archive with each array once, {name!r} is there twice")
-                    found[name] = _member(archive, member)
-    except _BROKEN_ZIP as error:
-        raise DatasetError(f"must be a .npz archive: {str(error)[:200]}") from error
-    if not found:
-        raise DatasetError("must be a .npz archive with arrays, it holds none")
-    return found
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    with archive.open(member) as packed:
-        data = packed.read(member.file_size + 1)
-    try:
-        return read_npy(memoryview(data))
-    except DatasetError as error:
-        raise DatasetError(f"{member.filename}: {error}") from error
-
-
 any_files = WholeFiles(
     name="files",
     words="any tree of files; with a folder for each class, they have labels",
@@ -251,7 +201,4 @@ array_files = WholeFiles(
     extension=".npy",
     read=_array,
     schema={"array": FieldType("array")},
-)
-archive_files = WholeFiles(
-    name="npz", words="a tree of .npz files, some arrays each", extension=".npz", read=_arrays, schema={}
 )

@@ -8,6 +8,7 @@ Covers: requests ahead, memory of their answers, putting records in place. Does 
 ranges are fetched (emlio.reading.pieces), single requests and retries (emlio.objects).
 """
 
+import io
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ from emlio.reading.message_planner import MessagePlan
 from emlio.reading.pieces import Piece, pieces_of
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
+from emlio.shards.group_records import in_bucket
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
 
@@ -107,6 +109,10 @@ class BucketSource:
         finally:
             for look in looks:
                 look.cancel()
+
+    def opened(self, number: int) -> io.RawIOBase:
+        """Return an object as a file."""
+        return in_bucket(self._bucket, self._table, number)
 
     def idle(self) -> bool:
         """See `Source`. Nothing is lent."""

@@ -21,6 +21,7 @@ from emlio.shards.files.folder import HOW_TO_RENEW, Folder
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
 from emlio.shards.ranges.checksums import Checksums
+from emlio.shards.ranges.groups import FileGroups
 from emlio.shards.tfrecord.mapping import ShardMapping, content_digest
 from emlio.shards.tfrecord.scan import scan
 
@@ -181,6 +182,7 @@ class Dataset:
         contents: Contents = TFRECORD,
         checksums: Checksums | None = None,
         notes: Notes | None = None,
+        groups: FileGroups | None = None,
     ) -> None:
         """Create a dataset from its parts.
 
@@ -193,6 +195,7 @@ class Dataset:
             contents: the format of its records, and what is known of them.
             checksums: of the records, if their format has none.
             notes: what ranks are told of records beside their bytes, if anything.
+            groups: of its files, if records are made of groups and are no ranges of files.
         """
         self.name = name
         self._origin = folder
@@ -200,6 +203,7 @@ class Dataset:
         self.contents = contents
         self.checksums = checksums
         self.notes = notes
+        self.groups = groups
         self._shards: tuple[ShardRanges, ...] | None = shards
         if files is None:
             files = _shard_files(self.folder, [one for one in shards if isinstance(one, Shard)])

@@ -6,6 +6,7 @@ not cover: TFRecord (emlio.shards.tfrecord.verify), reading in the plan's order 
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from emlio.formats.record_form import RecordForm
 from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.files.file_read import read_into
+from emlio.shards.group_records import in_bucket, on_descriptor, read_grouped
 from emlio.shards.objects.object_table import ObjectTable
 
 __all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
@@ -65,13 +67,18 @@ def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterat
 
 def _read(dataset: Dataset, file: int, start: int, out: memoryview) -> int:
     """Fill `out` with bytes of a file; return their number."""
+    group = dataset.groups.at(file, start) if dataset.groups is not None else None
     if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
+        if group is not None:
+            return read_grouped(dataset, group, partial(in_bucket, dataset.bucket, dataset.files, file), out, start)
         out[:] = dataset.bucket.read(dataset.files, file, start, start + len(out))
         return len(out)
     files = dataset.file_table
     try:
         with open(dataset.folder.open(files.names[file]), "rb", buffering=0) as opened:
             files.check_unchanged(file, os.fstat(opened.fileno()))
+            if group is not None:
+                return read_grouped(dataset, group, partial(on_descriptor, opened.fileno()), out, start)
             return read_into(opened.fileno(), out, start, files.path(file))
     except OSError as error:
         raise DatasetError(f"{files.path(file)}: cannot be opened: {error.strerror or error}") from error

@@ -10,6 +10,7 @@ import struct
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ import numpy as np
 from emlio_testing.datasets import make_dataset, numbered_payload
 
 __all__ = ["FORMS", "Form"]
+
+_arrow_library: Any = import_module("pyarrow")  # which has no types
+_ipc: Any = import_module("pyarrow.ipc")
+_parquet_library: Any = import_module("pyarrow.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +164,31 @@ def _mds(folder: Path, records: int) -> None:
     (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
 
 
+_ROWS = 16
+"""Rows of a group: some groups in each file."""
+
+
+def _table(numbers: range) -> Any:
+    data = [numbered_payload(number) for number in numbers]
+    return _arrow_library.table({"data": data, "label": [number % 3 for number in numbers]})
+
+
+def _parquet(folder: Path, records: int) -> None:
+    folder.mkdir()
+    for part, numbers in enumerate(_parts(records)):
+        _parquet_library.write_table(_table(numbers), folder / f"part-{part}.parquet", row_group_size=_ROWS)
+
+
+def _arrow(folder: Path, records: int) -> None:
+    folder.mkdir()
+    for part, numbers in enumerate(_parts(records)):
+        table = _table(numbers)
+        # The two forms that such files have.
+        make = _ipc.new_file if part % 2 else _ipc.new_stream
+        with make(folder / f"part-{part}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=_ROWS)
+
+
 FORMS: Mapping[str, Form] = {
     "tfrecord": Form(make=_tfrecord, numbers=_of_bytes("record"), arguments={"raw": True}),
     "files": Form(make=_files, numbers=_of_bytes("data")),
@@ -166,10 +196,15 @@ FORMS: Mapping[str, Form] = {
     "npy": Form(make=_npy, numbers=_of_numbers("array", 0, 0)),
     "npy-rows": Form(make=_npy_rows, numbers=_of_numbers("row", 0), options="?format=npy-rows"),
     "npz": Form(make=_npz, numbers=_of_numbers("number"), arguments={"fields": ["number"]}),
+    "npz-inflated": Form(
+        make=_npz, numbers=_of_numbers("number"), options="?inflate=storage", arguments={"fields": ["number"]}
+    ),
     "jsonl": Form(make=_jsonl, numbers=_of_numbers("number")),
     "megatron": Form(make=_megatron, numbers=lambda batch: [int(document[0]) for document in batch["tokens"]]),
     "tokens": Form(
         make=_tokens, numbers=_of_numbers("tokens", 0), options=f"?format=tokens&window={_WINDOW}&dtype=uint16"
     ),
     "mds": Form(make=_mds, numbers=_of_bytes("data")),
+    "parquet": Form(make=_parquet, numbers=_of_bytes("data")),
+    "arrow": Form(make=_arrow, numbers=_of_bytes("data")),
 }

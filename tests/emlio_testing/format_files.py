@@ -21,7 +21,7 @@ import numpy.typing as npt
 from emlio import EmlioLoader
 from emlio.example.columns import Piece
 from emlio.formats.contents import Contents
-from emlio.formats.format import Format
+from emlio.formats.format import Format, GroupFormat, Ranges
 from emlio.formats.record_form import RecordForm
 from emlio.formats.whole_file import file_notes
 from emlio_testing.loader_arguments import loader_arguments
@@ -32,6 +32,7 @@ __all__ = [
     "mds_shard",
     "megatron_index",
     "put_mds",
+    "ranged_bytes",
     "read_folder",
     "read_megatron",
     "records_in",
@@ -107,9 +108,20 @@ def records_in(
                 rows.append(row_of(form, files.read(number, 0, int(files.sizes[number])), note))
             continue
         ranges = chosen.ranges(files, shard, layout.settings)
+        content = ranged_bytes(chosen, files, shard.files[0], ranges, layout.settings)
         for start, end in zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True):
-            rows.append(row_of(form, files.read(shard.files[0], start, end - start)))
+            rows.append(row_of(form, content[start:end]))
     return rows
+
+
+def ranged_bytes(chosen: Format, files: MemoryFiles, number: int, ranges: Ranges, settings: bytes) -> bytes:
+    """Return the bytes in which the records of a file have their ranges."""
+    if ranges.groups is None:
+        return files.read(number, 0, int(files.sizes[number]))
+    assert isinstance(chosen, GroupFormat)
+    places: list[int] = ranges.groups[:, 1].tolist()
+    with files.open(number) as file:
+        return b"".join(chosen.unpack(file, place, settings, files.names[number]).tobytes() for place in places)
 
 
 def read_folder(address: str | Path, **options: Any) -> list[Row]:

@@ -69,7 +69,7 @@ def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_claims_gigabytes_is_a_bad_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emlio.formats.whole_file._MOST_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr("emlio.formats.archives._MOST_UNPACKED_BYTES", 1 << 20)
     (tmp_path / "data").mkdir()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

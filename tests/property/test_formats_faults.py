@@ -8,27 +8,50 @@ import io
 import json
 import tarfile
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.contents import Contents
-from emlio.formats.format import Format
+from emlio.formats.format import Format, GroupFormat
 from emlio.formats.registry import FORMATS, format_named
-from emlio_testing.format_files import MemoryFiles, megatron_index, row_of, tar_of, write_mds
+from emlio_testing.format_files import MemoryFiles, megatron_index, ranged_bytes, row_of, tar_of, write_mds
 
 # NumPy takes a broken header for one of Python 2, tries that and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:Reading .*Python 2")
 
 
-def _saved(save: Any, *arrays: Any, **named: Any) -> bytes:
+def _saved(save: Any, *more: Any, **named: Any) -> bytes:
     file = io.BytesIO()
-    save(file, *arrays, **named)
+    save(file, *more, **named)
     return file.getvalue()
+
+
+_TABLE = pyarrow.table(
+    {
+        "number": pyarrow.array([1, None, 3], pyarrow.int32()),
+        "text": ["a", "", "\u00fc"],
+        "image": [{"bytes": b"abc", "path": "a"}, None, {"bytes": b"", "path": None}],
+        "list": pyarrow.array([[1.5, 2.5], [], None], pyarrow.list_(pyarrow.float32())),
+    }
+)
+
+
+def _write_parquet(file: IO[bytes]) -> None:
+    pyarrow.parquet.write_table(_TABLE, file, row_group_size=2)
+
+
+def _write_arrow(file: IO[bytes], form: str) -> None:
+    make = pyarrow.ipc.new_file if form == "file" else pyarrow.ipc.new_stream
+    with make(file, _TABLE.schema) as writer:
+        writer.write_table(_TABLE, max_chunksize=2)
 
 
 def _mds() -> dict[str, bytes]:
@@ -51,6 +74,11 @@ _FOLDERS: dict[str, tuple[str, dict[str, bytes], dict[str, str]]] = {
     "pax": ("tar", {"a.tar": tar_of(_MEMBERS, tarfile.PAX_FORMAT)}, {}),
     "npy": ("npy", {"a.npy": _saved(np.save, np.arange(6).reshape(2, 3))}, {}),
     "npz": ("npz", {"a.npz": _saved(np.savez_compressed, a=np.arange(6), b=np.zeros(2))}, {}),
+    "npz, unpacked": (
+        "npz",
+        {"a.npz": _saved(np.savez_compressed, a=np.arange(6), b=np.zeros(2))},
+        {"inflate": "storage"},
+    ),
     "npy-rows": (
         "npy-rows",
         {"a.npy": _saved(np.save, np.zeros((3, 2))), "b.npy": _saved(np.save, np.ones((1, 2)))},
@@ -64,6 +92,8 @@ _FOLDERS: dict[str, tuple[str, dict[str, bytes], dict[str, str]]] = {
     ),
     "jsonl": ("jsonl", {"a.jsonl": b'{"a": [1, 2.5], "b": "\xc3\xa9"}\n\n{"a": null}\n[]'}, {}),
     "mds": ("mds", _mds(), {}),
+    "parquet": ("parquet", {"a.parquet": _saved(_write_parquet), "b.parquet": _saved(_write_parquet)}, {}),
+    "arrow": ("arrow", {"a.arrow": _saved(_write_arrow, "file"), "b.arrow": _saved(_write_arrow, "stream")}, {}),
 }
 
 
@@ -102,19 +132,29 @@ def _look(chosen: Format, files: MemoryFiles, options: dict[str, str]) -> None:
     layout = chosen.layout(files, options, "data")
     form = chosen.form(Contents(format=chosen.name, settings=layout.settings), None)
     for shard in layout.shards:
+        if shard.unpacked:
+            assert isinstance(chosen, GroupFormat)
+            sizes = chosen.ranges(files, shard, layout.settings).ends.tolist()
+            for number, size in zip(shard.files, sizes, strict=True):
+                made = chosen.unpack(files.open(number), 0, layout.settings, "a").tobytes()
+                assert len(made) == size
+                row_of(form, made, b"\0\0\0\0path")
+            continue
         if shard.whole_files:
             bounds = [(number, 0, int(files.sizes[number])) for number in shard.files]
         else:
             ranges = chosen.ranges(files, shard, layout.settings)
             starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
             bounds = [(shard.files[0], start, end) for start, end in zip(starts, ends, strict=True)]
-            size = int(files.sizes[shard.files[0]])
+            content = ranged_bytes(chosen, files, shard.files[0], ranges, layout.settings)
+            size = len(content)
             assert all(0 <= start <= end <= size for _, start, end in bounds)
             if chosen.name != "tokens":  # whose windows share a token
                 assert (ranges.starts[1:] >= ranges.ends[:-1]).all()
         for number, start, end in bounds[:20]:
+            data = files.read(number, start, end - start) if shard.whole_files else content[start:end]
             try:
-                row_of(form, files.read(number, start, end - start), b"\0\0\0\0path" if layout.told else b"")
+                row_of(form, data, b"\0\0\0\0path" if layout.told else b"")
             except DatasetError:
                 continue
 
@@ -146,7 +186,8 @@ def test_a_damaged_record_is_an_error_of_the_data_or_a_record(folder: str, data:
         record = files.read(shard.files[0], 0, 1 << 20)
     else:
         ranges = chosen.ranges(files, shard, layout.settings)
-        record = files.read(shard.files[0], int(ranges.starts[0]), int(ranges.ends[0] - ranges.starts[0]))
+        content = ranged_bytes(chosen, files, shard.files[0], ranges, layout.settings)
+        record = content[int(ranges.starts[0]) : int(ranges.ends[0])]
     note = b"\0\0\0\0path" if layout.told else b""
     assert row_of(form, record, note)
     with suppress(DatasetError):

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pytest
 
 from emlio.errors import DatasetError
+from emlio.formats.archives import archive_files
 from emlio.formats.contents import Contents
 from emlio.formats.registry import find_format
-from emlio.formats.whole_file import any_files, archive_files, array_files, file_notes
+from emlio.formats.whole_file import any_files, array_files, file_notes
 from emlio_testing.format_files import MemoryFiles, records_in, row_of
 
 _NOTE = b"\xff\xff\xff\xff1.npy"
@@ -195,3 +196,24 @@ def test_a_changed_byte_anywhere_in_an_archive_is_an_error_of_the_data_or_harmle
         except DatasetError:
             continue
         assert all(np.array_equal(row[name], wanted[name]) for name in row if name in ("a", "b"))
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "\u00fc" * 9, "x" * 200], []])
+def test_an_archive_that_the_daemon_unpacks_has_the_size_it_said_and_the_same_arrays(names: list[str]) -> None:
+    files = MemoryFiles({"1.npz": _npz(**{name: np.arange(1000) + place for place, name in enumerate(names)})})
+    layout = archive_files.layout(files, {"inflate": "storage"}, "data")
+    (shard,) = layout.shards
+    ranges = archive_files.ranges(files, shard, layout.settings)
+    with files.open(0) as file:
+        made = archive_files.unpack(file, 0, layout.settings, "1.npz")
+    assert (ranges.starts.tolist(), ranges.ends.tolist()) == ([0], [len(made)])
+    with np.load(io.BytesIO(made.tobytes())) as unpacked:
+        assert sorted(unpacked) == sorted(names)
+        assert all((unpacked[name] == np.arange(1000) + place).all() for place, name in enumerate(names))
+    if names:
+        assert len(made) > 8000 > int(files.sizes[0])
+
+
+def test_who_unpacks_an_archive_must_be_one_of_two() -> None:
+    with pytest.raises(DatasetError, match="inflate must be rank or storage, got 'gpu'"):
+        archive_files.layout(MemoryFiles({"1.npz": _npz(a=np.arange(3))}), {"inflate": "gpu"}, "data")

@@ -20,7 +20,6 @@ from emlio_bench.race.servers.object_store import BUCKET
 from emlio_bench.race.systems.entries import Entry, entered
 from emlio_bench.race.systems.hf_datasets import HfDatasets
 from emlio_bench.race.systems.mosaic import Mosaic
-from emlio_bench.race.systems.ours import Remote
 from emlio_bench.race.systems.pytorch_files import PyTorchFiles
 from emlio_bench.race.systems.system import System
 from emlio_bench.race.systems.webdataset import WebDataset
@@ -100,10 +99,7 @@ def _entry(system: System) -> Entry:
 
 
 def pairs(cache: Path) -> tuple[tuple[System, ServedFolder], ...]:
-    """Return the formats' own loaders, each with EMLIO on the folder that it reads.
-
-    Parquet is not served: EMLIO reads the TFRecord files that the Parquet files were made of.
-    """
+    """Return the formats' own loaders, each with EMLIO on the folder that it reads."""
     web, mosaic = WebDataset(cache=cache), Mosaic(cache=cache)
     files, parquet = PyTorchFiles(cache=cache), HfDatasets(cache=cache)
     tar = _SETTINGS[web.name].partition(" ")[0]
@@ -111,7 +107,7 @@ def pairs(cache: Path) -> tuple[tuple[System, ServedFolder], ...]:
         (web, ServedFolder(name="emlio, tar", of=web, inside=tar, record="bin")),
         (mosaic, ServedFolder(name="emlio, mds", of=mosaic, inside=BUCKET, record="record")),
         (files, ServedFolder(name="emlio, files", of=files, inside="", record="data")),
-        (parquet, ServedFolder(name="emlio, tfrecord", of=Remote(), inside="", record="record")),
+        (parquet, ServedFolder(name="emlio, parquet", of=parquet, inside="", record="record", query="?format=parquet")),
     )
 
 

@@ -39,9 +39,8 @@ _READING: Final = (
     "every run of EMLIO each record came exactly once."
 )
 _BESIDE: Final = (
-    "Each pair reads the same files: WebDataset over HTTP, MosaicML Streaming from an S3 server, PyTorch's DataLoader over "
-    "sshfs, EMLIO from its daemon. Hugging Face datasets reads Parquet over HTTP, beside EMLIO on TFRecord files with the same "
-    "records."
+    "Each pair reads the same files: WebDataset and Hugging Face datasets over HTTP, MosaicML Streaming from an S3 server, "
+    "PyTorch's DataLoader over sshfs, EMLIO from its daemon."
 )
 
 

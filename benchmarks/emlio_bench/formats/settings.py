@@ -32,8 +32,8 @@ class FormatsSettings:
     rtt: int = duration("30ms", "round trip of the link")
     rounds: int = count(6, "rounds, in each of which every format is read once")
     beside: bool = flag(
-        "also read the folders of WebDataset, MosaicML Streaming and PyTorch's DataLoader with these loaders and with EMLIO, in "
-        "turns over the link; Hugging Face datasets reads Parquet, beside EMLIO on TFRecord"
+        "also read the folders of WebDataset, MosaicML Streaming, PyTorch's DataLoader and Hugging Face datasets with these "
+        "loaders and with EMLIO, in turns over the link"
     )
     limit: int = duration("60s", "time limit of an epoch; a longer one is cut and counts as longer than that")
     tiny: bool = flag("48 records and one round: shows that all works, measures nothing")

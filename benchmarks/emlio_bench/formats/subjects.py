@@ -84,20 +84,25 @@ class ServedFolder(_Ours):
         of: the other system.
         inside: the served folder, in the folder that the other system prepares.
         record: column of the records' bytes.
+        query: what follows the folder's name when it is served.
     """
 
     of: System
     inside: str
     record: str
+    query: str = ""
 
     def settings(self, rtt_ns: int) -> tuple[Setting, ...]:
         """See `System`."""
-        raw = "raw" if self.record == "record" and self.of.family == "ours" else ""
-        return (setting("default", f"the folder of {self.of.name}", record=self.record, raw=raw),)
+        return (setting("default", f"the folder of {self.of.name}", record=self.record),)
 
     def prepare(self, corpus: Corpus, folder: Path) -> Path:
         """See `System`."""
         return self.of.prepare(corpus, folder) / self.inside
+
+    def options(self, prepared: Path) -> str:
+        """See `_Ours`."""
+        return self.query
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
 from emlio.shards.ranges.checksums import Checksums
 from emlio.shards.ranges.earlier_index import EarlierIndex, kept_checksums, ranged_files_unchanged
+from emlio.shards.ranges.groups import group_columns, groups_of, has_groups
 from emlio.shards.ranges.index import About, RangeIndex, load_index, save_index
 from emlio.wire.limits import MAX_NAME_LENGTH
 
@@ -222,8 +223,9 @@ def _made(
             new.append(shard)
 
     def make(shard: ShardFiles, advance: Callable[[int], None]) -> _Made:
-        ranges = None if shard.whole_files else chosen.ranges(tree, shard, layout.settings)
-        if ranges is not None:
+        whole = shard.whole_files and not shard.unpacked
+        ranges = None if whole else chosen.ranges(tree, shard, layout.settings)
+        if ranges is not None and ranges.groups is None:
             _check(ranges, int(tree.sizes[shard.files[0]]), str(tree.path(shard.files[0])))
         advance(int(tree.sizes[np.asarray(shard.files)].sum()))
         records = len(shard.files) if ranges is None else len(ranges.starts)
@@ -286,6 +288,7 @@ def _digest(chosen: Format, tree: IndexedFiles, layout: Layout, shard: ShardFile
     if ranges is not None:
         digest.update(np.ascontiguousarray(ranges.starts, "<i8").data)
         digest.update(np.ascontiguousarray(ranges.ends, "<i8").data)
+    if not shard.whole_files:
         size = int(tree.sizes[shard.files[0]])
         for begin in sorted({(size - _SAMPLE_BYTES) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}):
             digest.update(tree.read(shard.files[0], max(begin, 0), _SAMPLE_BYTES))
@@ -338,6 +341,8 @@ def _packed(
     }
     if layout.labels is not None:
         arrays["labels"] = layout.labels[numbers]
+    groups = [(one.ranges.groups, one.shard.whole_files) for one in made if one.ranges is not None]
+    arrays.update(group_columns([(found, whole) for found, whole in groups if found is not None]))
     return about, arrays, kept_checksums(rows, arrays, before, unwritten)
 
 
@@ -346,9 +351,9 @@ def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | Objec
     about, arrays = index.about, index.arrays
     shards: list[RangeShard] = []
     nowhere = np.zeros(1, np.int64)
-    range_base = 0
+    range_base, grouped = 0, has_groups(arrays)
     for shard, first, count, _, records, digest, whole in about.shards:
-        if whole:
+        if whole and not grouped:
             starts, ends = np.broadcast_to(nowhere, (records,)), files.sizes[first : first + count]
         else:
             part = slice(range_base, range_base + records)
@@ -381,6 +386,7 @@ def indexed_dataset(name: str, origin: Folder | Bucket, files: FileTable | Objec
         ),
         checksums=Checksums(index.checksums, bases) if about.format != TFRECORD.format else None,
         notes=_notes(shards, files, arrays.get("labels")) if about.told else None,
+        groups=groups_of(arrays, shards),
     )
 
 

@@ -17,6 +17,7 @@ from emlio.open_limits import refusal_of
 from emlio.shards.files.file_table import FILE_COLUMNS, inode_number
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.indexed_files import IndexedFiles
+from emlio.shards.ranges.groups import groups_at
 from emlio.shards.ranges.index import RangeIndex
 
 __all__ = ["EarlierIndex", "KeptShard", "kept_checksums", "ranged_files_unchanged"]
@@ -64,7 +65,8 @@ class EarlierIndex:
             return None
         part = slice(base, base + records)
         starts, ends = self._index.arrays["starts"][part], self._index.arrays["ends"][part]
-        return KeptShard(ranges=Ranges(starts=starts, ends=ends), digest=digest)
+        groups = groups_at(self._index.arrays, first)
+        return KeptShard(ranges=Ranges(starts=starts, ends=ends, groups=groups), digest=digest)
 
 
 def ranged_files_unchanged(index: RangeIndex, folder: Folder) -> bool:

@@ -4,7 +4,7 @@ Pictures stand for records of about 100 kB: each begins with its number, 8 bytes
 rest does not compress, and each has a label. Windows of tokens have no label: a window begins with
 its number too, and ends with the first token of the next one, as `?format=tokens` cuts them.
 
-Covers: small writers of TFRecord, tar, files, MDS and flat tokens, the columns in which a loader
+Covers: small writers of TFRecord, tar, files, MDS, Parquet and flat tokens, the columns in which a loader
 finds the records. Does not cover: the formats of other systems, which their own writers make
 (emlio_bench.race.systems), serving.
 """
@@ -15,6 +15,7 @@ import struct
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ _ID: Final = struct.Struct("<Q")
 _TOKEN: Final = np.dtype("<i4")
 _VOCABULARY: Final = 50_000
 _SHARDS: Final = 16
+_GROUP_ROWS: Final = 100
+"""As in Parquet files of pictures that Hugging Face's datasets writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +158,14 @@ def _mds_shard(name: str, count: int, size_bytes: int) -> dict[str, Any]:
     }
 
 
+def _write_parquet(corpus: Corpus, target: Path) -> None:
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    for shard, numbers in _parts(corpus):
+        pictures = arrow.array([_picture(corpus, number) for number in numbers], arrow.binary())
+        table = arrow.table({"data": pictures, "label": [number % LABELS for number in numbers]})
+        parquet.write_table(table, target / f"{shard:05d}.parquet", row_group_size=_GROUP_ROWS)
+
+
 def _write_flat(corpus: Corpus, target: Path) -> None:
     for shard, numbers in _parts(corpus):
         with (target / f"{shard:05d}.bin").open("wb") as file:
@@ -174,6 +185,13 @@ PICTURE_FORMS: Final[Sequence[StoredForm]] = (
         name="files", words="a file each, a folder for each class", write=_write_files, record="data", label="label"
     ),
     StoredForm(name="mds", words="MosaicML's MDS", write=_write_mds, record="data", label="label"),
+    StoredForm(
+        name="parquet",
+        words=f"Parquet, row groups of {_GROUP_ROWS}",
+        write=_write_parquet,
+        record="data",
+        label="label",
+    ),
 )
 """The formats of pictures; the others are compared with the first."""
 

@@ -1,0 +1,238 @@
+"""Reading tables of Parquet and Arrow files with pyarrow, and making the rows that are sent.
+
+pyarrow (extra `parquet`) is imported here only, on hosts that serve such files. Ranks read the rows
+without it.
+
+Covers: opening a file, its columns, its groups. Does not cover: making rows of a group
+(emlio.formats.arrow_rows), which groups are read (emlio.reading.row_group_source).
+"""
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import IO, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import ConfigError, DatasetError
+from emlio.formats.arrow_rows import ArrowRows
+from emlio.formats.packed_rows import PackedColumns
+
+__all__ = ["ARROW_FILE", "Group", "Kind", "Table", "open_table"]
+
+Kind = Literal["parquet", "arrow"]
+
+ARROW_FILE: Final = b"ARROW1"
+_FEATURES: Final = b"huggingface"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row group of a Parquet file, or a record batch of an Arrow file.
+
+    Attributes:
+        rows: how many it has.
+        place: where it is, as `Table.rows` wants it.
+    """
+
+    rows: int
+    place: int
+
+
+def _load(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError('serving Parquet and Arrow files requires pyarrow: pip install "emlio[parquet]"') from error
+
+
+@contextmanager
+def open_table(file: IO[bytes], kind: Kind, where: str) -> "Generator[Table, None, None]":
+    """Open a file for as long as the context lasts; `file` stays open.
+
+    Args:
+        file: the file, which can be sought.
+        kind: what it must be.
+        where: its path, for errors.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+        DatasetError: in the context, wherever the file is not a valid one.
+    """
+    arrow = _load("pyarrow")
+    try:
+        yield _Parquet(file, where) if kind == "parquet" else _opened_arrow(file, where)
+    except (arrow.ArrowException, EOFError, OSError, ValueError, OverflowError) as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"{where}: must be a readable {kind} file: {str(error)[:300]}") from error
+    except MemoryError as error:
+        raise DatasetError(f"{where}: a group of its rows must fit into memory: {str(error)[:300]}") from error
+
+
+class Table:
+    """An open file. A subclass for each form of file says where its groups are."""
+
+    def __init__(self, where: str) -> None:
+        """See the class; `where` is for errors."""
+        self._where = where
+        self._arrow = _load("pyarrow")
+        self._rows = ArrowRows(self._arrow, _load("pyarrow.compute"), where)
+
+    @property
+    def schema(self) -> Any:
+        """Its schema, pyarrow's."""
+        raise NotImplementedError
+
+    def groups(self) -> list[Group]:
+        """Return its groups that have rows, in order."""
+        raise NotImplementedError
+
+    def _read(self, place: int, names: list[str] | None) -> Any:
+        """Return a group as a table of pyarrow's.
+
+        Args:
+            place: see `Group`.
+            names: columns of the schema to read, at least; None for all.
+        """
+        raise NotImplementedError
+
+    def columns(self, names: list[str] | None) -> PackedColumns:
+        """Return the columns that can be served; see `ArrowRows.columns`."""
+        return self._rows.columns(self.schema, names)
+
+    def sizes(self, place: int, columns: PackedColumns) -> npt.NDArray[np.int64]:
+        """Return the bytes of each row of a group, as `rows` makes them."""
+        roots = {self._root(column.name) for column in columns.columns if not column.fixed}
+        return self._rows.sizes(self._read(place, sorted(roots) or None), columns)
+
+    def rows(self, place: int, columns: PackedColumns) -> npt.NDArray[np.uint8]:
+        """Return the rows of a group, one after the other."""
+        roots = {self._root(column.name) for column in columns.columns}
+        return self._rows.rows(self._read(place, sorted(roots)), columns)
+
+    def label_names(self) -> Mapping[int, str]:
+        """Return the names of classes that Hugging Face's datasets keeps beside the schema, if it does."""
+        try:
+            about: Any = self.schema.metadata or {}
+            features: Any = json.loads(about[_FEATURES])["info"]["features"]
+            for name in ("label", "labels", *features):
+                feature: Any = features.get(name)
+                if feature and feature.get("_type") == "ClassLabel":
+                    return dict(enumerate(str(one) for one in feature["names"]))
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            pass
+        return {}
+
+    def _root(self, name: str) -> str:
+        """Return the column of the schema that a column is, or is a part of."""
+        names = self.schema.names
+        while name not in names:
+            name = name.rpartition(".")[0]
+            if not name:
+                raise DatasetError(f"{self._where}: must still have the columns that were indexed")
+        return name
+
+
+class _Parquet(Table):
+    """A Parquet file."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        super().__init__(where)
+        parquet = _load("pyarrow.parquet")
+        self._file = parquet.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+
+    @property
+    def schema(self) -> Any:
+        return self._file.schema_arrow
+
+    def groups(self) -> list[Group]:
+        about = self._file.metadata
+        counts = [int(about.row_group(place).num_rows) for place in range(about.num_row_groups)]
+        return [Group(rows, place) for place, rows in enumerate(counts) if rows]
+
+    def _read(self, place: int, names: list[str] | None) -> Any:
+        if place >= self._file.metadata.num_row_groups:
+            raise DatasetError(f"{self._where}: must still have row group {place}")
+        return self._file.read_row_group(place, columns=names, use_threads=False)
+
+
+def _opened_arrow(file: IO[bytes], where: str) -> Table:
+    file.seek(0)
+    head = file.read(len(ARROW_FILE))
+    file.seek(0)
+    return _ArrowFile(file, where) if head == ARROW_FILE else _ArrowStream(file, where)
+
+
+class _ArrowFile(Table):
+    """An Arrow file with a list of its batches at the end."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        super().__init__(where)
+        self._file = _load("pyarrow.ipc").open_file(self._arrow.PythonFile(file, "r"))
+
+    @property
+    def schema(self) -> Any:
+        return self._file.schema
+
+    def groups(self) -> list[Group]:
+        counts = [len(self._file.get_batch(place)) for place in range(self._file.num_record_batches)]
+        return [Group(rows, place) for place, rows in enumerate(counts) if rows]
+
+    def _read(self, place: int, names: list[str] | None) -> Any:
+        if place >= self._file.num_record_batches:
+            raise DatasetError(f"{self._where}: must still have record batch {place}")
+        return _checked(self._arrow.Table.from_batches([self._file.get_batch(place)]), names)
+
+
+class _ArrowStream(Table):
+    """A stream of record batches in a file, as Hugging Face's datasets caches them; a place is a byte."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        super().__init__(where)
+        self._ipc = _load("pyarrow.ipc")
+        self._file = file
+        self._source = self._arrow.PythonFile(file, "r")
+        message = self._ipc.read_message(self._source)
+        if message.type != "schema":
+            raise DatasetError(f"{where}: must begin with a schema, begins with a {message.type}")
+        self._schema = self._ipc.read_schema(message)
+        if any(self._arrow.types.is_dictionary(field.type) for field in self._schema):
+            raise DatasetError(
+                f"{where}: a stream must be without dictionaries, of which one is read before all batches: write it "
+                "as an Arrow file or as Parquet"
+            )
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+    def groups(self) -> list[Group]:
+        found: list[Group] = []
+        while True:
+            place = self._source.tell()
+            try:
+                message = self._ipc.read_message(self._source)
+            except EOFError:
+                return found
+            if message.type != "record batch":
+                raise DatasetError(f"{self._where}: must hold record batches, has a {message.type} at byte {place}")
+            rows = len(self._ipc.read_record_batch(message, self._schema))
+            if rows:
+                found.append(Group(rows, place))
+
+    def _read(self, place: int, names: list[str] | None) -> Any:
+        self._source.seek(place)
+        message = self._ipc.read_message(self._source)
+        batch = self._ipc.read_record_batch(message, self._schema)
+        return _checked(self._arrow.Table.from_batches([batch]), names)
+
+
+def _checked(table: Any, names: list[str] | None) -> Any:
+    """Return columns of a table, every length and place in it checked: pyarrow takes them as they are."""
+    chosen = table if names is None else table.select(names)
+    chosen.validate(full=True)
+    return chosen

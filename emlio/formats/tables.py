@@ -1,0 +1,139 @@
+"""Tables in Parquet and Arrow files: each row is a record.
+
+Rows are no ranges of such a file. They are read by groups, row groups of Parquet or record batches
+of Arrow, and each row gets a range in the bytes that are made of its group.
+
+Covers: recognising them, their rows, columns at the rank. Does not cover: reading groups in the
+plan's order (emlio.reading.group_source), pyarrow (emlio.formats.arrow_library).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.formats.arrow_library import Kind, open_table
+from emlio.formats.contents import Contents
+from emlio.formats.each_record import IMAGE, LABEL, EachRecord
+from emlio.formats.format import Files, Layout, Ranges, ShardFiles
+from emlio.formats.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
+from emlio.formats.record_form import RecordForm
+
+__all__ = ["Tables", "arrow_tables", "parquet_tables"]
+
+_BESIDE: Final = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
+"""Files of these kinds lie beside tables, as Hugging Face's datasets stores them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """See `Format`, and `GroupFormat`.
+
+    Attributes:
+        name: see `Format`.
+        kind: of its files.
+        extensions: of its files.
+        words: see `Format`.
+        options: see `Format`.
+    """
+
+    name: str
+    kind: Kind
+    extensions: tuple[str, ...]
+    words: str
+    options: Mapping[str, str] = field(
+        default_factory=lambda: {"columns": "names of the columns to serve, with commas between them; all by default"}
+    )
+
+    def claims(self, files: Files) -> bool:
+        """See `Format`."""
+        count = sum(files.endings.get(extension, 0) for extension in self.extensions)
+        beside = sum(files.endings.get(extension, 0) for extension in _BESIDE)
+        return count > 0 and (2 * count >= len(files.names) or count + beside == len(files.names))
+
+    def layout(self, files: Files, options: Mapping[str, str], where: str) -> Layout:
+        """See `Format`."""
+        found = sorted((name, number) for number, name in enumerate(files.names) if self._is_one(name))
+        if not found:
+            raise DatasetError(f"dataset directory {where}: must hold {self.extensions[0]} files, holds none")
+        wanted = [name for name in options["columns"].split(",") if name] if "columns" in options else None
+        name, number = found[0]
+        with files.open(number) as file, open_table(file, self.kind, name) as table:
+            columns, label_names = table.columns(wanted), table.label_names()
+        return Layout(
+            shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
+            settings=columns.encoded(),
+            label_names=label_names if columns.named(LABEL_NAMES, "numbers") is not None else {},
+            schema={column.name: column.field_type for column in columns.columns},
+        )
+
+    def _is_one(self, name: str) -> bool:
+        return name.lower().endswith(self.extensions)
+
+    def ranges(self, files: Files, shard: ShardFiles, settings: bytes) -> Ranges:
+        """See `Format`. All values of columns with lengths are read: a file does not say the lengths."""
+        (number,) = shard.files
+        columns = PackedColumns.decoded(settings)
+        sizes: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+        groups: list[tuple[int, int]] = []
+        first = 0
+        with files.open(number) as file, open_table(file, self.kind, shard.name) as table:
+            for group in table.groups():
+                found = table.sizes(group.place, columns)
+                if len(found) != group.rows:
+                    raise DatasetError(f"{shard.name}: a group must have {group.rows} rows, has {len(found)}")
+                sizes.append(found)
+                groups.append((first, group.place))
+                first += group.rows
+        ends = np.cumsum(np.concatenate(sizes))
+        return Ranges(
+            starts=np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)],
+            ends=ends,
+            groups=np.array(groups, np.int64).reshape(-1, 2),
+        )
+
+    def unpack(self, file: "IO[bytes]", place: int, settings: bytes, where: str) -> npt.NDArray[np.uint8]:
+        """See `GroupFormat`."""
+        with open_table(file, self.kind, where) as table:
+            return table.rows(place, PackedColumns.decoded(settings))
+
+    def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
+        """See `Format`."""
+        columns = PackedColumns.decoded(contents.settings)
+        roles = _roles(columns)
+        wanted: set[str] | None = None
+        if fields is not None and not isinstance(fields, str):
+            wanted = {*fields} | {name for role, name in roles.items() if role in fields}
+        read_row = row_reader(columns, None if wanted is None else sorted(wanted))
+
+        def read(view: memoryview, _: bytes) -> Mapping[str, Any]:
+            return read_row(view)
+
+        def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {role: row[name] for role, name in roles.items() if name in row}
+
+        return EachRecord(read, fields, aliases)
+
+
+def _roles(columns: PackedColumns) -> dict[str, str]:
+    """Return the columns that stand for an encoded image and its label."""
+    image, label = columns.named(IMAGE_NAMES, "bytes"), columns.named(LABEL_NAMES, "numbers")
+    found = {} if image is None else {IMAGE: image}
+    return found if label is None else {**found, LABEL: label}
+
+
+parquet_tables = Tables(
+    name="parquet",
+    kind="parquet",
+    extensions=(".parquet", ".pq"),
+    words="Parquet tables, a row each; read by row groups",
+)
+arrow_tables = Tables(
+    name="arrow",
+    kind="arrow",
+    extensions=(".arrow", ".feather", ".ipc"),
+    words="Arrow tables, files or streams, a row each; read by record batches",
+)

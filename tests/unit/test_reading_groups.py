@@ -1,0 +1,348 @@
+"""Groups of rows: kept as far as their memory goes, made once, given back; messages made of them.
+
+Covers: the cache alone, and a source over Parquet files in a folder and in a bucket. Does not cover: rows
+(tests/unit/test_formats_tables.py), a daemon that serves them (tests/e2e/test_formats.py).
+"""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from emlio.errors import ClosedError, DatasetError
+from emlio.formats.tables import Tables
+from emlio.objects.address import ObjectAddress
+from emlio.objects.requests import Requests
+from emlio.planner.catalog import Catalog
+from emlio.planner.order import Shuffle
+from emlio.planner.plan import Plan, PlanSpec
+from emlio.reading import group_source
+from emlio.reading.ahead_budget import AheadBudget
+from emlio.reading.feed import Feed
+from emlio.reading.gather import Gatherer
+from emlio.reading.group_cache import GroupCache
+from emlio.reading.group_source import GroupSource
+from emlio.reading.message_planner import StreamPosition
+from emlio.reading.open_source import open_source
+from emlio.shards.dataset import Dataset
+from emlio.shards.objects.bucket import Bucket
+from emlio.shards.opening.choice import open_dataset
+from emlio.shards.opening.object_dataset import open_objects
+from emlio_testing.clock import ManualClock
+from emlio_testing.fake_objects import FakeObjects
+from emlio_testing.format_datasets import FORMS
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def _bytes(count: int = 1) -> Bytes:
+    return np.zeros(count, np.uint8)
+
+
+# ---- the cache ------------------------------------------------------------------------------------------------------
+
+
+def _counted(made: Counter[str], key: str) -> Callable[[], Bytes]:
+    def make() -> Bytes:
+        made[key] += 1
+        return _bytes()
+
+    return make
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    cache, made = GroupCache(3), Counter[str]()
+
+    def use(key: str) -> None:
+        cache.give_back(cache.use(key, 1, _counted(made, key)))
+
+    for key in ("a", "b", "c", "a", "d", "a", "c", "b"):
+        use(key)
+    assert made == {"a": 1, "b": 2, "c": 1, "d": 1}
+    assert cache.held_bytes == 3
+    assert cache.made_bytes == 5
+
+
+def test_what_is_used_stays_and_one_larger_than_all_is_made_and_dropped() -> None:
+    cache, made = GroupCache(3), Counter[str]()
+    kept = [cache.use(key, 1, _counted(made, key)) for key in ("a", "b", "c", "d")]
+    assert cache.held_bytes == 4
+    for group in kept:
+        cache.give_back(group)
+    assert cache.held_bytes == 3
+    cache.give_back(cache.use("big", 10, _counted(made, "big")))
+    assert cache.held_bytes == 0
+    assert made == dict.fromkeys(("a", "b", "c", "d", "big"), 1)
+
+
+def test_groups_are_made_ahead_in_half_of_the_memory() -> None:
+    cache, made = GroupCache(4), Counter[str]()
+    first, second = (cache.ahead(key, 1, _counted(made, key)) for key in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    assert cache.ahead("c", 1, _counted(made, "c")) is None
+    again = cache.ahead("a", 1, _counted(made, "a"))
+    assert again is first
+    cache.give_back(second)
+    third = cache.ahead("c", 1, _counted(made, "c"))
+    assert third is not None
+    assert third.made.result(10).size == 1
+    assert first.made.result(10).size == 1
+    cache.close()
+    assert made["a"] == 1
+
+
+def test_several_threads_make_a_group_once() -> None:
+    cache, made, begun, go_on = GroupCache(4), Counter[str](), Event(), Event()
+
+    def make() -> Bytes:
+        made["a"] += 1
+        begun.set()
+        assert go_on.wait(10)
+        return _bytes()
+
+    with ThreadPoolExecutor(4) as pool:
+        users = [pool.submit(cache.use, "a", 1, make) for _ in range(4)]
+        assert begun.wait(10)
+        go_on.set()
+        assert {id(user.result(10).made.result(10)) for user in users} == {id(users[0].result().made.result())}
+    assert made["a"] == 1
+
+
+def test_a_group_that_failed_is_tried_again_and_each_one_waiting_gets_the_error() -> None:
+    cache = GroupCache(4)
+
+    def fail() -> Bytes:
+        raise DatasetError("gone")
+
+    failed = cache.use("a", 1, fail)
+    with pytest.raises(DatasetError, match="gone"):
+        failed.made.result()
+    good = cache.use("a", 1, _bytes)
+    cache.give_back(failed)  # of the one that failed, not of its successor
+    assert cache.held_bytes == 1
+    assert good.made.result().size == 1
+    cache.give_back(good)
+    cache.forget(lambda key: key == "a")
+    assert cache.held_bytes == 0
+
+
+def test_after_closing_nobody_waits_for_ever() -> None:
+    cache, go_on = GroupCache(100), Event()
+
+    def wait() -> Bytes:
+        assert go_on.wait(10)
+        return _bytes()
+
+    kept = [cache.ahead(str(number), 1, wait) for number in range(5)]
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(cache.close)
+        for group in kept:
+            assert group is not None
+            with pytest.raises(ClosedError):
+                group.made.result(10)
+            cache.give_back(group)
+        go_on.set()
+        closing.result(10)
+    cache.close()
+    assert cache.held_bytes == 0
+    assert cache.ahead("a", 1, _bytes) is None
+    with pytest.raises(ClosedError):
+        cache.use("a", 1, _bytes)
+
+
+# ---- the source -----------------------------------------------------------------------------------------------------
+
+_RECORDS = 211
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    FORMS["parquet"].make(tmp_path / "data", _RECORDS)
+    return tmp_path / "data"
+
+
+_caches: list[GroupCache] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _caches:
+        _caches.pop().close()
+
+
+def _source(dataset: Dataset, most_bytes: int) -> GroupSource:
+    _caches.append(GroupCache(most_bytes))
+    source = open_source(dataset, None, AheadBudget(1 << 20), _caches[-1])
+    assert isinstance(source, GroupSource)
+    return source
+
+
+def _feed(source: GroupSource, shuffle: str) -> Feed:
+    entries = source.dataset.entries
+    return Feed(
+        plan=Plan(Catalog(shards=entries), PlanSpec(batch_size=4, shuffle=Shuffle.parse(shuffle))),
+        rank=0,
+        position=StreamPosition(epoch=0, origin=0, slot=0, end=1),
+        owned=np.ones(len(entries), np.bool_),
+        local=np.arange(len(entries)),
+        shards=source,
+        message_bytes=400,
+        clock=ManualClock(),
+    )
+
+
+def _read_all(source: GroupSource, shuffle: str) -> list[tuple[int, int]]:
+    """Return the shard and the number of each record read, after looking at its bytes."""
+    feed, gatherer, found = _feed(source, shuffle), Gatherer(), list[tuple[int, int]]()
+    shards = source.dataset.shards
+    firsts = np.cumsum([0, *(shard.records for shard in shards)])
+    while (message := feed.next(gatherer)) is not None:
+        out = np.zeros(message.payload_bytes, np.uint8)
+        feed.read(message, gatherer, out)
+        feed.crcs(message, memoryview(out))
+        begins = np.cumsum(message.sizes) - message.sizes
+        for begin, shard, record in zip(begins.tolist(), message.shard.tolist(), message.record.tolist(), strict=True):
+            # Flags, the length of the data, the label, and the data, which begin with the record's number.
+            assert int.from_bytes(out[begin + 13 : begin + 21].tobytes(), "little") == firsts[shard] + record
+            found.append((shard, record))
+    feed.stop()
+    return found
+
+
+@pytest.mark.parametrize("shuffle", ["global", "block:20:2", "shard", "none"])
+@pytest.mark.parametrize("most_bytes", [0, 3000, 1 << 30])
+def test_every_row_is_read_once_whatever_the_memory(folder: Path, shuffle: str, most_bytes: int) -> None:
+    with open_dataset("d", folder) as dataset:
+        source = _source(dataset, most_bytes)
+        found = _read_all(source, shuffle)
+        assert sorted(found) == [(s, r) for s, shard in enumerate(dataset.shards) for r in range(shard.records)]
+        assert source._cache.held_bytes <= max(most_bytes, 0)  # type: ignore[attr-defined]
+        source.close()
+        assert source._cache.held_bytes == 0  # type: ignore[attr-defined]
+
+
+def test_in_order_each_group_is_made_once(folder: Path) -> None:
+    with open_dataset("d", folder) as dataset:
+        source = _source(dataset, 8000)
+        _read_all(source, "none")
+        assert source._cache.made_bytes == sum(int(shard.ends[-1]) for shard in dataset.shards)  # type: ignore[attr-defined]
+        source.close()
+
+
+def test_rows_of_objects_are_read_alike(folder: Path, tmp_path: Path) -> None:
+    objects = FakeObjects({path.name: path.read_bytes() for path in folder.iterdir()})
+    address = ObjectAddress.parse("s3://b/p")
+    with (
+        open_objects(
+            "d", Bucket(address, Requests(address, objects, pause=lambda _: False)), tmp_path / "c", {}
+        ) as there,
+        open_dataset("d", folder) as here,
+    ):
+        assert [entry.digest for entry in there.entries] == [entry.digest for entry in here.entries]
+        source = _source(there, 1 << 30)
+        assert len(set(_read_all(source, "global"))) == _RECORDS
+        source.close()
+
+
+def test_a_bad_order_is_told_once_with_what_helps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_source, "_LOOK_AFTER_BYTES", 1)
+    with open_dataset("pics", folder) as dataset, caplog.at_level(logging.WARNING):
+        for order, most_bytes in (("none", 4000), ("global", 0), ("global", 1 << 30)):
+            source = _source(dataset, most_bytes)
+            _read_all(source, order)
+            source.close()
+    (warning,) = caplog.records
+    assert "dataset pics: for" in warning.getMessage()
+    assert 'shuffle="block:RECORDS:BLOCKS"' in warning.getMessage()
+
+
+def _drain(feed: Feed, gatherer: Gatherer) -> None:
+    while (message := feed.next(gatherer)) is not None:
+        feed.read(message, gatherer, np.zeros(message.payload_bytes, np.uint8))
+
+
+def _replace(path: Path) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [(_replace, "was replaced|changed while"), (_cut, "changed while it was served")]
+)
+@pytest.mark.parametrize("most_bytes", [0, 1 << 30])
+def test_a_file_that_changes_is_an_error_that_names_it(
+    folder: Path, change: Callable[[Path], Any], reason: str, most_bytes: int
+) -> None:
+    with open_dataset("d", folder) as dataset:
+        source = _source(dataset, most_bytes)
+        feed, gatherer = _feed(source, "none"), Gatherer()
+        message = feed.next(gatherer)
+        assert message is not None
+        feed.read(message, gatherer, np.zeros(message.payload_bytes, np.uint8))
+        change(folder / "part-2.parquet")
+        with pytest.raises(DatasetError, match=rf"part-2\.parquet.*({reason})|({reason}).*part-2"):
+            _drain(feed, gatherer)
+        feed.stop()
+        source.close()
+
+
+def test_files_that_were_written_anew_are_indexed_anew(folder: Path) -> None:
+    open_dataset("d", folder).close()
+    FORMS["parquet"].make(folder.with_name("other"), 50)
+    for path in folder.with_name("other").iterdir():
+        path.replace(folder / path.name)
+    with open_dataset("d", folder) as dataset:
+        assert dataset.records == 50
+        source = _source(dataset, 1 << 30)
+        assert len(_read_all(source, "global")) == 50
+        source.close()
+
+
+def test_an_index_is_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_dataset("d", folder) as first:
+        entries = first.entries
+    monkeypatch.setattr("emlio.formats.tables.Tables.ranges", None)
+    with open_dataset("d", folder) as again:
+        assert again.entries == entries
+        source = _source(again, 1 << 30)
+        assert len(_read_all(source, "global")) == _RECORDS
+        source.close()
+
+
+def test_one_more_file_leaves_the_index_of_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_dataset("d", folder).close()
+    (folder / "part-9.parquet").write_bytes((folder / "part-0.parquet").read_bytes())
+    indexed: list[str] = []
+    real = Tables.ranges
+
+    def counted(self: Any, files: Any, shard: Any, settings: bytes) -> Any:
+        indexed.append(shard.name)
+        return real(self, files, shard, settings)
+
+    monkeypatch.setattr("emlio.formats.tables.Tables.ranges", counted)
+    with open_dataset("d", folder) as dataset:
+        assert dataset.records == _RECORDS + dataset.shards[0].records
+        source = _source(dataset, 1 << 30)
+        feed, gatherer = _feed(source, "none"), Gatherer()
+        _drain(feed, gatherer)
+        feed.stop()
+        source.close()
+    assert indexed == ["part-9.parquet"]
