@@ -10,7 +10,10 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import date
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ from PIL import Image
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
-from emlio.prepare.sources.choice import open_source
+from emlio.prepare.sources.choice import guess_kind, open_source
 from emlio.prepare.sources.record_source import RecordSource
 from emlio.prepare.targets.example_form import example_record
 from emlio_testing.format_datasets import FORMS
@@ -26,10 +29,14 @@ from emlio_testing.format_files import put_mds, tar_of
 
 Open = Callable[..., RecordSource]
 
+_arrow_library: Any = import_module("pyarrow")  # which has no types
+_parquet: Any = import_module("pyarrow.parquet")
+
 
 @pytest.fixture
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    """Opens sources, and closes them in the end."""
+    """Opens sources, and closes them in the end, when they must have removed what they had unpacked."""
+    scratches: list[Path] = []
     with ExitStack() as stack:
 
         def opened(
@@ -38,9 +45,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
             scratch = tmp_path_factory.mktemp("scratch") / "unpacked"
             made = open_source(path, kind, labels, scratch, options)
             stack.callback(made.close)
+            scratches.append(scratch)
             return made
 
         yield opened
+    assert not [scratch for scratch in scratches if scratch.exists()]
 
 
 def _jpeg(shade: int, size: tuple[int, int] = (12, 8)) -> bytes:
@@ -301,11 +310,59 @@ class TestArrays:
         assert features["more/shape"] == [2, 2]
 
 
+class TestTables:
+    def _write(self, path: Path) -> bytes:
+        picture = _jpeg(9)
+        told = {"info": {"features": {"label": {"names": ["ant", "bee"], "_type": "ClassLabel"}}}}
+        rows = {
+            "image": [{"bytes": picture, "path": f"{number}.jpg"} for number in range(20)],
+            "label": [number % 2 for number in range(20)],
+            "words": [None if number == 3 else f"w{number}" for number in range(20)],
+            "day": [date(2020, 1, 1 + number) for number in range(20)],
+        }
+        table = _arrow_library.table(rows).replace_schema_metadata({"huggingface": json.dumps(told)})
+        _parquet.write_table(table, path, row_group_size=6)
+        return picture
+
+    def test_rows_have_pictures_labels_and_their_names(self, tmp_path: Path, source: Open) -> None:
+        picture = self._write(tmp_path / "a.parquet")
+        for path in (tmp_path, tmp_path / "a.parquet"):
+            rows = source(path, guess_kind(path))
+            assert rows.listing.label_names == {0: "ant", 1: "bee"}
+            features = _features(rows, 13)
+            assert features["image/encoded"] == [picture]
+            assert (features["image/class/label"], features["image/class/text"]) == ([1], [b"bee"])
+            assert (features["words"], features["day"], features["image.path"]) == (
+                [b"w13"],
+                [b"2020-01-14"],
+                [b"13.jpg"],
+            )
+            assert "words" not in _features(rows, 3)
+            assert rows.key(13) == f"{tmp_path / 'a.parquet'}: record 13"
+
+    def test_each_group_is_unpacked_once_whatever_the_order(self, tmp_path: Path, source: Open) -> None:
+        self._write(tmp_path / "a.parquet")
+        rows = source(tmp_path, "parquet")
+        for place in (19, 0, 7, 13):
+            assert _features(rows, place)["image.path"] == [f"{place}.jpg".encode()]
+        (tmp_path / "a.parquet").unlink()
+        for place in (8, 18, 1, 14, 2):
+            assert _features(rows, place)["image.path"] == [f"{place}.jpg".encode()]
+
+    def test_a_table_that_changed_is_named(self, tmp_path: Path, source: Open) -> None:
+        self._write(tmp_path / "a.parquet")
+        rows = source(tmp_path, "parquet")
+        os.utime(tmp_path / "a.parquet", ns=(1, 1))
+        with pytest.raises(DatasetError, match=r"a\.parquet: changed during the conversion"):
+            rows.record(0)
+
+
 class TestOtherFormats:
-    @pytest.mark.parametrize("kind", sorted(FORMS.keys() - {"tfrecord"}))
-    def test_every_format_is_a_source(self, kind: str, tmp_path: Path, source: Open) -> None:
-        FORMS[kind].make(tmp_path / "data", 30)
-        options = dict(word.split("=") for word in FORMS[kind].options.removeprefix("?").split("&") if "=" in word)
+    @pytest.mark.parametrize("name", sorted(FORMS.keys() - {"tfrecord"}))
+    def test_every_format_is_a_source(self, name: str, tmp_path: Path, source: Open) -> None:
+        kind = name.removesuffix("-inflated")
+        FORMS[name].make(tmp_path / "data", 30)
+        options = dict(word.split("=") for word in FORMS[name].options.removeprefix("?").split("&") if "=" in word)
         options.pop("format", None)
         found = source(tmp_path / "data", kind, None, options)
         assert len(found.listing.sizes_bytes) == 30

@@ -7,7 +7,7 @@ Covers: listing them, reading one, the classes of files in folders. Does not cov
 import hashlib
 import shutil
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from emlio.errors import DatasetError
 from emlio.example import Piece
+from emlio.formats import mds, tables
 from emlio.formats.each_record import IMAGE, LABEL
-from emlio.formats.mds import role_columns
 from emlio.formats.registry import form_of, format_named
 from emlio.formats.whole_file import WholeFiles
 from emlio.planner.catalog import Catalog
@@ -27,6 +27,7 @@ from emlio.prepare.sources.class_folders import ClassFolders, class_folders, pic
 from emlio.prepare.sources.class_names import ClassNames
 from emlio.prepare.sources.format_samples import Told, sample_of
 from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped
+from emlio.prepare.sources.unpacked_groups import UnpackedGroups
 from emlio.shards.dataset import Dataset
 from emlio.shards.files.folder import Folder
 from emlio.shards.opening.ranged_dataset import open_ranges
@@ -34,11 +35,21 @@ from emlio.shards.opening.ranged_dataset import open_ranges
 __all__ = ["FORMAT_OF", "AnyFormat"]
 
 FORMAT_OF: Final = {
-    **{name: name for name in ("files", "jsonl", "mds", "megatron", "npy", "npy-rows", "npz", "tokens")},
+    **{
+        name: name
+        for name in ("arrow", "files", "jsonl", "mds", "megatron", "npy", "npy-rows", "npz", "parquet", "tokens")
+    },
     "image-folder": "files",
     "webdataset": "tar",
 }
 """The format that reads a kind of source, by kind."""
+
+_ROLES: Final[Mapping[str, Callable[[bytes], Mapping[str, str]]]] = {
+    "arrow": tables.role_columns,
+    "mds": mds.role_columns,
+    "parquet": tables.role_columns,
+}
+"""Return the columns of a picture and a label from a format's settings, by kind of source."""
 
 _FIRST: Final = np.zeros(1, np.int64)
 
@@ -82,7 +93,10 @@ class AnyFormat:
         chosen = format_named(contents.format)
         self._content = chosen.read if isinstance(chosen, WholeFiles) else None
         self._form = form_of(contents, None)
-        self._roles: Mapping[str, str] = role_columns(contents.settings) if self._kind == "mds" else {}
+        self._roles: Mapping[str, str] = _ROLES[self._kind](contents.settings) if self._kind in _ROLES else {}
+        # Archives that a daemon would unpack are unpacked here anyway.
+        groups = dataset.groups if self._content is None else None
+        self._groups = None if groups is None else UnpackedGroups(dataset, groups, self._scratch / "groups")
         records = [shard.records for shard in dataset.shards]
         self._firsts = [0, *accumulate(records[:-1])]
         self._files = [int(shard.files_of(0, _FIRST)[0]) for shard in dataset.shards]
@@ -94,10 +108,13 @@ class AnyFormat:
         elif self._content is not None:
             folders = _folders(path, dataset, refuse_mixed=self._kind == "npy")
         self._folders = ClassFolders.numbered(path, folders, classes) if folders else None
-        # Files that do not lie in folders have no classes, whatever list of them is given.
-        known = classes if self._content is None else None
-        known = self._folders.classes if self._folders is not None else known
-        self._names = {} if known is None else known.texts
+        if self._folders is not None:
+            self._names: Mapping[int, str] = self._folders.classes.texts
+        elif self._content is not None:
+            # Files that do not lie in folders have no classes, whatever list of them is given.
+            self._names = {}
+        else:
+            self._names = contents.label_names if classes is None else classes.texts
         fingerprint = Fingerprint(self._kind)
         fingerprint.add(Catalog(shards=dataset.entries).fingerprint)
         # Names and sizes alone would not tell that a file was written again.
@@ -161,11 +178,15 @@ class AnyFormat:
     def _row(self, shard: int, record: int, file: int) -> tuple[memoryview, Mapping[str, Any]]:
         """Return the bytes and the columns of a record."""
         table, held = self._dataset.file_table, self._dataset.shards[shard]
-        start, size = int(held.starts[record]), int(held.ends[record]) - int(held.starts[record])
         stamp = Stamp(size_bytes=int(table.sizes[file]), mtime_ns=int(table.mtimes_ns[file]))
-        data = memoryview(read_stamped(table.path(file), stamp, start, size))
         if self._content is not None:
+            data = memoryview(read_stamped(table.path(file), stamp))
             return data, self._content(data)
+        start, size = int(held.starts[record]), int(held.ends[record]) - int(held.starts[record])
+        if self._groups is not None:
+            data = memoryview(self._groups.read(file, start, size))
+        else:
+            data = memoryview(read_stamped(table.path(file), stamp, start, size))
         piece = Piece(buffer=data, starts=_FIRST, ends=np.array([size], np.int64), slots=_FIRST)
         try:
             return data, {name: column[0] for name, column in self._form.columns([piece], 1).items()}

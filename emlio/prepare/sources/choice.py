@@ -11,6 +11,7 @@ from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.registry import find_format
+from emlio.formats.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
 from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
 from emlio.prepare.sources.class_names import ClassNames
@@ -30,10 +31,17 @@ _SAME: Final = {"tar": "webdataset"}
 _OF_FOLDERS: Final = ("files", "image-folder", "npy", "npz")
 """Kinds in which a record is a whole file, so that one file would be one record."""
 
-_TABLES = frozenset({".csv", ".jsonl", ".ndjson"})
+_OF_FILE: Final = {
+    **dict.fromkeys((".csv", ".jsonl", ".ndjson"), "manifest"),
+    ".tar": "webdataset",
+    **dict.fromkeys(parquet_tables.extensions, parquet_tables.name),
+    **dict.fromkeys(arrow_tables.extensions, arrow_tables.name),
+}
+"""The kind of a single file, by extension."""
+
 _FORMS = (
-    "one folder of images for each class, .tar, .npy, .npz, .jsonl or TFRecord files, MDS, Megatron-LM's files, or the path "
-    "of a .csv or .jsonl manifest"
+    "one folder of images for each class, .tar, .npy, .npz, .jsonl, .parquet, .arrow or TFRecord files, MDS, Megatron-LM's "
+    "files, or the path of a .csv or .jsonl manifest"
 )
 
 
@@ -93,10 +101,9 @@ def open_source(
 
 
 def _kind_of_file(path: Path) -> str:
-    if path.suffix.lower() in _TABLES:
-        return "manifest"
-    if path.suffix.lower() == ".tar":
-        return "webdataset"
+    kind = _OF_FILE.get(path.suffix.lower())
+    if kind is not None:
+        return kind
     if looks_like_tfrecord(path):
         return "tfrecord"
     if path.suffix.lower() == ".npy":

@@ -21,6 +21,8 @@ __all__ = ["Told", "sample_of"]
 _MAIN: Final = {"npy": "array", "npy-rows": "row", "megatron": "tokens", "tokens": "tokens"}
 """The column that is the whole record, by kind of source."""
 
+_TABLES: Final = ("arrow", "parquet")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -131,7 +133,8 @@ def _of_arrays(kind: str, row: Mapping[str, Any], told: Told) -> Sample:
 
 
 def _of_columns(kind: str, row: Mapping[str, Any], told: Told) -> Sample:
-    columns = dict(row)
+    # A null of a table is a value that the row lacks.
+    columns = {name: value for name, value in row.items() if value is not None or kind not in _TABLES}
     found = columns.get(told.picture)
     picture = cast("bytes", found) if isinstance(found, memoryview | bytes) else b""
     extension = picture_extension(picture)

@@ -58,7 +58,8 @@ def _features(name: str, value: Any, *, whole_arrays: bool) -> dict[str, Feature
         case bool() | int() | float():
             return {name: value}
         case np.generic():
-            return {name: value.item()}
+            item = cast("Any", value).item()
+            return {name: item if isinstance(item, int | float | bytes | str) else str(cast("Any", value))}
         case np.ndarray():
             array = cast("npt.NDArray[Any]", value)
             return (
