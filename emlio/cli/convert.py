@@ -10,13 +10,14 @@ from pathlib import Path
 
 from emlio.errors import ConfigError
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
-from emlio.prepare.sources import SOURCE_KINDS, guess_kind
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind
+from emlio.prepare.targets.target import TARGETS
 from emlio.shards.opening.choice import DatasetPath
 from emlio.units import format_duration, format_size, parse_size
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "Convert images in class folders, WebDataset tars, a manifest, .npy files or TFRecords to a dataset."
+HELP = "Convert images in class folders, tars, tables, arrays and other forms of data to TFRecord files or WebDataset tars."
 
 _SKIPS_SHOWN = 10
 
@@ -29,6 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", type=Path, help="directory of the new dataset")
     parser.add_argument(
         "--from", dest="kind", choices=SOURCE_KINDS, help="format of the source (default: detected and printed)"
+    )
+    parser.add_argument(
+        "--to",
+        choices=TARGETS,
+        default="tfrecord",
+        help="tfrecord: TFRecord files (default); wds: WebDataset tars",
+    )
+    parser.add_argument(
+        "--keys",
+        choices=("source", "numbers"),
+        default="source",
+        help="with --to wds: keys are paths, or the keys of tars, where the source has any (source, default), or the "
+        "numbers of the items (numbers)",
     )
     cut = parser.add_mutually_exclusive_group()
     cut.add_argument("--shard-size", metavar="SIZE", help="approximate size of a shard (default: 256MiB)")
@@ -68,14 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         report = convert(options, progress=True)
     except KeyboardInterrupt:
-        finished = sum(1 for _ in options.out.glob("mapping_shard_*.json"))
+        finished = sum(1 for _ in options.out.glob(f"{TARGETS[options.to].summary}*.json"))
         print(
             f"emlio convert: interrupted, {finished} shards are finished in {options.out}. Run the same command "
             "again to continue",
             file=sys.stderr,
         )
         raise
-    _print(report, options.out, time.monotonic_ns() - begun)
+    _print(report, options, time.monotonic_ns() - begun)
     return 0
 
 
@@ -102,6 +116,8 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
         out=arguments.out,
         source_kind=kind,
         source_options=given,
+        to=arguments.to,
+        keys=arguments.keys,
         shard_bytes=shard_bytes,
         shards=arguments.shards,
         workers=arguments.workers,
@@ -113,7 +129,8 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
     )
 
 
-def _print(report: ConvertReport, out: Path, took_ns: int) -> None:
+def _print(report: ConvertReport, options: ConvertOptions, took_ns: int) -> None:
+    out, files = options.out, TARGETS[options.to]
     classes = f" of {report.classes} classes" if report.classes else ""
     found = f", {report.shards_found} of them from an earlier run" if report.shards_found else ""
     print(
@@ -123,7 +140,7 @@ def _print(report: ConvertReport, out: Path, took_ns: int) -> None:
     if report.ignored:
         print(f"ignored: {report.ignored:,} files of another format in the source")
     if report.skipped:
-        print(f"skipped: {len(report.skipped):,} items that could not be read, listed in {out}/skipped_shard_*.txt")
+        print(f"skipped: {len(report.skipped):,} items that could not be read, listed in {out}/{files.skips_name('*')}")
         for line in report.skipped[:_SKIPS_SHOWN]:
             print(f"  {line}")
         if len(report.skipped) > _SKIPS_SHOWN:

@@ -25,7 +25,7 @@ from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.mds_encodings import IMAGES, decoder_of, field_type, size_of
 from emlio.formats.record_form import RecordForm
 
-__all__ = ["Mds", "mds"]
+__all__ = ["Mds", "mds", "role_columns"]
 
 _INDEX: Final = "index.json"
 _LENGTH: Final = struct.Struct("<I")
@@ -146,11 +146,7 @@ class Mds:
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:
         """See `Format`."""
-        try:
-            columns = msgspec.json.decode(contents.settings, type=_Columns)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise DatasetError(f"MDS must be told with its columns: {error}") from error
-        _check_columns(columns, "MDS")
+        columns = _told(contents.settings)
         wanted = None if fields is None else {*fields} - {IMAGE, LABEL} | _roles(columns, fields)
         decoders = {
             name: decoder_of(name, encoding)
@@ -198,6 +194,24 @@ class _Reader:
         if at != len(view):
             raise DatasetError(f"a sample's columns must fill its {len(view)} bytes, they end at {at}")
         return row
+
+
+def role_columns(settings: bytes) -> Mapping[str, str]:
+    """Return the columns that stand for an encoded image and its label, as far as there are any.
+
+    Raises:
+        DatasetError: the settings are not valid.
+    """
+    return _role_columns(_told(settings))
+
+
+def _told(settings: bytes) -> _Columns:
+    try:
+        columns = msgspec.json.decode(settings, type=_Columns)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DatasetError(f"MDS must be told with its columns: {error}") from error
+    _check_columns(columns, "MDS")
+    return columns
 
 
 def _find(files: Files, name: str) -> int | None:

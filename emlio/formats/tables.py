@@ -22,7 +22,7 @@ from emlio.formats.format import Files, Layout, Ranges, ShardFiles
 from emlio.formats.packed_rows import IMAGE_NAMES, LABEL_NAMES, PackedColumns, row_reader
 from emlio.formats.record_form import RecordForm
 
-__all__ = ["Tables", "arrow_tables", "parquet_tables"]
+__all__ = ["Tables", "arrow_tables", "parquet_tables", "role_columns"]
 
 _BESIDE: Final = (".json", ".md", ".txt", ".yaml", ".yml", ".lock", "")
 """Files of these kinds lie beside tables, as Hugging Face's datasets stores them."""
@@ -116,6 +116,15 @@ class Tables:
             return {role: row[name] for role, name in roles.items() if name in row}
 
         return EachRecord(read, fields, aliases)
+
+
+def role_columns(settings: bytes) -> Mapping[str, str]:
+    """Return the columns that stand for an encoded image and its label, as far as there are any.
+
+    Raises:
+        DatasetError: the settings are not valid.
+    """
+    return _roles(PackedColumns.decoded(settings))
 
 
 def _roles(columns: PackedColumns) -> dict[str, str]:

@@ -23,7 +23,7 @@ from emlio.formats.record_form import RecordForm
 from emlio.formats.whole_file import mostly
 from emlio.images.header import IMAGE_EXTENSIONS
 
-__all__ = ["WebDatasetTars", "tars"]
+__all__ = ["WebDatasetTars", "key_and_extension", "tars"]
 
 _BLOCK: Final = 512
 _KEY: Final = "__key__"
@@ -89,7 +89,7 @@ class WebDatasetTars:
                         raise DatasetError(f"{shard.name}: {member.name}: must not be sparse; pack it without --sparse")
                     if not member.isreg():
                         continue
-                    of, extension = _key_and_extension(member.name)
+                    of, extension = key_and_extension(member.name)
                     if not extension:
                         continue
                     if of != key:
@@ -158,7 +158,7 @@ def _has_checksum(block: bytes) -> bool:
     return True
 
 
-def _key_and_extension(name: str) -> tuple[str, str]:
+def key_and_extension(name: str) -> tuple[str, str]:
     """Return a member's key, and what follows the first dot of its name; nothing for members of no record."""
     folder, slash, file = name.rpartition("/")
     stem, _, extension = file.partition(".")
@@ -171,7 +171,7 @@ def _read(view: memoryview, note: bytes) -> Mapping[str, Any]:
     row: dict[str, Any] = {}
     key = ""
     for name, data in _members(view):
-        of, extension = _key_and_extension(name)
+        of, extension = key_and_extension(name)
         if extension:
             key = key or of
             row[extension] = data

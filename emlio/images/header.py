@@ -9,14 +9,17 @@ import struct
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from typing_extensions import Buffer
+
 from emlio.errors import DatasetError
 
-__all__ = ["IMAGE_EXTENSIONS", "ImageHeader", "is_image_name", "read_image_header"]
+__all__ = ["IMAGE_EXTENSIONS", "ImageHeader", "is_image_name", "picture_extension", "read_image_header"]
 
 IMAGE_EXTENSIONS = frozenset({"bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"})
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+_TIFF_MAGICS = (b"II*\0", b"MM\0*")
 # Start-of-frame markers. DHT (C4), JPG (C8) and DAC (CC) lie in the same range but are not frames.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BARE_MARKERS = frozenset({0x01, *range(0xD0, 0xD8)})
@@ -52,6 +55,26 @@ class ImageHeader:
 def is_image_name(name: str) -> bool:
     """Return whether a file of this name should be an image."""
     return PurePath(name).suffix[1:].lower() in IMAGE_EXTENSIONS
+
+
+def picture_extension(encoded: Buffer) -> str:
+    """Return the usual extension of an encoded picture by its first bytes; empty if they are of no known kind."""
+    view = memoryview(encoded)
+    head = bytes(view[:12])
+    if head.startswith(_JPEG_MAGIC):
+        return "jpg"
+    if head.startswith(_PNG_MAGIC):
+        return "png"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        return "webp"
+    if head.startswith(_TIFF_MAGICS):
+        return "tif"
+    # Two letters are too few to tell, so the size that follows them must be right.
+    if head[:2] == b"BM" and int.from_bytes(head[2:6], "little") == len(view):
+        return "bmp"
+    return ""
 
 
 def read_image_header(encoded: bytes) -> ImageHeader:

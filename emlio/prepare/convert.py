@@ -1,12 +1,13 @@
 """Conversion from any source to shuffled, verified shards.
 
 Covers: order, cutting, handling unreadable items, the report. Does not cover: formats of sources
-(emlio.prepare.sources), the directory and the files (emlio.prepare.shard_set).
+(emlio.prepare.sources), the directory and the files (emlio.prepare.targets).
 """
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,17 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.permutation import Permutation
-from emlio.prepare.cut import cut
-from emlio.prepare.record_source import Record, RecordSource
-from emlio.prepare.shard_file import disk_error
-from emlio.prepare.shard_set import Recipe, write_shards
-from emlio.prepare.sources import SOURCE_KINDS, guess_kind, open_source
-from emlio.prepare.target import UNPACKED_NAME, skips_name, sole_writer
+from emlio.prepare.disk import disk_error
+from emlio.prepare.sample import Sample
+from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind, open_source, usual_name
+from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.example_form import example_record
+from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.tar_record import TarRecords
+from emlio.prepare.targets.tar_set import write_tars
+from emlio.prepare.targets.target import TARGETS, UNPACKED_NAME, sole_writer
 from emlio.shards.files.atomic_file import write_atomically
 
 __all__ = ["DEFAULT_SHARD_BYTES", "ConvertOptions", "ConvertReport", "convert", "default_workers"]
@@ -34,6 +40,9 @@ over daemons.
 
 _VERSION = 1
 """Incremented when the same options would make other bytes."""
+
+_SAMPLED = 64
+"""Items that are written to no file to learn how much longer they are in a tar."""
 
 _LEAST_WORKERS = 4
 """With a source on another machine, workers mostly wait."""
@@ -52,6 +61,9 @@ class ConvertOptions:
         source: a directory or a file.
         out: the directory of the new dataset.
         source_kind: one of SOURCE_KINDS, or None to guess it.
+        to: the form of the new dataset: TFRecord files, or WebDataset tars.
+        keys: the keys of the samples of a WebDataset: "source" takes paths, or the keys of tars,
+            where the source has any; "numbers" takes the numbers of the items.
         source_options: those of a format that is served as it lies.
         shard_bytes: the approximate size of a shard; None where `shards` is given.
         shards: how many shards to make, or None.
@@ -69,6 +81,8 @@ class ConvertOptions:
     source: Path
     out: Path
     source_kind: str | None = None
+    to: Literal["tfrecord", "wds"] = "tfrecord"
+    keys: Literal["source", "numbers"] = "source"
     source_options: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     shard_bytes: int | None = None
     shards: int | None = None
@@ -82,6 +96,10 @@ class ConvertOptions:
     def __post_init__(self) -> None:
         if self.source_kind is not None and self.source_kind not in SOURCE_KINDS:
             raise ConfigError(f"source_kind must be one of {', '.join(SOURCE_KINDS)}, got {self.source_kind!r}")
+        if self.to not in TARGETS:
+            raise ConfigError(f"--to must be one of {', '.join(TARGETS)}, got {self.to!r}")
+        if self.keys != "source" and self.to != "wds":
+            raise ConfigError(f"--keys {self.keys} must be given with --to wds: only samples of a WebDataset have keys")
         if self.shard_bytes is not None and self.shards is not None:
             raise ConfigError("give either the size of a shard or the number of shards, not both")
         if self.workers is not None and self.workers < 1:
@@ -129,7 +147,8 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
         ConfigError: the options contradict each other or the target's content.
         DatasetError: the source cannot be read, or the target cannot be written.
     """
-    kind = options.source_kind if options.source_kind is not None else guess_kind(options.source)
+    kind = usual_name(options.source_kind) if options.source_kind is not None else guess_kind(options.source)
+    write = write_tars if options.to == "wds" else write_shards
     with (
         sole_writer(options.out),
         closing(
@@ -137,7 +156,7 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
         ) as source,
     ):
         listing = source.listing
-        mappings, found = write_shards(
+        shards, found = write(
             options.out,
             _recipe(options, kind, source),
             workers=options.workers if options.workers is not None else default_workers(),
@@ -145,16 +164,16 @@ def convert(options: ConvertOptions, progress: bool = False) -> ConvertReport:
             force=options.force,
             progress=progress,
         )
-    labels = {label for mapping in mappings for label in mapping.label_counts or ()}
+    labels = {label for shard in shards for label in shard.label_counts or ()}
     return ConvertReport(
         source_kind=kind,
-        records=sum(mapping.records for mapping in mappings),
-        size_bytes=sum(mapping.size_bytes for mapping in mappings),
-        shards=len(mappings),
+        records=sum(shard.records for shard in shards),
+        size_bytes=sum(shard.size_bytes for shard in shards),
+        shards=len(shards),
         shards_found=found,
         classes=len(labels),
         ignored=listing.ignored,
-        skipped=_skipped(options.out, len(mappings)),
+        skipped=_skipped(options, len(shards)),
     )
 
 
@@ -162,6 +181,8 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     sizes = source.listing.sizes_bytes
     if len(sizes) == 0:
         raise DatasetError(f"source {options.source}: must hold at least one item, holds none")
+    if options.to == "wds":
+        sizes = _tar_sizes(source)
     order = _order(len(sizes), options.seed, shuffle=options.shuffle)
     shard_bytes = options.shard_bytes
     if shard_bytes is None and options.shards is None:
@@ -176,6 +197,8 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
         "shuffle": options.shuffle,
         "seed": options.seed if options.shuffle else None,
     }
+    if options.to != "tfrecord":
+        description |= {"to": options.to, "keys": options.keys}
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)
     digest.update(bounds.astype("<i8").tobytes())
 
@@ -193,6 +216,28 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
     )
 
 
+def _tar_sizes(source: RecordSource) -> npt.NDArray[np.int64]:
+    """Return the approximate sizes of the items in tars, where headers and padding are added to each member."""
+    sizes = source.listing.sizes_bytes
+    places = np.unique(np.linspace(0, len(sizes) - 1, _SAMPLED).astype(np.int64)).tolist()
+    added: list[int] = []
+    for place in places:
+        try:
+            record = TarRecords(numbered=True).record(source.record(place), place)
+        except (DatasetError, ConfigError):
+            continue  # the error is raised, or listed, when the item is written
+        added.append(sum(len(memoryview(part)) for part in record.parts) - int(sizes[place]))
+    least = 2 * tarfile.BLOCKSIZE
+    return np.maximum(sizes + (round(sum(added) / len(added)) if added else least), least)
+
+
+def _encoder(options: ConvertOptions) -> Callable[[Sample, int], Record]:
+    """Return what makes the records of one shard of items and their places."""
+    if options.to == "wds":
+        return TarRecords(numbered=options.keys == "numbers").record
+    return lambda sample, _: example_record(sample)
+
+
 def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
     places = np.arange(records, dtype=np.int64)
     if not shuffle:
@@ -204,9 +249,10 @@ def _order(records: int, seed: int, *, shuffle: bool) -> npt.NDArray[np.int64]:
 def _records(options: ConvertOptions, source: RecordSource, shard: int, places: list[int]) -> Iterator[Record]:
     """Yield the records of one shard; list skipped items before the shard is finished."""
     skips: list[str] = []
+    encode = _encoder(options)
     for place in places:
         try:
-            record = source.record(place)
+            record = encode(source.record(place), place)
         except (DatasetError, ConfigError) as error:
             key = source.key(place)
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
@@ -217,20 +263,22 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
             skips.append(reason)
             continue
         yield record
-    path = options.out / skips_name(shard)
+    path = options.out / TARGETS[options.to].skips_name(shard)
     try:
         if skips:
-            write_atomically(path, ("\n".join(" ".join(skip.split()) for skip in skips).encode(), b"\n"))
+            write_atomically(
+                path, ("\n".join(" ".join(skip.split()) for skip in skips).encode(errors="replace"), b"\n")
+            )
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(path, 0, error) from error
 
 
-def _skipped(out: Path, shards: int) -> tuple[str, ...]:
+def _skipped(options: ConvertOptions, shards: int) -> tuple[str, ...]:
     lines: list[str] = []
     for shard in range(shards):
-        path = out / skips_name(shard)
+        path = options.out / TARGETS[options.to].skips_name(shard)
         if path.is_file():
             lines += path.read_text(encoding="utf-8", errors="replace").splitlines()
     return tuple(lines)

@@ -1,7 +1,7 @@
 """Synthetic datasets for trials and benchmarks: the same options give the same bytes.
 
 Covers: options, the three kinds of records, writing them. Does not cover: the pictures
-(emlio.prepare.synthetic_image), the directory and the files (emlio.prepare.shard_set).
+(emlio.prepare.synthetic.image), the directory and the files (emlio.prepare.targets.shard_set).
 
     images   JPEGs like ImageNet's in size and decoding cost, with its feature names. Some hundred
              pictures are drawn and repeated; each record has its own label, file name, and number
@@ -28,12 +28,12 @@ import numpy.typing as npt
 from emlio.draws import draw, random_bytes
 from emlio.errors import ConfigError
 from emlio.example import encode_example
-from emlio.prepare.cut import cut
-from emlio.prepare.picture_pool import PicturePool, numbered_picture, pool_size
-from emlio.prepare.record_source import Record
-from emlio.prepare.shard_set import Recipe, write_shards
-from emlio.prepare.synth_files import PlainRecord, write_files
-from emlio.prepare.target import sole_writer
+from emlio.prepare.synthetic.files import PlainRecord, write_files
+from emlio.prepare.synthetic.picture_pool import PicturePool, numbered_picture, pool_size
+from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.target import sole_writer
 from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio.units import format_size

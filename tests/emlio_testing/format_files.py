@@ -31,6 +31,7 @@ __all__ = [
     "MemoryFiles",
     "mds_shard",
     "megatron_index",
+    "put_mds",
     "ranged_bytes",
     "read_folder",
     "read_megatron",
@@ -239,3 +240,11 @@ def write_mds(
         for name in shards
     ]
     return files, {"version": 2, "shards": told}
+
+
+def put_mds(folder: Path, columns: Mapping[str, tuple[str, int | None]], *samples: Mapping[str, bytes]) -> None:
+    """Write an MDS dataset of one shard into a folder."""
+    files, index = write_mds(columns, {"shard.00000.mds": samples})
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "index.json").write_text(json.dumps(index))

@@ -14,9 +14,9 @@ from emlio.cli import main
 from emlio.errors import ConfigError, DatasetError
 from emlio.example import parse_example
 from emlio.prepare.convert import ConvertOptions, convert
-from emlio.prepare.record_source import Record
-from emlio.prepare.shard_set import Recipe, write_shards
-from emlio.prepare.target import sole_writer
+from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.target import sole_writer
 from emlio.shards.opening.choice import open_dataset
 from emlio.shards.tfrecord.mapping import read_mapping
 from emlio.shards.tfrecord.scan import scan

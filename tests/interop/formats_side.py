@@ -5,6 +5,7 @@ JSON lines. Does not cover: judging it.
 
     formats_side.py write-tars FOLDER FORMAT     FORMAT as a number of Python's tarfile
     formats_side.py read-tars FOLDER
+    formats_side.py decode-tars FOLDER           values as the library decodes them by extension
     formats_side.py write-mds FOLDER COMPRESSION
     formats_side.py read-mds FOLDER
 """
@@ -78,12 +79,13 @@ def write_tars(folder: Path, form: int) -> None:
                 writer.write(sample)
 
 
-def read_tars(folder: Path) -> None:
+def read_tars(folder: Path, *, decoded: bool = False) -> None:
     """Read them with webdataset."""
     import webdataset
 
     paths = [str(path) for path in sorted(folder.glob("*.tar"))]
-    for sample in webdataset.WebDataset(paths, shardshuffle=False, empty_check=False):
+    samples = webdataset.WebDataset(paths, shardshuffle=False, empty_check=False)
+    for sample in samples.decode() if decoded else samples:
         say({name: value for name, value in sample.items() if not name.startswith("__") or name == "__key__"})
 
 
@@ -177,8 +179,8 @@ def main() -> None:
     command, folder, *rest = sys.argv[1:]
     if command == "write-tars":
         write_tars(Path(folder), int(rest[0]))
-    elif command == "read-tars":
-        read_tars(Path(folder))
+    elif command in ("read-tars", "decode-tars"):
+        read_tars(Path(folder), decoded=command == "decode-tars")
     elif command == "write-mds":
         write_mds(Path(folder), rest[0] or None)
     else:

@@ -1,8 +1,8 @@
 """Folders written by the libraries that define a format, compared record by record with what these libraries read.
 
-Covers: webdataset (all forms of tars, long names, what lies between members), mosaicml-streaming (all encodings but
-pickles, several shards, compressed shards). Does not cover: formats whose definition needs no library of its own
-(tests/integration/test_formats_read.py), files that are damaged.
+Covers: webdataset (all forms of tars, long names, what lies between members, tars that are written here),
+mosaicml-streaming (all encodings but pickles, several shards, compressed shards). Does not cover: formats whose
+definition needs no library of its own (tests/integration/test_formats_read.py), files that are damaged.
 """
 
 import importlib.util
@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.prepare.convert import ConvertOptions, convert
 from emlio_testing.format_files import read_folder, tar_of
 
 SIDE = Path(__file__).with_name("formats_side.py")
@@ -130,6 +131,53 @@ def test_two_members_of_one_name_are_refused_by_both(tmp_path: Path) -> None:
         _side("read-tars", str(tmp_path))
     with pytest.raises(DatasetError, match=r"a\.tar: record 0: must have each member once, 1\.JPG is there twice"):
         read_folder(tmp_path)
+
+
+@needs_webdataset
+def test_webdataset_reads_the_samples_that_convert_writes_of_its_own(tmp_path: Path) -> None:
+    _side("write-tars", str(tmp_path / "tars"), str(tarfile.GNU_FORMAT))
+    convert(ConvertOptions(source=tmp_path / "tars", out=tmp_path / "out", to="wds", shards=4))
+    told = _side("read-tars", str(tmp_path / "out"))
+    assert _rows(tmp_path / "out", batch_size=1) == told
+    before = _side("read-tars", str(tmp_path / "tars"))
+    assert told != before  # the order is another one
+    assert sorted(told, key=_key) == sorted(before, key=_key)
+
+
+@needs_webdataset
+def test_webdataset_decodes_the_members_that_convert_makes_of_columns(tmp_path: Path) -> None:
+    source = tmp_path / "files"
+    names = ("a/1.b.mp3", "a/" + "n" * 200 + ".bin", "ö ß/2.txt", "__meta__/3.json", "b.c/4.npy", "b.c/5")
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)
+    contents = {".txt": "ü".encode(), ".json": b'{"a": [1]}', ".npy": _saved(array)}
+    for name in names:
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents.get(path.suffix, b"bytes"))
+    convert(ConvertOptions(source=source, out=tmp_path / "out", source_kind="files", to="wds"))
+    told = {_key(row): {name: row[name] for name in row if name != "__key__"} for row in _decoded(tmp_path / "out")}
+    assert told == {
+        "a/1_b": {"mp3": _plain(b"bytes"), "cls": 1},
+        "a/" + "n" * 200: {"bin": _plain(b"bytes"), "cls": 1},
+        "ö ß/2": {"txt": "ü", "cls": 3},
+        "_meta__/3": {"json": {"a": [1]}, "cls": 0},
+        "b.c/4": {"npy": _plain(array), "cls": 2},
+        "b.c/5": {"bin": _plain(b"bytes"), "cls": 2},
+    }
+
+
+def _key(row: dict[str, Any]) -> str:
+    return str(row["__key__"])
+
+
+def _decoded(folder: Path) -> Rows:
+    return _side("decode-tars", str(folder))
+
+
+def _saved(array: "np.ndarray[Any, Any]") -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 # ---- mosaicml-streaming ---------------------------------------------------------------------------------------------

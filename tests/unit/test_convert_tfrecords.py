@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 
 from emlio.errors import DatasetError
-from emlio.prepare.sources import guess_kind
-from emlio.prepare.tfrecord_files import TfrecordFiles
+from emlio.prepare.sources.choice import guess_kind
+from emlio.prepare.sources.tfrecord_files import TfrecordFiles
+from emlio.prepare.targets.example_form import example_record
 from emlio_testing.datasets import write_tfrecord
+
+
+def _bytes(source: TfrecordFiles, place: int) -> bytes:
+    return b"".join(example_record(source.record(place)).parts)
 
 
 class TestTfrecordFiles:
@@ -20,7 +25,7 @@ class TestTfrecordFiles:
         packed = tmp_path / "in.tfrecord"
         packed.write_bytes(pack(plain.read_bytes()))  # type: ignore[operator]
         source = TfrecordFiles(packed, tmp_path / "unpacked")
-        assert [b"".join(source.record(place).parts) for place in range(20)] == records
+        assert [_bytes(source, place) for place in range(20)] == records
         assert source.key(3) == f"{packed}: record 3"
         source.close()
         source.close()
@@ -32,7 +37,7 @@ class TestTfrecordFiles:
         packed = b"".join(gzip.compress((tmp_path / name).read_bytes()) for name in ("one", "two"))
         (tmp_path / "in.tfrecord.gz").write_bytes(packed)
         source = TfrecordFiles(tmp_path / "in.tfrecord.gz", tmp_path / "unpacked")
-        assert [b"".join(source.record(place).parts) for place in range(2)] == [b"1", b"2"]
+        assert [_bytes(source, place) for place in range(2)] == [b"1", b"2"]
         source.close()
 
     @pytest.mark.parametrize("size", [376, 24184, 35615])
@@ -42,7 +47,7 @@ class TestTfrecordFiles:
         write_tfrecord(tmp_path / "a.tfrecord", [bytes(size)])
         assert guess_kind(tmp_path) == "tfrecord"
         source = TfrecordFiles(tmp_path, tmp_path / "unpacked")
-        assert b"".join(source.record(0).parts) == bytes(size)
+        assert _bytes(source, 0) == bytes(size)
 
     def test_a_compressed_file_cut_after_a_whole_record_is_refused(self, tmp_path: Path) -> None:
         write_tfrecord(tmp_path / "plain", [b"1" * 100])

@@ -1,10 +1,10 @@
-"""An open folder that is served; its entries are accessed through its descriptor.
+"""An open folder, served or read for its owner; its entries are accessed through its descriptor.
 
 The descriptor keeps referring to the same folder if its path is renamed or redirected. The path
 itself may be a link, or lead through links, since the operator chose it. They are followed once,
 when the folder is opened: a link that is moved later, as in a deployment, changes nothing for what
 is being read. Below the folder, links are followed as long as they stay below it; a link that leaves
-the folder is an error.
+a served folder is an error.
 
 Covers: listing, opening files for reading, writing and removing small ones, and whether the folder
 is still where it was. Does not cover: how a path is kept below the folder
@@ -61,20 +61,24 @@ class Folder:
     Attributes:
         path: the path it was opened by.
         place: the same path without links, as it led when the folder was opened.
+        served: whether links must stay inside.
     """
 
-    def __init__(self, path: Path, *, parent: "Folder | None" = None) -> None:
+    def __init__(self, path: Path, *, parent: "Folder | None" = None, served: bool = True) -> None:
         """Open the folder.
 
         Args:
             path: of the folder.
             parent: the folder that must contain it; by default any.
+            served: whether links must stay inside. A user who converts a folder may follow them
+                anywhere, also links to folders.
 
         Raises:
             OSError: it cannot be opened, or is not a folder.
             DatasetError: it is a link that leaves its parent.
         """
         self.path = path
+        self.served = served
         opened = os.open(path, _FOLDER_FLAGS) if parent is None else parent.beneath(path.name, _FOLDER_FLAGS)
         self._opened: int | None = opened
         # Code that drops a dataset without closing it must not leak its descriptor.
@@ -111,8 +115,10 @@ class Folder:
 
         Raises:
             OSError: it cannot be opened.
-            DatasetError: it leads out of the folder.
+            DatasetError: it leads out of a served folder.
         """
+        if not self.served:
+            return os.open(name, flags | os.O_CLOEXEC, dir_fd=self.descriptor)
         try:
             return open_beneath(self.descriptor, name, flags)
         except OSError as error:

@@ -26,7 +26,7 @@ from emlio.shards.files.file_read import read_at
 from emlio.shards.files.file_table import FILE_COLUMNS, FileTable, NameTable, inode_number
 from emlio.shards.files.folder import Folder, must_be_file
 
-__all__ = ["UNWRITTEN", "FolderTimes", "Tree", "unchanged", "walk"]
+__all__ = ["UNWRITTEN", "FolderTimes", "Tree", "unchanged", "walk", "walk_file"]
 
 UNWRITTEN: Final = ("mtimes_ns", "inodes")
 """The columns that stay as they are as long as nothing writes to a file on purpose."""
@@ -134,14 +134,15 @@ class Tree:
 def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tree:
     """Find all files below a folder.
 
-    A link to a file is a file. Links to folders are not followed.
+    A link to a file is a file. Links to folders are followed only in a folder that is not served.
 
     Args:
         folder: the folder.
         advance: called from time to time with the number of files found since.
 
     Raises:
-        DatasetError: a folder cannot be read, a link leads out of it, or a file is not regular.
+        DatasetError: a folder cannot be read, a link leads out of a served one or, in another one,
+            nowhere, or a file is not regular.
     """
     text, bounds = bytearray(), array("q", [0])
     numbers = [array("q") for _ in range(4)]
@@ -203,7 +204,7 @@ def _walk_one(
             if entry.is_symlink():
                 reached = _target(folder, name)
                 if reached is None:
-                    passed_over.append(name)
+                    (below if _is_linked_folder(folder, name) else passed_over).append(name)
                     continue
                 status = reached
             must_be_file(folder.path / name, status)
@@ -229,6 +230,44 @@ def _target(folder: Folder, name: str) -> os.stat_result | None:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
     return status
+
+
+def _is_linked_folder(folder: Folder, name: str) -> bool:
+    """Return whether a link that leads to no file leads to a folder to be walked, one that does not hold the link.
+
+    Raises:
+        DatasetError: it leads nowhere, in a folder that is not served: a record would be missing.
+    """
+    if folder.served:
+        return False
+    path = folder.path / name
+    if not path.is_dir():
+        raise DatasetError(f"{path}: must be a link to a file or a folder, leads nowhere")
+    here, there = os.path.realpath(path.parent), os.path.realpath(path)
+    return os.path.commonpath((here, there)) != there
+
+
+def walk_file(folder: Folder, name: str) -> Tree:
+    """Return one file of a folder, which is a dataset by itself.
+
+    Raises:
+        DatasetError: it cannot be read, or is not a regular file.
+    """
+    try:
+        status, above = folder.stat(name), folder.stat(".")
+        must_be_file(folder.path / name, status)
+    except OSError as error:
+        raise _unreadable(folder, name, error) from error
+    table = FileTable(
+        folder=folder.path,
+        names=NameTable.of([name]),
+        sizes=np.array([status.st_size], np.int64),
+        mtimes_ns=np.array([status.st_mtime_ns], np.int64),
+        ctimes_ns=np.array([status.st_ctime_ns], np.int64),
+        inodes=np.array([inode_number(status)], np.int64),
+    )
+    times = FolderTimes(names=NameTable.of(["."]), ctimes_ns=np.array([above.st_ctime_ns], np.int64))
+    return Tree(folder, table, times, {os.path.splitext(name)[1].lower(): 1}, ())
 
 
 def unchanged(folder: Folder, folders: FolderTimes) -> bool:

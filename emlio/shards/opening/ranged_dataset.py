@@ -32,7 +32,7 @@ from emlio.shards.files.file_table import FileTable
 from emlio.shards.files.folder import Folder
 from emlio.shards.files.indexed_files import IndexedFiles
 from emlio.shards.files.parallel import for_each_shard
-from emlio.shards.files.tree import UNWRITTEN, Tree, unchanged, walk
+from emlio.shards.files.tree import UNWRITTEN, Tree, unchanged, walk, walk_file
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
 from emlio.shards.ranges.change_notes import ChangeNotes
@@ -64,6 +64,7 @@ def open_ranges(
     cache: Path,
     options: Mapping[str, str],
     *,
+    only: str | None = None,
     progress: bool = False,
     rebuild: bool = False,
 ) -> Dataset:
@@ -74,6 +75,7 @@ def open_ranges(
         folder: its folder; closed with the dataset.
         cache: the folder of its indexes.
         options: the user's: "format", and those of the format.
+        only: the name of a file of the folder that is the dataset; by default all files are.
         progress: show a line while indexing.
         rebuild: index everything again.
 
@@ -81,13 +83,14 @@ def open_ranges(
         ConfigError: an option is not known.
         DatasetError: there is no dataset, or a file of it is invalid.
     """
-    place = index_place(cache, options)
+    # A slash is in the name of no option.
+    place = index_place(cache, options if only is None else {**options, "/": only})
     notes = ChangeNotes(place)
     changed = notes.take_up()
     kept = None if rebuild else load_index(place)
     if kept is not None and not changed and unchanged(folder, kept.folders()) and ranged_files_unchanged(kept, folder):
         return indexed_dataset(name, folder, _files(kept, folder, notes), kept)
-    tree = _walk(name, folder, progress=progress)
+    tree = _walk(name, folder, progress=progress) if only is None else walk_file(folder, only)
     index = make_index(name, tree, str(folder.path), place, options, kept, unwritten=UNWRITTEN, progress=progress)
     if index.is_stored:
         notes.remove(changed)  # not before: after a failure the next start must look again

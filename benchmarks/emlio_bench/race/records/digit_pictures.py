@@ -22,12 +22,12 @@ import numpy.typing as npt
 from emlio.errors import ConfigError
 from emlio.example import encode_example
 from emlio.planner.permutation import Permutation
-from emlio.prepare.cut import cut
-from emlio.prepare.picture_pool import numbered_picture
-from emlio.prepare.record_source import Record
-from emlio.prepare.shard_set import Recipe, write_shards
-from emlio.prepare.synthetic_image import draw_picture
-from emlio.prepare.target import sole_writer
+from emlio.prepare.synthetic.image import draw_picture
+from emlio.prepare.synthetic.picture_pool import numbered_picture
+from emlio.prepare.targets.cut import cut
+from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.shard_set import Recipe, write_shards
+from emlio.prepare.targets.target import sole_writer
 from emlio.shards.tfrecord.mapping import Feature
 from emlio.tfrecord import FRAME_BYTES
 from emlio_bench.convergence.digits import SIDE, Digits, read_digits

@@ -1,6 +1,6 @@
 """Existing TFRecord files, compressed or not.
 
-Covers: one file or a folder of them; records are copied unchanged. A file compressed with gzip or
+Covers: one file or a folder of them; records are taken unchanged. A file compressed with gzip or
 zlib is first unpacked into a folder in the new dataset's directory, because a record inside it has
 no position on disk. That takes the unpacked size for the duration of the conversion. Does not
 cover: changing records.
@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from emlio.checksum import masked_crc32c
 from emlio.errors import DatasetError
-from emlio.prepare.record_source import Fingerprint, Listing, Record, Stamp, read_stamped, stamp_of
-from emlio.prepare.shard_file import disk_error
+from emlio.prepare.disk import disk_error
+from emlio.prepare.sample import Sample
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped, stamp_of
 from emlio.shards.tfrecord.scan import scan
 from emlio.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from emlio.units import format_size
@@ -75,7 +76,7 @@ class TfrecordFiles:
         file = int(self._file_of[place])
         return f"{self._names[file]}: record {place - int(np.searchsorted(self._file_of, file))}"
 
-    def record(self, place: int) -> Record:
+    def record(self, place: int) -> Sample:
         """Copy one record."""
         file = int(self._file_of[place])
         offset, size = int(self._offsets[place]), int(self.listing.sizes_bytes[place])
@@ -83,7 +84,7 @@ class TfrecordFiles:
         data = memoryview(framed)[HEADER_BYTES:-FOOTER_BYTES]
         if masked_crc32c(data).to_bytes(FOOTER_BYTES, "little") != framed[-FOOTER_BYTES:]:
             raise DatasetError(f"the record at offset {offset} does not match its stored checksum")
-        return Record(parts=(data,))
+        return Sample(record=data)
 
     def close(self) -> None:
         """Remove the unpacked files. Closing again does nothing."""

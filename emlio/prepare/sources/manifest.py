@@ -5,7 +5,7 @@ columns, which become features of the same name. Does not cover: separators othe
 nested values.
 
 `label` holds class numbers or names. Names are numbered in sorted order, or by the file given with
---labels. A file with an image's name becomes the features of emlio.prepare.image_example; any other
+--labels. A file with an image's name becomes the features of emlio.prepare.targets.image_example; any other
 file becomes the bytes feature `data` with `filename`. A column of a CSV table is int64 if every
 cell is a whole number, float if every cell is a number, else bytes.
 """
@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 
 from emlio.errors import DatasetError
-from emlio.example import FeatureValue, encode_example
+from emlio.example import FeatureValue
 from emlio.images.header import is_image_name
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_example import image_features
-from emlio.prepare.record_source import Fingerprint, Listing, Record, read_stamped, stamp_of
+from emlio.prepare.sample import Sample
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.record_source import Fingerprint, Listing, read_stamped, stamp_of
 
 __all__ = ["Manifest"]
 
@@ -65,23 +65,24 @@ class Manifest:
         """Return the file's path."""
         return str(self._root / self._files[place])
 
-    def record(self, place: int) -> Record:
+    def record(self, place: int) -> Sample:
         """Read one file."""
         path = self._root / self._files[place]
         content = read_stamped(path, self._stamps[place])
-        features: dict[str, FeatureValue] = {
-            name: cast("FeatureValue", column[place]) for name, column in self._columns.items() if column[place] != []
-        }
-        if is_image_name(path.name):
-            features.update(image_features(content, path.name))
-        else:
-            features.update({"data": content, "filename": path.name})
+        cells = {name: column[place] for name, column in self._columns.items() if column[place] != []}
+        features = {name: cast("FeatureValue", cell) for name, cell in cells.items() if isinstance(cell, list)}
+        is_picture = is_image_name(path.name)
         label = self._labels[place]
-        if label is not None:
-            features["image/class/label"] = label
-            if label in self._texts:
-                features["image/class/text"] = self._texts[label]
-        return Record(parts=(encode_example(features),), label=label)
+        return Sample(
+            columns=cells if is_picture else {**cells, "data": content},
+            main="" if is_picture else "data",
+            picture=content if is_picture else None,
+            path=self._files[place],
+            filename=path.name,
+            label=label,
+            class_name="" if label is None else self._texts.get(label, ""),
+            features=features if is_picture else {**features, "filename": path.name},
+        )
 
     def close(self) -> None:
         """Do nothing, since no resources are held."""

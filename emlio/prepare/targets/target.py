@@ -1,7 +1,8 @@
 """The target directory of a new dataset, before its shards are written.
 
 Covers: exclusive access, clean-up after a killed process, distinguishing an interrupted preparation
-from another one, free space. Does not cover: the shards (emlio.prepare.shard_set).
+from another one, the names of files. Does not cover: the shards
+(emlio.prepare.targets.shard_set, emlio.prepare.targets.tar_set).
 """
 
 import fcntl
@@ -10,27 +11,19 @@ import re
 import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from emlio.errors import ConfigError, DatasetError
-from emlio.prepare.shard_file import disk_error
+from emlio.errors import ConfigError
+from emlio.prepare.disk import disk_error
 from emlio.shards.files.atomic_file import write_atomically
-from emlio.units import format_size
 
-__all__ = [
-    "LABELS_NAME",
-    "RECIPE_NAME",
-    "UNPACKED_NAME",
-    "refuse_full_disk",
-    "settle",
-    "shard_name",
-    "skips_name",
-    "sole_writer",
-]
+__all__ = ["LABELS_NAME", "TARGETS", "TARS", "TFRECORDS", "UNPACKED_NAME", "TargetFiles", "settle", "sole_writer"]
 
-RECIPE_NAME = "prepared.json"
+_RECIPE = "prepared.json"
 """The description of how the dataset was made. It is written first: a directory that holds it may be continued."""
 
 LABELS_NAME = "labels.txt"
@@ -40,21 +33,56 @@ UNPACKED_NAME = ".unpacked"
 """A folder for what a source must unpack; removed when the dataset is made."""
 
 _OURS = re.compile(
-    r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.idx)|(?:mapping_shard|skipped_shard)_\d{5}\.(?:json|txt)"
-    r"|prepared\.json|labels\.txt"
+    r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.idx|\.tar)|mapping_shard_\d{5}\.json|\.tar_shard_\d{5}\.json"
+    r"|\.?skipped_shard_\d{5}\.txt|\.?prepared\.json|labels\.txt"
 )
 _MAKERS = ("emlio convert", "emlio synth")
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.tmp")
 
 
-def shard_name(shard: int, shards: int) -> str:
-    """Return the file name of a shard."""
-    return f"shard-{shard:05d}-of-{shards:05d}.tfrecord"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFiles:
+    """The names of the files in a target directory.
+
+    Attributes:
+        extension: of shards.
+        summary: the beginning of the name of what describes a shard; it is written after the shard.
+        hidden: whether files besides shards and labels are hidden. Visible ones would be records, or
+            keep a folder of tars from being recognised.
+    """
+
+    extension: str
+    summary: str
+    hidden: bool
+
+    @property
+    def recipe(self) -> str:
+        """The name of the description of how the dataset was made."""
+        return self._name(_RECIPE)
+
+    def shard_name(self, shard: int, shards: int) -> str:
+        """Return the name of a shard."""
+        return f"shard-{shard:05d}-of-{shards:05d}{self.extension}"
+
+    def summary_name(self, shard: int) -> str:
+        """Return the name of what describes a finished shard."""
+        return f"{self.summary}{shard:05d}.json"
+
+    def skips_name(self, shard: int | str) -> str:
+        """Return the name of the file that lists the items left out of a shard, or a pattern of such names."""
+        return self._name(f"skipped_shard_{shard:05d}.txt" if isinstance(shard, int) else f"skipped_shard_{shard}.txt")
+
+    def _name(self, name: str) -> str:
+        return f".{name}" if self.hidden else name
 
 
-def skips_name(shard: int) -> str:
-    """Return the name of the file that lists the items left out of a shard."""
-    return f"skipped_shard_{shard:05d}.txt"
+TFRECORDS: Final = TargetFiles(extension=".tfrecord", summary="mapping_shard_", hidden=False)
+TARS: Final = TargetFiles(extension=".tar", summary=".tar_shard_", hidden=True)
+
+TARGETS: Final = {"tfrecord": TFRECORDS, "wds": TARS}
+"""The names of files by the form of a dataset."""
+
+_SUMMARIES: Final = (TFRECORDS.summary, TARS.summary)
 
 
 @contextmanager
@@ -91,12 +119,19 @@ def sole_writer(out: Path) -> Generator[None]:
 
 
 def settle(
-    out: Path, digest: str, description: Mapping[str, str | int | bool | None], names: Mapping[int, str], *, force: bool
+    out: Path,
+    files: TargetFiles,
+    digest: str,
+    description: Mapping[str, str | int | bool | None],
+    names: Mapping[int, str],
+    *,
+    force: bool,
 ) -> None:
     """Check that the directory holds no other dataset, and write the recipe into it.
 
     Args:
         out: the directory, held by `sole_writer`.
+        files: the names of its files.
         digest: of the recipe.
         description: the recipe for people.
         names: of the labels.
@@ -108,7 +143,7 @@ def settle(
         DatasetError: it cannot be written.
     """
     there = sorted(path.name for path in out.iterdir() if path.name != UNPACKED_NAME)
-    recipe = _recipe_in(out)
+    found, recipe = _recipe_in(out)
     same, ours = recipe.get("digest") == digest, recipe.get("made_by") in _MAKERS
     foreign = [name for name in there if not (ours and _OURS.fullmatch(name))]
     if foreign and (force or not same):
@@ -118,36 +153,21 @@ def settle(
         )
     if there and not force and not same:
         raise ConfigError(
-            f"{out}: holds a dataset made from other data or with other options, see its {RECIPE_NAME}. Choose another "
+            f"{out}: holds a dataset made from other data or with other options, see its {found}. Choose another "
             "directory, or replace the dataset with --force"
         )
     try:
         if force:
-            # Mappings first: without one, a shard counts as not written if this is interrupted.
-            for name in sorted(filter(_OURS.fullmatch, there), key=lambda name: not name.startswith("mapping")):
+            # What describes shards first: without it, a shard counts as not written if this is interrupted.
+            for name in sorted(filter(_OURS.fullmatch, there), key=lambda name: not name.startswith(_SUMMARIES)):
                 (out / name).unlink(missing_ok=True)
         text = msgspec.json.format(msgspec.json.encode({"digest": digest, **description}), indent=1)
-        write_atomically(out / RECIPE_NAME, (text, b"\n"))
+        write_atomically(out / files.recipe, (text, b"\n"))
         if names:
             lines = "".join(f"{names.get(label, '')}\n" for label in range(max(names) + 1))
-            write_atomically(out / LABELS_NAME, (lines.encode(),))
+            write_atomically(out / LABELS_NAME, (lines.encode("utf-8", "surrogateescape"),))
     except OSError as error:
-        raise disk_error(out / RECIPE_NAME, 0, error) from error
-
-
-def refuse_full_disk(out: Path, needed_bytes: int) -> None:
-    """Fail early if the disk is too small, instead of after hours of writing.
-
-    Raises:
-        DatasetError: the directory's file system has less free space.
-    """
-    room = os.statvfs(out)
-    free = room.f_bavail * room.f_frsize
-    if needed_bytes > free:
-        raise DatasetError(
-            f"{out}: needs about {needed_bytes} bytes ({format_size(needed_bytes)}) more, its file system has "
-            f"{free} ({format_size(free)}) free"
-        )
+        raise disk_error(out / files.recipe, 0, error) from error
 
 
 def _clear(out: Path) -> None:
@@ -158,9 +178,9 @@ def _clear(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _recipe_in(out: Path) -> dict[str, object]:
-    """Return the recipe of the dataset in a directory; an empty one if there is none."""
-    try:
-        return msgspec.json.decode((out / RECIPE_NAME).read_bytes(), type=dict[str, object])
-    except (OSError, msgspec.MsgspecError):
-        return {}
+def _recipe_in(out: Path) -> tuple[str, dict[str, object]]:
+    """Return the name of the recipe in a directory, and the recipe; an empty one if there is none."""
+    for files in (TFRECORDS, TARS):
+        with suppress(OSError, msgspec.MsgspecError):
+            return files.recipe, msgspec.json.decode((out / files.recipe).read_bytes(), type=dict[str, object])
+    return "", {}

@@ -1,8 +1,9 @@
 """The shards of a dataset that are still to be written.
 
-Covers: the recipe that determines their bytes, finding shards that an earlier run finished, writing
-the others in several threads, each with its index and finally its mapping. Does not cover: the
-source of records, the directory (emlio.prepare.target).
+Covers: the recipe that determines their bytes, writing the shards that an earlier run did not finish
+in several threads, those of TFRecord with their indexes and finally their mappings. Does not cover:
+the source of records, the directory (emlio.prepare.targets.target), tars
+(emlio.prepare.targets.tar_set).
 
 Threads are used instead of processes: for records of more than a few kilobytes, reading, writing
 and checksums happen outside the interpreter's lock, and two threads on two cores already reach the
@@ -12,15 +13,18 @@ disk's limit.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import DatasetError
-from emlio.prepare.record_source import Record
-from emlio.prepare.shard_file import ShardFile, disk_error
-from emlio.prepare.tally import Tally
-from emlio.prepare.target import refuse_full_disk, settle, shard_name
+from emlio.prepare.disk import disk_error, refuse_full_disk
+from emlio.prepare.targets.record import Record
+from emlio.prepare.targets.shard_file import ShardFile
+from emlio.prepare.targets.tally import Tally
+from emlio.prepare.targets.target import TFRECORDS, TargetFiles, settle
+from emlio.prepare.targets.tfrecord_shard import TfrecordShard
 from emlio.shards.files.parallel import for_each_shard
 from emlio.shards.tfrecord.index import index_name, write_index
 from emlio.shards.tfrecord.mapping import (
@@ -32,7 +36,9 @@ from emlio.shards.tfrecord.mapping import (
     write_mapping,
 )
 
-__all__ = ["Recipe", "finished_shards", "write_shards"]
+__all__ = ["Recipe", "write_missing", "write_shards"]
+
+_Summary = TypeVar("_Summary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,25 +70,6 @@ class Recipe:
         return len(self.bounds) - 1
 
 
-def finished_shards(out: Path, shards: int) -> dict[int, ShardMapping]:
-    """Return the complete shards of a directory.
-
-    A complete shard has a mapping, an index and a file of the right size.
-    """
-    finished: dict[int, ShardMapping] = {}
-    for shard in range(shards):
-        path = out / shard_name(shard, shards)
-        try:
-            mapping = read_mapping(out / mapping_name(shard))
-            size = path.stat().st_size
-        except (DatasetError, OSError):
-            continue
-        described = (mapping.shard_index, mapping.shard_count, mapping.file, mapping.size_bytes)
-        if described == (shard, shards, path.name, size) and (out / index_name(path.name)).is_file():
-            finished[shard] = mapping
-    return finished
-
-
 def write_shards(
     out: Path, recipe: Recipe, *, workers: int, verify: bool, force: bool, progress: bool
 ) -> tuple[list[ShardMapping], int]:
@@ -103,15 +90,55 @@ def write_shards(
         ConfigError: the directory holds something else.
         DatasetError: a disk is full or broken, or an error of the recipe's records.
     """
-    settle(out, recipe.digest, {**recipe.description, "shards": recipe.shards}, recipe.label_names, force=force)
-    finished = finished_shards(out, recipe.shards)
-    missing = [shard for shard in range(recipe.shards) if shard not in finished]
-    needed = int(recipe.shard_bytes[missing].sum())
-    refuse_full_disk(out, needed)
 
     def write_one(shard: int, advance: Callable[[int], None]) -> ShardMapping:
         return _write_shard(out, recipe, shard, verify=verify, advance=advance)
 
+    return write_missing(
+        out, TFRECORDS, recipe, _finished, write_one, workers=workers, verify=verify, force=force, progress=progress
+    )
+
+
+def write_missing(
+    out: Path,
+    files: TargetFiles,
+    recipe: Recipe,
+    finished: Callable[[Path, int, int], _Summary | None],
+    write_one: Callable[[int, Callable[[int], None]], _Summary],
+    *,
+    workers: int,
+    verify: bool,
+    force: bool,
+    progress: bool,
+) -> tuple[list[_Summary], int]:
+    """Write the shards of a recipe that do not exist yet, in any form.
+
+    Args:
+        out: the directory, held by `sole_writer`.
+        files: the names of its files.
+        recipe: the shards to write.
+        finished: returns what describes a shard of the directory, given its number and that of all
+            shards; None if it is not complete.
+        write_one: writes a shard; see `for_each_shard`.
+        workers: see `write_shards`.
+        verify: whether `write_one` reads shards back.
+        force: see `write_shards`.
+        progress: see `write_shards`.
+
+    Returns:
+        What describes all shards, and how many shards existed already.
+    """
+    description = {**recipe.description, "shards": recipe.shards}
+    settle(out, files, recipe.digest, description, recipe.label_names, force=force)
+    done: dict[int, _Summary] = {}
+    for shard in range(recipe.shards):
+        summary = finished(out, shard, recipe.shards)
+        if summary is not None:
+            done[shard] = summary
+    found = len(done)
+    missing = [shard for shard in range(recipe.shards) if shard not in done]
+    needed = int(recipe.shard_bytes[missing].sum())
+    refuse_full_disk(out, needed)
     written = for_each_shard(
         missing,
         write_one,
@@ -120,22 +147,37 @@ def write_shards(
         progress=progress,
         threads=workers,
     )
-    mappings = sorted([*finished.values(), *written], key=lambda mapping: mapping.shard_index)
-    return mappings, len(finished)
+    done.update(zip(missing, written, strict=True))
+    return [done[shard] for shard in range(recipe.shards)], found
+
+
+def _finished(out: Path, shard: int, shards: int) -> ShardMapping | None:
+    """Return the mapping of a complete shard, which has an index, too, and a file of the right size."""
+    path = out / TFRECORDS.shard_name(shard, shards)
+    try:
+        mapping = read_mapping(out / mapping_name(shard))
+        size = path.stat().st_size
+    except (DatasetError, OSError):
+        return None
+    described = (mapping.shard_index, mapping.shard_count, mapping.file, mapping.size_bytes)
+    if described != (shard, shards, path.name, size) or not (out / index_name(path.name)).is_file():
+        return None
+    return mapping
 
 
 def _write_shard(
     out: Path, recipe: Recipe, shard: int, *, verify: bool, advance: Callable[[int], None]
 ) -> ShardMapping:
-    path = out / shard_name(shard, recipe.shards)
+    path = out / TFRECORDS.shard_name(shard, recipe.shards)
     tally = Tally(recipe.features)
     with ShardFile(path, int(recipe.shard_bytes[shard])) as file:
+        records = TfrecordShard(file)
         for record in recipe.records(shard):
             tally.add(record)
-            advance(file.append(record))
+            advance(records.append(record))
         # Otherwise the old mapping would describe the new file until its own is written.
         (out / mapping_name(shard)).unlink(missing_ok=True)
-        framing = file.commit(verify=verify, advance=advance)
+        framing = records.commit(verify=verify, advance=advance)
     counts = tally.label_counts
     names = {label: recipe.label_names[int(label)] for label in counts or () if int(label) in recipe.label_names}
     mapping = ShardMapping(

@@ -11,30 +11,43 @@ from typing import Final
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.registry import find_format
+from emlio.formats.tables import arrow_tables, parquet_tables
 from emlio.images.header import is_image_name
-from emlio.prepare.any_format import AnyFormat
-from emlio.prepare.class_names import ClassNames
-from emlio.prepare.image_folder import ImageFolder
-from emlio.prepare.manifest import Manifest
-from emlio.prepare.npy_folder import NpyFolder
-from emlio.prepare.record_source import RecordSource
-from emlio.prepare.tfrecord_files import TfrecordFiles, looks_like_tfrecord
-from emlio.prepare.webdataset import WebDataset
+from emlio.prepare.sources.any_format import FORMAT_OF, AnyFormat
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.manifest import Manifest
+from emlio.prepare.sources.record_source import RecordSource
+from emlio.prepare.sources.tfrecord_files import TfrecordFiles, looks_like_tfrecord
+from emlio.shards.files.folder import Folder
 from emlio.shards.files.tree import walk
-from emlio.shards.tfrecord.discover import open_folder
 
-__all__ = ["SOURCE_KINDS", "guess_kind", "open_source"]
+__all__ = ["SOURCE_KINDS", "guess_kind", "open_source", "usual_name"]
 
-_AS_THEY_LIE: Final = ("files", "jsonl", "mds", "megatron", "npy-rows", "npz", "tokens")
-"""Formats of emlio.formats that have no source of their own here."""
+SOURCE_KINDS: Final = tuple(sorted(("manifest", "tar", "tfrecord", *FORMAT_OF)))
 
-SOURCE_KINDS: Final = tuple(sorted(("image-folder", "manifest", "npy", "tfrecord", "webdataset", *_AS_THEY_LIE)))
+_SAME: Final = {"tar": "webdataset"}
+"""Other names of kinds."""
 
-_TABLES = frozenset({".csv", ".jsonl", ".ndjson"})
+_OF_FOLDERS: Final = ("files", "image-folder", "npy", "npz")
+"""Kinds in which a record is a whole file, so that one file would be one record."""
+
+_OF_FILE: Final = {
+    **dict.fromkeys((".csv", ".jsonl", ".ndjson"), "manifest"),
+    ".tar": "webdataset",
+    **dict.fromkeys(parquet_tables.extensions, parquet_tables.name),
+    **dict.fromkeys(arrow_tables.extensions, arrow_tables.name),
+}
+"""The kind of a single file, by extension."""
+
 _FORMS = (
-    "one folder of images for each class, .tar, .npy, .npz, .jsonl or TFRecord files, MDS, Megatron-LM's files, or the path "
-    "of a .csv or .jsonl manifest"
+    "one folder of images for each class, .tar, .npy, .npz, .jsonl, .parquet, .arrow or TFRecord files, MDS, Megatron-LM's "
+    "files, or the path of a .csv or .jsonl manifest"
 )
+
+
+def usual_name(kind: str) -> str:
+    """Return the usual one of the names of a kind."""
+    return _SAME.get(kind, kind)
 
 
 def guess_kind(path: Path) -> str:
@@ -67,23 +80,18 @@ def open_source(
     """
     if not path.exists():
         raise DatasetError(f"source {path}: no such file or directory")
+    kind = usual_name(kind)
     wants_file = kind == "manifest"
-    if kind in ("image-folder", "npy", "manifest") and path.is_file() != wants_file:
+    if kind in (*_OF_FOLDERS, "manifest") and path.is_file() != wants_file:
         raise DatasetError(f"source {path}: must be a {'file' if wants_file else 'directory'} for format {kind}")
     classes = None if labels is None else ClassNames.read(labels)
-    if kind in _AS_THEY_LIE:
-        return AnyFormat(path, {"format": kind, **(options or {})}, classes)
+    if kind in FORMAT_OF:
+        return AnyFormat(path, kind, unpack_in, classes, options)
     if options:
         raise ConfigError(f"source {path}: format {kind} must be given without options, got {dict(options)}")
     match kind:
-        case "image-folder":
-            return ImageFolder(path, classes)
         case "manifest":
             return Manifest(path, classes)
-        case "npy":
-            return NpyFolder(path, classes)
-        case "webdataset":
-            return WebDataset(path, classes)
         case "tfrecord":
             if classes is not None:
                 raise ConfigError("labels cannot be used with TFRecord files, whose records are copied unchanged")
@@ -93,10 +101,9 @@ def open_source(
 
 
 def _kind_of_file(path: Path) -> str:
-    if path.suffix.lower() in _TABLES:
-        return "manifest"
-    if path.suffix.lower() == ".tar":
-        return "webdataset"
+    kind = _OF_FILE.get(path.suffix.lower())
+    if kind is not None:
+        return kind
     if looks_like_tfrecord(path):
         return "tfrecord"
     if path.suffix.lower() == ".npy":
@@ -129,10 +136,10 @@ def _kind_of_folder(path: Path) -> str:
             return "image-folder"
         if inside.endswith(".npy"):
             return "npy"
-    with open_folder(path) as opened:
+    with Folder(path, served=False) as opened:
         tree = walk(opened)
-        found = find_format(tree, str(path)).name if len(tree.names) else "files"
+        found = usual_name(find_format(tree, str(path)).name) if len(tree.names) else "files"
     # Any files at all would be of format files: that must be asked for.
-    if found in _AS_THEY_LIE and found != "files":
+    if found != "files":
         return found
     raise DatasetError(f"source {path}: unknown format, expected {_FORMS}. Choose a format with --from")

@@ -9,7 +9,7 @@ from typing import Literal
 
 from emlio.errors import DatasetError
 from emlio.example import parse_example
-from emlio.prepare.record_source import Record
+from emlio.prepare.targets.record import Record
 from emlio.shards.tfrecord.mapping import Feature
 
 __all__ = ["LABEL_FEATURE", "Tally"]

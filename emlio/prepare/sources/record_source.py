@@ -1,8 +1,8 @@
 """The interface of a conversion's sources.
 
 Covers: the protocol that every dataset format implements, and reading a listed file while detecting
-changes. Does not cover: any format (emlio.prepare.image_folder and others), writing
-(emlio.prepare.shard_set).
+changes. Does not cover: any format (emlio.prepare.sources.any_format and others), writing
+(emlio.prepare.targets.shard_set).
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
 
 from emlio.errors import DatasetError
+from emlio.prepare.sample import Sample
 
-__all__ = ["Fingerprint", "Listing", "Record", "RecordSource", "Stamp", "read_stamped", "stamp_of"]
+__all__ = ["Fingerprint", "Listing", "RecordSource", "Stamp", "read_stamped", "stamp_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +33,6 @@ class Stamp:
 
     size_bytes: int
     mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Record:
-    """One record to be written into a shard.
-
-    Attributes:
-        parts: its bytes, in as many pieces as they came; joining large ones would only copy them.
-        label: its class, or None.
-    """
-
-    parts: tuple[Buffer, ...]
-    label: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +69,7 @@ class RecordSource(Protocol):
         """Return a name by which the user can find this item."""
         ...
 
-    def record(self, place: int) -> Record:
+    def record(self, place: int) -> Sample:
         """Read one item.
 
         Raises:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from emlio.errors import ConfigError
-from emlio.prepare.synthetic_image import draw_picture
+from emlio.prepare.synthetic.image import draw_picture
 from emlio.progress import Progress
 
 __all__ = ["PicturePool", "numbered_picture", "pool_size"]

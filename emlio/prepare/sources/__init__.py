@@ -1,0 +1,1 @@
+"""The sources of a conversion: data in other forms, item by item."""

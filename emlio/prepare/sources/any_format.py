@@ -1,0 +1,225 @@
+"""Records of the formats that are served as they lie.
+
+Covers: listing them, reading one, the classes of files in folders. Does not cover: the formats
+(emlio.formats), what the columns of a record mean (emlio.prepare.sources.format_samples).
+"""
+
+import hashlib
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from emlio.errors import DatasetError
+from emlio.example import Piece
+from emlio.formats import mds, tables
+from emlio.formats.each_record import IMAGE, LABEL
+from emlio.formats.registry import form_of, format_named
+from emlio.formats.whole_file import WholeFiles
+from emlio.planner.catalog import Catalog
+from emlio.prepare.sample import Sample
+from emlio.prepare.sources.class_folders import ClassFolders, class_folders, pictures_in
+from emlio.prepare.sources.class_names import ClassNames
+from emlio.prepare.sources.format_samples import Told, sample_of
+from emlio.prepare.sources.record_source import Fingerprint, Listing, Stamp, read_stamped
+from emlio.prepare.sources.unpacked_groups import UnpackedGroups
+from emlio.shards.dataset import Dataset
+from emlio.shards.files.folder import Folder
+from emlio.shards.opening.ranged_dataset import open_ranges
+
+__all__ = ["FORMAT_OF", "AnyFormat"]
+
+FORMAT_OF: Final = {
+    **{
+        name: name
+        for name in ("arrow", "files", "jsonl", "mds", "megatron", "npy", "npy-rows", "npz", "parquet", "tokens")
+    },
+    "image-folder": "files",
+    "webdataset": "tar",
+}
+"""The format that reads a kind of source, by kind."""
+
+_ROLES: Final[Mapping[str, Callable[[bytes], Mapping[str, str]]]] = {
+    "arrow": tables.role_columns,
+    "mds": mds.role_columns,
+    "parquet": tables.role_columns,
+}
+"""Return the columns of a picture and a label from a format's settings, by kind of source."""
+
+_FIRST: Final = np.zeros(1, np.int64)
+
+
+class AnyFormat:
+    """Records in the order of the dataset. The constructor indexes it."""
+
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        scratch: Path,
+        classes: ClassNames | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Index the dataset.
+
+        Args:
+            path: its folder, or its only file.
+            kind: one of `FORMAT_OF`.
+            scratch: a folder for the index, which may be made.
+            classes: the names of its labels; by default those that the format knows.
+            options: those of the format.
+
+        Raises:
+            ConfigError: an option is not known.
+            DatasetError: it is not of this format.
+        """
+        self._kind = kind
+        self._scratch = scratch
+        folders = class_folders(path) if kind == "image-folder" else []
+        self._dataset = _open(path, scratch, {**(options or {}), "format": FORMAT_OF[kind]})
+        try:
+            self._list(path, folders, classes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _list(self, path: Path, folders: list[str], classes: ClassNames | None) -> None:
+        dataset, contents = self._dataset, self._dataset.contents
+        chosen = format_named(contents.format)
+        self._content = chosen.read if isinstance(chosen, WholeFiles) else None
+        self._form = form_of(contents, None)
+        self._roles: Mapping[str, str] = _ROLES[self._kind](contents.settings) if self._kind in _ROLES else {}
+        # Archives that a daemon would unpack are unpacked here anyway.
+        groups = dataset.groups if self._content is None else None
+        self._groups = None if groups is None else UnpackedGroups(dataset, groups, self._scratch / "groups")
+        records = [shard.records for shard in dataset.shards]
+        self._firsts = [0, *accumulate(records[:-1])]
+        self._files = [int(shard.files_of(0, _FIRST)[0]) for shard in dataset.shards]
+        sizes = np.concatenate([shard.ends - shard.starts for shard in dataset.shards]).astype(np.int64)
+        self._places: npt.NDArray[np.int64] | None = None
+        if self._kind == "image-folder":
+            self._places = pictures_in(path, folders, dataset.files.names)
+            sizes = sizes[self._places]
+        elif self._content is not None:
+            folders = _folders(path, dataset, refuse_mixed=self._kind == "npy")
+        self._folders = ClassFolders.numbered(path, folders, classes) if folders else None
+        if self._folders is not None:
+            self._names: Mapping[int, str] = self._folders.classes.texts
+        elif self._content is not None:
+            # Files that do not lie in folders have no classes, whatever list of them is given.
+            self._names = {}
+        else:
+            self._names = contents.label_names if classes is None else classes.texts
+        fingerprint = Fingerprint(self._kind)
+        fingerprint.add(Catalog(shards=dataset.entries).fingerprint)
+        # Names and sizes alone would not tell that a file was written again.
+        fingerprint.add(hashlib.blake2b(np.ascontiguousarray(dataset.file_table.mtimes_ns).data).hexdigest())
+        if self._places is not None:
+            fingerprint.add(hashlib.blake2b(self._places.data).hexdigest())
+        for label, name in self._names.items():
+            fingerprint.add(label, name)
+        if self._folders is not None:
+            fingerprint.add(*(str(entry) for entry in sorted(self._folders.classes.numbers.items())))
+        self.listing = Listing(
+            sizes_bytes=sizes,
+            fingerprint=fingerprint.hexdigest(),
+            label_names=self._names,
+            ignored=dataset.records - len(sizes),
+        )
+
+    def key(self, place: int) -> str:
+        """Return the file, and the record in it if it holds several."""
+        shard, record, file = self._where(place)
+        path = self._dataset.files.path(file)
+        if self._content is not None:
+            return str(path)
+        if self._kind == "webdataset":
+            try:
+                return f"{path}: {self._row(shard, record, file)[1]['__key__']}"
+            except DatasetError:
+                pass  # the number is what is left to say
+        return f"{path}: record {record}"
+
+    def record(self, place: int) -> Sample:
+        """Read one record."""
+        shard, record, file = self._where(place)
+        data, row = self._row(shard, record, file)
+        path = self._dataset.files.names[file] if self._content is not None else ""
+        folders = self._folders
+        told = Told(
+            path=path,
+            label=None if folders is None else folders.label(path),
+            folder="" if folders is None else ClassFolders.folder_of(path),
+            class_names=self._names,
+            picture=self._roles.get(IMAGE, ""),
+            labels=self._roles.get(LABEL, ""),
+        )
+        return sample_of(self._kind, data, row, told)
+
+    def close(self) -> None:
+        """Close the dataset and remove its index. Closing again does nothing."""
+        self._dataset.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _where(self, place: int) -> tuple[int, int, int]:
+        """Return the shard of an item, its record, and its file."""
+        if self._places is not None:
+            place = int(self._places[place])
+        shard = bisect_right(self._firsts, place) - 1
+        record = place - self._firsts[shard]
+        # Of whole files the numbers are those of the records.
+        return shard, record, place if self._content is not None else self._files[shard]
+
+    def _row(self, shard: int, record: int, file: int) -> tuple[memoryview, Mapping[str, Any]]:
+        """Return the bytes and the columns of a record."""
+        table, held = self._dataset.file_table, self._dataset.shards[shard]
+        stamp = Stamp(size_bytes=int(table.sizes[file]), mtime_ns=int(table.mtimes_ns[file]))
+        if self._content is not None:
+            data = memoryview(read_stamped(table.path(file), stamp))
+            return data, self._content(data)
+        start, size = int(held.starts[record]), int(held.ends[record]) - int(held.starts[record])
+        if self._groups is not None:
+            data = memoryview(self._groups.read(file, start, size))
+        else:
+            data = memoryview(read_stamped(table.path(file), stamp, start, size))
+        piece = Piece(buffer=data, starts=_FIRST, ends=np.array([size], np.int64), slots=_FIRST)
+        try:
+            return data, {name: column[0] for name, column in self._form.columns([piece], 1).items()}
+        except DatasetError as error:
+            raise DatasetError(self._form.faults([piece]).get(0, str(error))) from error
+
+
+def _open(path: Path, scratch: Path, options: Mapping[str, str]) -> Dataset:
+    only = path.name if path.is_file() else None
+    place = path.parent if only is not None else path
+    try:
+        # Links may lead anywhere: data that are converted need not be safe to serve.
+        folder = Folder(place, served=False)
+    except OSError as error:
+        raise DatasetError(f"{place}: cannot be listed: {error.strerror or error}") from error
+    try:
+        return open_ranges(path.name, folder, scratch, options, only=only)
+    except BaseException:
+        folder.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _folders(path: Path, dataset: Dataset, *, refuse_mixed: bool) -> list[str]:
+    """Return the folders that are classes; none if the files do not lie in one for each class."""
+    names = dataset.files.names
+    if dataset.contents.label_names:
+        return sorted({ClassFolders.folder_of(name) for name in names})
+    if refuse_mixed:
+        flat, below = (next((name for name in names if ("/" in name) == nested), None) for nested in (False, True))
+        if flat is not None and below is not None:
+            raise DatasetError(
+                f"{path}: arrays must be either in this folder or in its subfolders, not both: {flat} is beside "
+                f"{ClassFolders.folder_of(below)}/"
+            )
+    return []

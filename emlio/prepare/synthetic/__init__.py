@@ -1,0 +1,1 @@
+"""The contents of synthetic datasets, and their form as plain files."""

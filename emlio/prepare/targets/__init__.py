@@ -1,0 +1,1 @@
+"""The targets of a preparation: shards in the forms that are written."""
