@@ -118,10 +118,12 @@ class GroupCache:
         return group, new
 
     def _make_room(self, size_bytes: int) -> None:
+        if self._held_bytes + size_bytes <= self.most_bytes:
+            return
         for group in [group for group in self._groups.values() if not group.users]:
+            self._drop(group)
             if self._held_bytes + size_bytes <= self.most_bytes:
                 return
-            self._drop(group)
 
     def _drop(self, group: KeptGroup) -> None:
         """Keep a group no longer, whoever uses it."""

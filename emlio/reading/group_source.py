@@ -6,7 +6,7 @@ bad order costs. Does not cover: groups that are kept (emlio.reading.group_cache
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event, RLock
@@ -57,6 +57,10 @@ class GroupSource:
         self._owns_cache = cache is None
         self._cache = GroupCache() if cache is None else cache
         self._place = place
+        if dataset.groups is None:
+            raise AssertionError("a dataset that is read by groups has groups")
+        self._groups = dataset.groups
+        self._known: dict[int, Group] = {}
         self._made = set[Group]()
         self._again_bytes = self._read_bytes = 0
         self._told = False
@@ -80,25 +84,31 @@ class GroupSource:
             self._place.confirm(files)
 
     def groups_of(self, message: MessagePlan) -> list[Group]:
-        """Return the groups of a message's records, each once, in the order of reading."""
-        return list(dict.fromkeys(group for _, _, group in self.parts(message)))
+        """Return the groups of a message's records."""
+        return [self._group(number) for number in np.unique(self._numbers(message)).tolist()]
 
-    def parts(self, message: MessagePlan) -> list[tuple[int, int, Group]]:
-        """Return the records of a message that follow each other in one group: first, end, the group."""
-        groups = self.dataset.groups
-        if groups is None:
-            raise AssertionError("a dataset of groups has groups")
-        firsts = run_starts(message.file, message.starts, message.sizes).tolist()
-        found: list[tuple[int, int, Group]] = []
-        for begin, run_end in zip(firsts, [*firsts[1:], message.count], strict=True):
-            at = begin
-            while at < run_end:
-                group = groups.at(int(message.file[at]), int(message.starts[at]))
-                # A run may go on into the next group of the file.
-                end = at + int(np.searchsorted(message.starts[at:run_end], group.end))
-                found.append((at, end, group))
-                at = end
-        return found
+    def parts(self, message: MessagePlan) -> Iterator[tuple[Group, list[tuple[int, int]]]]:
+        """Yield the groups of a message's records, each with the first and the end of runs of its records."""
+        numbers = self._numbers(message)
+        joined = np.ones(message.count, np.bool_)
+        joined[run_starts(message.file, message.starts, message.sizes)] = False
+        # A run may go on into the next group of the file.
+        joined[1:] &= numbers[1:] == numbers[:-1]
+        firsts: list[int] = np.flatnonzero(~joined).tolist()
+        found: dict[int, list[tuple[int, int]]] = {}
+        for begin, end in zip(firsts, [*firsts[1:], message.count], strict=True):
+            found.setdefault(int(numbers[begin]), []).append((begin, end))
+        for number, runs in found.items():
+            yield self._group(number), runs
+
+    def _numbers(self, message: MessagePlan) -> npt.NDArray[np.int64]:
+        return self._groups.numbers(message.file, message.starts)
+
+    def _group(self, number: int) -> Group:
+        group = self._known.get(number)
+        if group is None:
+            group = self._known[number] = self._groups.group(number)
+        return group
 
     def ahead(self, group: Group) -> KeptGroup | None:
         """Let a group be made that is needed soon; None if there is no room for that now."""
@@ -205,11 +215,13 @@ class GroupReadAhead:
     def _read(self, message: MessagePlan, out: npt.NDArray[np.uint8], now_ns: int) -> None:
         self._source.check(message.file, now_ns)
         filled = np.concatenate(([0], np.cumsum(message.sizes))).tolist()
-        for begin, end, group in self._source.parts(message):
+        for group, runs in self._source.parts(message):
             kept = self._source.use(group)
             try:
-                first = int(message.starts[begin]) - group.begin
-                out[filled[begin] : filled[end]] = kept.made.result()[first : first + filled[end] - filled[begin]]
+                made = kept.made.result()
+                for begin, end in runs:
+                    first = int(message.starts[begin]) - group.begin
+                    out[filled[begin] : filled[end]] = made[first : first + filled[end] - filled[begin]]
             finally:
                 self._source.give_back(kept)
 

@@ -6,6 +6,7 @@ group (the formats), reading (emlio.reading.group_source).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,7 +52,7 @@ class Group:
         return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FileGroups:
     """The groups of all files of a dataset.
 
@@ -67,12 +68,32 @@ class FileGroups:
     places: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
 
+    @cached_property
+    def _file_bases(self) -> npt.NDArray[np.int64]:
+        """(files,) where the records of each file begin among those of all files."""
+        return np.cumsum(self.ends) - self.ends
+
+    @cached_property
+    def _bases(self) -> npt.NDArray[np.int64]:
+        """(groups,) where the records of each group begin among those of all files."""
+        return self.begins + np.repeat(self._file_bases, np.diff(self.firsts))
+
+    def numbers(self, files: npt.NDArray[np.int64], bytes_in: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of the groups that have the records beginning at these bytes of these files."""
+        found: npt.NDArray[np.int64] = (
+            np.searchsorted(self._bases, self._file_bases[files] + bytes_in, side="right") - 1
+        )
+        return found
+
+    def group(self, number: int) -> Group:
+        """Return a group."""
+        file = int(np.searchsorted(self.firsts, number, side="right")) - 1
+        upto = int(self.begins[number + 1]) if number + 1 < self.firsts[file + 1] else int(self.ends[file])
+        return Group(file=file, place=int(self.places[number]), begin=int(self.begins[number]), end=upto)
+
     def at(self, file: int, byte: int) -> Group:
         """Return the group of a file that has the record beginning at this byte."""
-        first, end = int(self.firsts[file]), int(self.firsts[file + 1])
-        number = first + int(np.searchsorted(self.begins[first:end], byte, side="right")) - 1
-        upto = int(self.begins[number + 1]) if number + 1 < end else int(self.ends[file])
-        return Group(file=file, place=int(self.places[number]), begin=int(self.begins[number]), end=upto)
+        return self.group(int(self.numbers(np.array([file]), np.array([byte]))[0]))
 
 
 def group_columns(groups: Sequence[tuple[npt.NDArray[np.int64], bool]]) -> dict[str, npt.NDArray[Any]]:
