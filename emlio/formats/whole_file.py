@@ -176,7 +176,8 @@ def file_notes(names: Sequence[str], labels: npt.NDArray[np.int32] | None, files
     """Return what ranks are told of these files."""
     given: list[int] = labels[files].tolist() if labels is not None else [_NO_LABEL] * len(files)
     numbers: list[int] = files.tolist()
-    return [_LABEL.pack(label) + path_bytes(names[number]) for number, label in zip(numbers, given, strict=True)]
+    pack = _LABEL.pack
+    return [pack(label) + path_bytes(names[number]) for number, label in zip(numbers, given, strict=True)]
 
 
 def with_path(note: bytes, reason: str) -> str:

@@ -12,7 +12,6 @@ is still where it was. Does not cover: how a path is kept below the folder
 """
 
 import errno
-import fcntl
 import os
 import stat
 import weakref
@@ -34,7 +33,8 @@ __all__ = ["HOW_TO_RENEW", "Folder", "Kind", "absence", "must_be_file"]
 HOW_TO_RENEW = "Reload or restart the daemon (with local=, make a new loader) to serve the new files"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Non-blocking, because opening a FIFO would wait for a writer, and the name may be one.
+# Non-blocking, because opening a FIFO would wait for a writer, and the name may be one. Reading a regular
+# file is the same with it.
 _FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 _KINDS = {
@@ -147,7 +147,6 @@ class Folder:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 must_be_file(self.path / name, status)
-            fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)  # blocking again
         except BaseException:
             os.close(descriptor)
             raise
