@@ -42,7 +42,7 @@ class NameTable(Sequence[str]):
 
     def __post_init__(self) -> None:
         text, bounds = np.ascontiguousarray(self.text), np.ascontiguousarray(self.bounds, np.int64)
-        object.__setattr__(self, "_views", (memoryview(text), memoryview(bounds)))
+        object.__setattr__(self, "_views", (text.data, bounds.data))
 
     @staticmethod
     def of(names: Iterable[str]) -> "NameTable":
