@@ -76,7 +76,7 @@ def test_bytes_changed_before_the_first_reading_are_an_error_while_a_dataset_is_
         _look(dataset)
 
 
-@pytest.mark.parametrize("name", [*_IN_RANGES, "files", "npy"])
+@pytest.mark.parametrize("name", [*_IN_RANGES, "files", "npy", "npz-inflated", "parquet", "arrow"])
 def test_a_chmod_changes_nothing(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     FORMS[name].make(folder, 20)
@@ -142,3 +142,18 @@ def test_a_file_is_opened_once_for_all_of_its_records(tmp_path: Path, monkeypatc
         _set_back(dataset.file_table.path(0), bytes(dataset.file_table.size_bytes(0)))
         with pytest.raises(DatasetError, match="changed while it was served: its content had digest"):
             next(records)
+
+
+def test_a_disk_that_fails_under_a_table_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FORMS["parquet"].make(tmp_path / "data", 20)
+
+    def fail(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    with open_dataset("x", tmp_path / "data") as dataset:
+        path = dataset.file_table.path(0)
+        monkeypatch.setattr("emlio.shards.group_records.os.preadv", fail)
+        with pytest.raises(DatasetError, match=f"{path}.*Input/output error"):
+            keep_checksums(dataset, 0)
