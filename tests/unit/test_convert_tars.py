@@ -114,9 +114,10 @@ class TestMembers:
         picture = _picture("PNG")
         assert _members(columns={"data": picture}, main="data", filename="b") == {"png": picture}
 
-    def test_names_that_webdataset_knows_are_kept(self) -> None:
+    def test_names_that_say_a_kind_are_kept(self) -> None:
         columns = {"seg.png": b"1", "txt": b"2", "json": b"3", "npy": np.arange(2), "TXT.txt": "4", "x.id": b"5"}
-        assert list(_members(columns=columns)) == ["seg.png", "txt", "json", "npy", "txt.txt", "x.id.bin"]
+        columns["mask"] = _picture("PNG")
+        assert list(_members(columns=columns)) == ["seg.png", "txt", "json", "npy", "txt.txt", "x.id.bin", "mask.png"]
 
     @pytest.mark.parametrize(
         ("columns", "names"),

@@ -78,7 +78,7 @@ def members_of(sample: Sample) -> Mapping[str, Buffer]:
         if column == sample.main:
             add(column, _content(data, sample.filename) if kind == "bin" else kind, data)
         else:
-            add(column, _named(column, kind), data)
+            add(column, _named(column, kind, data), data)
     if not members:
         raise DatasetError("has no members: an item of a WebDataset must have at least one column besides its key")
     return members
@@ -100,13 +100,13 @@ def _extension(filename: str) -> str:
     return _plain(PurePosixPath(filename).suffix[1:])
 
 
-def _named(column: str, kind: str) -> str:
+def _named(column: str, kind: str, data: Buffer) -> str:
     """Return the extension of a column that is a part of its item."""
     name = _plain(column)
     last = name.rpartition(".")[2]
     if last == kind or (kind == "bin" and last in _KNOWN):
         return name
-    return f"{name}.{kind}"
+    return f"{name}.{picture_extension(data) or kind if kind == 'bin' else kind}"
 
 
 def _plain(name: str) -> str:
