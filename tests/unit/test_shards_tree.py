@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from emlio.errors import DatasetError
 from emlio.shards.files.file_table import NameTable
 from emlio.shards.files.folder import Folder
-from emlio.shards.files.tree import Tree, unchanged, walk
+from emlio.shards.files.tree import Tree, unchanged, walk, walk_file
 from emlio.shards.opening.choice import open_dataset
 from emlio_testing.format_files import read_folder
 
@@ -98,6 +98,33 @@ def test_a_link_that_leads_out_is_refused(target: str, tmp_path: Path) -> None:
     (folder / "b").symlink_to(target)
     with pytest.raises(DatasetError, match="a link in a served folder must point inside it"):
         read_folder(folder)
+
+
+def test_in_a_folder_that_is_not_served_links_lead_anywhere_but_not_to_nothing_nor_round(tmp_path: Path) -> None:
+    _put(tmp_path / "far", "x/1", "2")
+    folder = tmp_path / "data"
+    _put(folder, "a/3")
+    (folder / "b").symlink_to(tmp_path / "far")
+    (folder / "a" / "4").symlink_to(tmp_path / "far" / "2")
+    (folder / "a" / "round").symlink_to("..")
+    with Folder(folder, served=False) as opened:
+        tree = walk(opened)
+        assert list(tree.names) == ["a/3", "a/4", "b/2", "b/x/1"]
+        assert tree.passed_over == ("a/round",)
+        assert tree.read(3, 0, 10) == b"x/1"
+        (folder / "c").symlink_to("nothing")
+        with pytest.raises(DatasetError, match="c: must be a link to a file or a folder, leads nowhere"):
+            walk(opened)
+
+
+def test_one_file_is_a_tree(tmp_path: Path) -> None:
+    _put(tmp_path, "a.Tar", "b.tar")
+    with Folder(tmp_path) as folder:
+        tree = walk_file(folder, "a.Tar")
+        assert (list(tree.names), tree.endings, tree.sizes.tolist()) == (["a.Tar"], {".tar": 1}, [5])
+        assert unchanged(folder, tree.folders)
+        with pytest.raises(DatasetError, match="none: cannot be read: No such file"):
+            walk_file(folder, "none")
 
 
 def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
