@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from emlio.errors import ConfigError
+from emlio.images.decoding import can_decode
 from emlio.prepare.convert import DEFAULT_SHARD_BYTES, ConvertOptions, ConvertReport, convert
 from emlio.prepare.sources.choice import SOURCE_KINDS, guess_kind
 from emlio.prepare.targets.target import TARGETS
@@ -68,6 +69,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stop at an item that cannot be read (default), or skip and list it",
     )
     parser.add_argument(
+        "--check",
+        choices=("decode", "header"),
+        default="decode",
+        help="decode each picture, so that training can read what is packed (default, with Pillow), or read headers only",
+    )
+    parser.add_argument(
+        "--transcode", action="store_true", help="make PNG of pictures that training cannot decode, such as GIF"
+    )
+    parser.add_argument(
         "--force",
         action="store_true",
         help="replace a dataset that emlio convert or emlio synth made in OUT; other files there are an error",
@@ -78,6 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Convert and print a summary."""
     options = _options(arguments)
+    if options.check == "decode" and not can_decode():
+        print(
+            "emlio convert: pictures are not decoded, only their headers are read, as Pillow is not installed: "
+            "pip install 'emlio[images]'",
+            file=sys.stderr,
+        )
     begun = time.monotonic_ns()
     try:
         report = convert(options, progress=True)
@@ -126,6 +142,8 @@ def _options(arguments: argparse.Namespace) -> ConvertOptions:
         force=arguments.force,
         labels=arguments.labels,
         on_error=arguments.on_error,
+        check=arguments.check,
+        transcode=arguments.transcode,
     )
 
 

@@ -13,9 +13,12 @@ from typing_extensions import Buffer
 
 from emlio.errors import DatasetError
 
-__all__ = ["IMAGE_EXTENSIONS", "ImageHeader", "is_image_name", "picture_extension", "read_image_header"]
+__all__ = ["IMAGE_EXTENSIONS", "NOT_DECODED", "ImageHeader", "is_image_name", "picture_extension", "read_image_header"]
 
 IMAGE_EXTENSIONS = frozenset({"bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp"})
+
+NOT_DECODED = frozenset({"gif"})
+"""Extensions of pictures that decoders of training, such as DALI, do not read."""
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -124,7 +127,7 @@ def _png(encoded: bytes) -> ImageHeader:
 
 def _by_pillow(encoded: bytes) -> ImageHeader:
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise DatasetError(
             "neither a JPEG nor a PNG; install Pillow to read other formats: pip install 'emlio[images]'"
@@ -142,5 +145,9 @@ def _by_pillow(encoded: bytes) -> ImageHeader:
             )
     # Pillow's plug-ins raise many kinds of errors on broken bytes; these are the ones that its
     # documentation and sources name.
+    except UnidentifiedImageError as error:  # whose text names an object in memory
+        raise DatasetError(
+            f"is no picture that Pillow knows, {len(encoded)} bytes that begin with {encoded[:12]!r}"
+        ) from error
     except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
         raise DatasetError(f"is not an image that Pillow can open: {error}") from error

@@ -9,7 +9,7 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
+from emlio.images.decoding import as_png, can_decode, decoding_fault
+from emlio.images.header import NOT_DECODED, picture_extension
 from emlio.planner.permutation import Permutation
 from emlio.prepare.disk import disk_error
 from emlio.prepare.sample import Sample
@@ -76,6 +78,10 @@ class ConvertOptions:
         labels: a file that lists the classes in the order of their numbers, or None.
         on_error: handling of an unreadable item: "raise" ends the conversion, "skip" leaves the
             item out and lists it.
+        check: "decode" decodes each picture, if Pillow is installed, so that none is packed that
+            training cannot read; "header" reads headers only.
+        transcode: whether pictures of kinds that decoders of training do not read, such as GIF,
+            become PNG; otherwise they are unreadable items.
     """
 
     source: Path
@@ -92,6 +98,8 @@ class ConvertOptions:
     force: bool = False
     labels: Path | None = None
     on_error: Literal["raise", "skip"] = "raise"
+    check: Literal["decode", "header"] = "decode"
+    transcode: bool = False
 
     def __post_init__(self) -> None:
         if self.source_kind is not None and self.source_kind not in SOURCE_KINDS:
@@ -102,6 +110,10 @@ class ConvertOptions:
             raise ConfigError(f"--keys {self.keys} must be given with --to wds: only samples of a WebDataset have keys")
         if self.shard_bytes is not None and self.shards is not None:
             raise ConfigError("give either the size of a shard or the number of shards, not both")
+        if self.check not in ("decode", "header"):
+            raise ConfigError(f"--check must be decode or header, got {self.check!r}")
+        if self.transcode and not can_decode():
+            raise ConfigError("--transcode requires Pillow: pip install 'emlio[images]'")
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers must be at least 1, got {self.workers}")
         source, out = self.source.resolve(), self.out.resolve()
@@ -197,6 +209,8 @@ def _recipe(options: ConvertOptions, kind: str, source: RecordSource) -> Recipe:
         "shuffle": options.shuffle,
         "seed": options.seed if options.shuffle else None,
     }
+    if options.transcode:
+        description["transcode"] = True
     if options.to != "tfrecord":
         description |= {"to": options.to, "keys": options.keys}
     digest = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16)
@@ -252,7 +266,7 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
     encode = _encoder(options)
     for place in places:
         try:
-            record = encode(source.record(place), place)
+            record = encode(_checked(options, source.record(place)), place)
         except (DatasetError, ConfigError) as error:
             key = source.key(place)
             reason = str(error) if str(error).startswith(key) else f"{key}: {error}"
@@ -273,6 +287,30 @@ def _records(options: ConvertOptions, source: RecordSource, shard: int, places: 
             path.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(path, 0, error) from error
+
+
+def _checked(options: ConvertOptions, sample: Sample) -> Sample:
+    """Return an item whose picture, if it has one, can be decoded in training.
+
+    Raises:
+        DatasetError: it cannot.
+    """
+    if sample.picture is None:
+        return sample
+    extension = picture_extension(sample.picture)
+    if extension in NOT_DECODED:
+        if not options.transcode:
+            raise DatasetError(
+                f"pictures must be of a kind that decoders of training read, this one is a {extension.upper()}; "
+                "--transcode makes PNG of it"
+            )
+        name = sample.filename.rpartition(".")[0] or sample.filename
+        return replace(sample, picture=as_png(sample.picture), filename=f"{name}.png" if name else "")
+    if options.check == "decode" and can_decode():
+        fault = decoding_fault(sample.picture)
+        if fault is not None:
+            raise DatasetError(fault)
+    return sample
 
 
 def _skipped(options: ConvertOptions, shards: int) -> tuple[str, ...]:
