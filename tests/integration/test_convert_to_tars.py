@@ -52,7 +52,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _to_tars(source: Path, out: Path, **options: Any) -> ConvertReport:
-    return convert(ConvertOptions(source=source, out=out, to="wds", **options))
+    return convert(ConvertOptions(source=source, out=out, to="wds", **{"check": "header", **options}))
 
 
 def _samples(out: Path) -> dict[str, dict[str, bytes]]:
