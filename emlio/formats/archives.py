@@ -32,6 +32,7 @@ _MOST_UNPACKED_BYTES: Final = 1 << 30
 
 _BROKEN_ZIP: Final = (
     zipfile.BadZipFile,
+    zipfile.LargeZipFile,
     zlib.error,
     lzma.LZMAError,
     struct.error,
@@ -42,6 +43,9 @@ _BROKEN_ZIP: Final = (
     RuntimeError,  # encrypted, or of a method that is not known
     ValueError,
 )
+_MOST_MEMBERS: Final = 65_535
+"""More need another form of zip, whose size is not known beforehand."""
+
 _WHERE: Final = ("rank", "storage")
 _LOCAL_BYTES: Final = 30
 _CENTRAL_BYTES: Final = 46
@@ -72,7 +76,13 @@ class Archives(WholeFiles):
         count = np.arange(len(ends))
         return Ranges(starts=np.zeros_like(ends), ends=ends, groups=np.stack((count, np.zeros_like(count)), axis=1))
 
-    def unpack(self, file: "IO[bytes]", place: int, settings: bytes, where: str) -> npt.NDArray[np.uint8]:
+    def common(self, file: "IO[bytes]", where: str) -> object:
+        """See `GroupFormat`."""
+        return self
+
+    def unpack(
+        self, file: "IO[bytes]", place: int, settings: bytes, where: str, common: object
+    ) -> npt.NDArray[np.uint8]:
         """See `GroupFormat`."""
         made = io.BytesIO()
         try:
@@ -104,9 +114,11 @@ def _members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Return the members.
 
     Raises:
-        DatasetError: they claim to be larger than an archive may be.
+        DatasetError: there are more than may be, or they claim to be larger than an archive may be.
     """
     members = archive.infolist()
+    if len(members) > _MOST_MEMBERS:
+        raise DatasetError(f"must be a .npz archive of at most {_MOST_MEMBERS:,} arrays, has {len(members):,}")
     unpacked = sum(member.file_size for member in members)
     if unpacked > _MOST_UNPACKED_BYTES:
         raise DatasetError(

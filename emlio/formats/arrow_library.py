@@ -8,7 +8,8 @@ Covers: opening a file, its columns, its groups. Does not cover: making rows of 
 """
 
 import json
-from collections.abc import Generator, Mapping
+import os
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.formats.arrow_rows import ArrowRows
-from emlio.formats.packed_rows import PackedColumns
+from emlio.formats.packed_rows import LABEL_NAMES, PackedColumn, PackedColumns
 
 __all__ = ["ARROW_FILE", "Group", "Kind", "Table", "open_table"]
 
@@ -27,6 +28,7 @@ Kind = Literal["parquet", "arrow"]
 
 ARROW_FILE: Final = b"ARROW1"
 _FEATURES: Final = b"huggingface"
+_END_MARK: Final = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,14 @@ def _load(name: str) -> Any:
 
 
 @contextmanager
-def open_table(file: IO[bytes], kind: Kind, where: str) -> "Generator[Table, None, None]":
+def open_table(file: IO[bytes], kind: Kind, where: str, common: object = None) -> "Generator[Table, None, None]":
     """Open a file for as long as the context lasts; `file` stays open.
 
     Args:
         file: the file, which can be sought.
         kind: what it must be.
         where: its path, for errors.
+        common: what `Table.common` was at an earlier opening of this file.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -64,7 +67,7 @@ def open_table(file: IO[bytes], kind: Kind, where: str) -> "Generator[Table, Non
     """
     arrow = _load("pyarrow")
     try:
-        yield _Parquet(file, where) if kind == "parquet" else _opened_arrow(file, where)
+        yield _Parquet(file, where, common) if kind == "parquet" else _opened_arrow(file, where)
     except (arrow.ArrowException, EOFError, OSError, ValueError, OverflowError) as error:
         if isinstance(error, DatasetError):
             raise
@@ -100,50 +103,88 @@ class Table:
         """
         raise NotImplementedError
 
-    def columns(self, names: list[str] | None) -> PackedColumns:
-        """Return the columns that can be served; see `ArrowRows.columns`."""
-        return self._rows.columns(self.schema, names)
+    @property
+    def common(self) -> object:
+        """What all groups of the file need, for later openings of the same file; never None."""
+        return self._where
 
-    def sizes(self, place: int, columns: PackedColumns) -> npt.NDArray[np.int64]:
+    def columns(self, names: list[str] | None) -> PackedColumns:
+        """Return the columns that can be served, and the names of classes; see `ArrowRows.columns`."""
+        found = self._rows.columns(self.schema, names)
+        label = found.named(LABEL_NAMES, "numbers")
+        return PackedColumns(columns=found.columns, classes=[] if label is None else self._classes(label))
+
+    def compare(self, columns: PackedColumns) -> None:
+        """Compare the file's columns with those of the first file.
+
+        Raises:
+            DatasetError: they differ.
+        """
+        found = self.columns([column.name for column in columns.columns])
+        for mine, wanted in zip(found.columns, columns.columns, strict=True):
+            if mine != wanted:
+                raise DatasetError(
+                    f"{self._where}: column {wanted.name!r} must be as in other files, is of {self._types()[wanted.name]}"
+                )
+        if found.classes != columns.classes:
+            raise DatasetError(
+                f"{self._where}: the names of classes must be as in other files, {columns.classes[:9]}, are "
+                f"{found.classes[:9]}"
+            )
+
+    def sizes(self, group: Group, columns: PackedColumns) -> npt.NDArray[np.int64]:
         """Return the bytes of each row of a group, as `rows` makes them."""
-        roots = {self._root(column.name) for column in columns.columns if not column.fixed}
-        return self._rows.sizes(self._read(place, sorted(roots) or None), columns)
+        # Lists of one length are read as well, since nulls in them must be found now and not in training.
+        read = [column for column in columns.columns if not column.fixed or column.length is not None]
+        if not read:
+            return np.full(group.rows, columns.head.itemsize, np.int64)
+        return self._rows.sizes(self._read(group.place, self._roots(read)), columns)
 
     def rows(self, place: int, columns: PackedColumns) -> npt.NDArray[np.uint8]:
         """Return the rows of a group, one after the other."""
-        roots = {self._root(column.name) for column in columns.columns}
-        return self._rows.rows(self._read(place, sorted(roots)), columns)
+        return self._rows.rows(self._read(place, self._roots(columns.columns)), columns)
 
-    def label_names(self) -> Mapping[int, str]:
+    def _classes(self, label: str) -> list[str]:
         """Return the names of classes that Hugging Face's datasets keeps beside the schema, if it does."""
         try:
             about: Any = self.schema.metadata or {}
-            features: Any = json.loads(about[_FEATURES])["info"]["features"]
-            for name in ("label", "labels", *features):
-                feature: Any = features.get(name)
-                if feature and feature.get("_type") == "ClassLabel":
-                    return dict(enumerate(str(one) for one in feature["names"]))
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            feature: Any = json.loads(about[_FEATURES])["info"]["features"][label]
+            if feature["_type"] == "ClassLabel":
+                return [str(one) for one in feature["names"]]
+        except (KeyError, TypeError, ValueError, RecursionError):
             pass
-        return {}
+        return []
 
-    def _root(self, name: str) -> str:
-        """Return the column of the schema that a column is, or is a part of."""
-        names = self.schema.names
-        while name not in names:
-            name = name.rpartition(".")[0]
-            if not name:
-                raise DatasetError(f"{self._where}: must still have the columns that were indexed")
-        return name
+    def _types(self) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self._rows.flat(self.schema.empty_table()).schema}
+
+    def _roots(self, columns: Iterable[PackedColumn]) -> list[str]:
+        """Return the columns of the schema that these columns are, or are parts of.
+
+        Raises:
+            DatasetError: there is none for one of them.
+        """
+        of: dict[str, str] = {}
+        for number, name in enumerate(self.schema.names):
+            one = self._arrow.schema([self.schema.field(number)]).empty_table()
+            of |= dict.fromkeys(self._rows.flat(one).schema.names, name)
+        missing = next((column.name for column in columns if column.name not in of), None)
+        if missing is not None:
+            raise DatasetError(f"{self._where}: must still have column {missing!r}")
+        return sorted({of[column.name] for column in columns})
 
 
 class _Parquet(Table):
     """A Parquet file."""
 
-    def __init__(self, file: IO[bytes], where: str) -> None:
+    def __init__(self, file: IO[bytes], where: str, footer: object) -> None:
         super().__init__(where)
         parquet = _load("pyarrow.parquet")
-        self._file = parquet.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+        self._file = parquet.ParquetFile(file, metadata=footer, pre_buffer=False, page_checksum_verification=True)
+
+    @property
+    def common(self) -> object:
+        return self._file.metadata
 
     @property
     def schema(self) -> Any:
@@ -217,12 +258,29 @@ class _ArrowStream(Table):
             try:
                 message = self._ipc.read_message(self._source)
             except EOFError:
+                self._check_end(place)
                 return found
             if message.type != "record batch":
                 raise DatasetError(f"{self._where}: must hold record batches, has a {message.type} at byte {place}")
             rows = len(self._ipc.read_record_batch(message, self._schema))
             if rows:
                 found.append(Group(rows, place))
+
+    def _check_end(self, place: int) -> None:
+        """Check that the file ends with the stream's end mark, at this byte.
+
+        Raises:
+            DatasetError: it is cut off, or goes on.
+        """
+        self._file.seek(0, os.SEEK_END)
+        size = self._file.tell()
+        self._file.seek(place)
+        if self._file.read(len(_END_MARK)) != _END_MARK or size != place + len(_END_MARK):
+            raise DatasetError(
+                f"{self._where}: a stream must end with its end mark, and the file with it; after {place} of {size} bytes "
+                "there is none, or something follows. Its writer may have been killed, or files were joined: write it "
+                "again"
+            )
 
     def _read(self, place: int, names: list[str] | None) -> Any:
         self._source.seek(place)

@@ -85,9 +85,14 @@ class ArrowRows:
         if types.is_fixed_size_list(kind):
             dtype = self._dtype(kind.value_type)
             length = int(kind.list_size)
-            return None if dtype is None else PackedColumn(name=name, kind="numbers", dtype=dtype, length=length)
+            return (
+                None
+                if dtype is None or not length
+                else PackedColumn(name=name, kind="numbers", dtype=dtype, length=length)
+            )
         dtype = self._dtype(kind)
-        return None if dtype is None else PackedColumn(name=name, kind="numbers", dtype=dtype)
+        zoned = types.is_timestamp(kind) and kind.tz is not None
+        return None if dtype is None else PackedColumn(name=name, kind="numbers", dtype=dtype, zoned=zoned)
 
     def _is_text(self, kind: Any) -> bool:
         types = self._arrow.types
@@ -127,7 +132,13 @@ class ArrowRows:
         table = self.flat(table)
         found = np.full(table.num_rows, columns.head.itemsize, np.int64)
         for column in varying:
-            found += self._lengths(column, self._whole(table, column))
+            values = self._whole(table, column)
+            found += self._lengths(column, values)
+            if column.kind == "array":
+                self._check_list(column, values.flatten())
+        for column in columns.columns:
+            if column.length is not None:
+                self._check_list(column, self._whole(table, column).flatten())
         return found
 
     def rows(self, table: Any, columns: PackedColumns) -> npt.NDArray[np.uint8]:
@@ -220,9 +231,12 @@ class ArrowRows:
 
     def _plain(self, column: PackedColumn, values: Any) -> npt.NDArray[Any]:
         """Return numbers without nulls as NumPy's."""
+        self._check_list(column, values)
+        return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), column.type)
+
+    def _check_list(self, column: PackedColumn, values: Any) -> None:
         if values.null_count:
             raise DatasetError(f"{self._where}: lists in column {column.name!r} must be without nulls")
-        return np.ascontiguousarray(values.to_numpy(zero_copy_only=False), column.type)
 
     def _binary(self, data: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> Any:
         """Return bytes of these lengths as an array of pyarrow's."""

@@ -184,7 +184,17 @@ class GroupFormat(Protocol):
     Where a record is made of a file of its own, that file is one group.
     """
 
-    def unpack(self, file: "IO[bytes]", place: int, settings: bytes, where: str) -> npt.NDArray[np.uint8]:
+    def common(self, file: "IO[bytes]", where: str) -> object:
+        """Return what all groups of a file need, to be read once; never None.
+
+        Raises:
+            DatasetError: it cannot be read.
+        """
+        ...
+
+    def unpack(
+        self, file: "IO[bytes]", place: int, settings: bytes, where: str, common: object
+    ) -> npt.NDArray[np.uint8]:
         """Return the bytes of a group's records, one after the other.
 
         Args:
@@ -192,6 +202,7 @@ class GroupFormat(Protocol):
             place: of the group, as in `Ranges`.
             settings: see `Contents`.
             where: the file's path, for errors.
+            common: what `common` returned for this file.
 
         Raises:
             DatasetError: the group cannot be read.

@@ -38,12 +38,14 @@ class PackedColumn(msgspec.Struct, frozen=True, kw_only=True):
             or "str".
         dtype: the type of its numbers, as NumPy writes it.
         length: how many numbers each row has, if it is a list; None for one number.
+        zoned: whether times are instants, in UTC, and not those of a clock on a wall.
     """
 
     name: str
     kind: Literal["numbers", "array", "bytes", "str"]
     dtype: str = ""
     length: int | None = None
+    zoned: bool = False
 
     @property
     def fixed(self) -> bool:
@@ -79,9 +81,11 @@ class PackedColumns(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         columns: in their order.
+        classes: the names of the classes of the label, if there are any.
     """
 
     columns: list[PackedColumn]
+    classes: list[str] = []
 
     @property
     def flag_bytes(self) -> int:

@@ -62,11 +62,11 @@ class Tables:
         wanted = [name for name in options["columns"].split(",") if name] if "columns" in options else None
         name, number = found[0]
         with files.open(number) as file, open_table(file, self.kind, name) as table:
-            columns, label_names = table.columns(wanted), table.label_names()
+            columns = table.columns(wanted)
         return Layout(
             shards=tuple(ShardFiles(name=name, files=(number,)) for name, number in found),
             settings=columns.encoded(),
-            label_names=label_names if columns.named(LABEL_NAMES, "numbers") is not None else {},
+            label_names=dict(enumerate(columns.classes)),
             schema={column.name: column.field_type for column in columns.columns},
         )
 
@@ -81,8 +81,9 @@ class Tables:
         groups: list[tuple[int, int]] = []
         first = 0
         with files.open(number) as file, open_table(file, self.kind, shard.name) as table:
+            table.compare(columns)
             for group in table.groups():
-                found = table.sizes(group.place, columns)
+                found = table.sizes(group, columns)
                 if len(found) != group.rows:
                     raise DatasetError(f"{shard.name}: a group must have {group.rows} rows, has {len(found)}")
                 sizes.append(found)
@@ -95,9 +96,16 @@ class Tables:
             groups=np.array(groups, np.int64).reshape(-1, 2),
         )
 
-    def unpack(self, file: "IO[bytes]", place: int, settings: bytes, where: str) -> npt.NDArray[np.uint8]:
+    def common(self, file: "IO[bytes]", where: str) -> object:
         """See `GroupFormat`."""
         with open_table(file, self.kind, where) as table:
+            return table.common
+
+    def unpack(
+        self, file: "IO[bytes]", place: int, settings: bytes, where: str, common: object
+    ) -> npt.NDArray[np.uint8]:
+        """See `GroupFormat`."""
+        with open_table(file, self.kind, where, common) as table:
             return table.rows(place, PackedColumns.decoded(settings))
 
     def form(self, contents: Contents, fields: Sequence[str] | None) -> RecordForm:

@@ -7,11 +7,12 @@ Covers: the groups and their limit in bytes, threads that make them. Does not co
 (emlio.shards.group_records), which ones are needed (emlio.reading.group_source).
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import RLock
+from threading import Lock, Semaphore
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,8 @@ __all__ = ["DEFAULT_GROUP_BYTES", "GroupCache", "KeptGroup"]
 DEFAULT_GROUP_BYTES: Final = 1 << 30
 
 _THREADS: Final = 2
-"""They make groups ahead of reading. More would take processors from sending."""
+"""So many groups are made at once. More would take processors from sending, and each takes two to three times its size
+while it is made."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -65,28 +67,38 @@ class GroupCache:
         self._largest_bytes = 0
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
-        # Reentrant: the garbage collector may drop a stream, which gives groups back, while it is held.
-        self._lock = RLock()
+        self._lock = Lock()
+        # The garbage collector may drop a stream, which gives groups back, at any place, also where this
+        # thread has the lock. So what is given back waits here for whoever takes the lock next.
+        self._given_back: deque[KeptGroup] = deque()
+        self._making = Semaphore(_THREADS)
 
     @property
     def held_bytes(self) -> int:
         """The bytes of the groups that are kept."""
-        return self._held_bytes
+        with self._locked():
+            return self._held_bytes
 
     def ahead(self, key: Hashable, size_bytes: int, make: Callable[[], Bytes]) -> KeptGroup | None:
         """Use a group from now on, and let it be made; return None if there is no room for that now."""
-        with self._lock:
+        with self._locked():
             group = self._groups.get(key)
             more = 0 if group is not None and group.users else size_bytes
             # The one that is read next may be large, and must not be dropped between two messages.
-            room = min(self.most_bytes // 2, self.most_bytes - self._largest_bytes)
+            room = min(self.most_bytes // 2, max(self.most_bytes - self._largest_bytes, self.most_bytes // 8))
             if self._closed or self._used_bytes + more > room:
                 return None
             group, new = self._use(key, size_bytes)
-            if new:
+            if not new:
+                return group
+            try:
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(_THREADS, "emlio-groups")
                 self._pool.submit(self._make, group, make)
+            except RuntimeError as error:  # the system has no thread left
+                self._drop(group)
+                group.made.set_exception(error)
+                return None
         return group
 
     def use(self, key: Hashable, size_bytes: int, make: Callable[[], Bytes]) -> KeptGroup:
@@ -95,7 +107,7 @@ class GroupCache:
         Raises:
             ClosedError: this is closed.
         """
-        with self._lock:
+        with self._locked():
             if self._closed:
                 raise ClosedError("the groups of records are closed")
             group, new = self._use(key, size_bytes)
@@ -103,14 +115,60 @@ class GroupCache:
             self._make(group, make)
         return group
 
+    def give_back(self, group: KeptGroup) -> None:
+        """Use a group no longer, once for each time that it was used."""
+        self._given_back.append(group)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._take_back()
+            finally:
+                self._lock.release()
+
+    def forget(self, is_one: Callable[[Hashable], bool]) -> None:
+        """Keep the groups with these keys no longer."""
+        with self._locked():
+            for group in [group for key, group in self._groups.items() if is_one(key)]:
+                self._drop(group)
+
+    def close(self) -> None:
+        """Drop all groups; who waits for one gets an error. Closing again does nothing.
+
+        Waits for those that are just being made.
+        """
+        with self._locked():
+            self._closed = True
+            for group in list(self._groups.values()):
+                self._drop(group)
+                if not group.made.done():
+                    group.made.set_exception(ClosedError("the groups of records are closed"))
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+    # ---- with the lock --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        with self._lock:
+            self._take_back()
+            yield
+
+    def _take_back(self) -> None:
+        while self._given_back:
+            group = self._given_back.popleft()
+            group.users -= 1
+            if group.kept and not group.users:
+                self._used_bytes -= group.size_bytes
+        self._make_room(0)
+
     def _use(self, key: Hashable, size_bytes: int) -> tuple[KeptGroup, bool]:
-        self._largest_bytes = max(self._largest_bytes, size_bytes)
         group = self._groups.get(key)
         new = group is None
         if group is None:
             self._make_room(size_bytes)
             group = self._groups[key] = KeptGroup(key=key, made=Future(), size_bytes=size_bytes)
             self._held_bytes += size_bytes
+            self._largest_bytes = max(self._largest_bytes, size_bytes)
         self._groups.move_to_end(key)
         if not group.users:
             self._used_bytes += group.size_bytes
@@ -133,46 +191,28 @@ class GroupCache:
             self._held_bytes -= group.size_bytes
             if group.users:
                 self._used_bytes -= group.size_bytes
+            if group.size_bytes == self._largest_bytes:
+                self._largest_bytes = max((one.size_bytes for one in self._groups.values()), default=0)
+
+    # ---- without it -----------------------------------------------------------------------------------------------
 
     def _make(self, group: KeptGroup, make: Callable[[], Bytes]) -> None:
+        if not group.kept:
+            # Nobody can get it any more but those who wait for it.
+            with self._locked():
+                done = group.made.done()
+            if done:
+                return
         try:
-            made = make()
+            with self._making:  # making one takes several times its memory
+                made = make()
         except BaseException as error:  # noqa: BLE001  # whoever waits for the group gets the error
-            with self._lock:
+            with self._locked():
                 self._drop(group)  # the next one to need it tries again
                 if not group.made.done():
                     group.made.set_exception(error)
             return
-        with self._lock:
+        with self._locked():
             self.made_bytes += group.size_bytes
             if not group.made.done():
                 group.made.set_result(made)
-
-    def give_back(self, group: KeptGroup) -> None:
-        """Use a group no longer, once for each time that it was used."""
-        with self._lock:
-            group.users -= 1
-            if group.kept and not group.users:
-                self._used_bytes -= group.size_bytes
-                self._make_room(0)
-
-    def forget(self, is_one: Callable[[Hashable], bool]) -> None:
-        """Keep the groups with these keys no longer."""
-        with self._lock:
-            for group in [group for key, group in self._groups.items() if is_one(key)]:
-                self._drop(group)
-
-    def close(self) -> None:
-        """Drop all groups; who waits for one gets an error. Closing again does nothing.
-
-        Waits for those that are just being made.
-        """
-        with self._lock:
-            self._closed = True
-            for group in list(self._groups.values()):
-                self._drop(group)
-                if not group.made.done():
-                    group.made.set_exception(ClosedError("the groups of records are closed"))
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)

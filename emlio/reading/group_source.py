@@ -24,7 +24,7 @@ from emlio.reading.message_planner import MessagePlan
 from emlio.reading.patience import patiently
 from emlio.reading.slices import Borrower
 from emlio.shards.dataset import Dataset
-from emlio.shards.group_records import on_descriptor, unpack_group
+from emlio.shards.group_records import GroupMaker, on_descriptor
 from emlio.shards.ranges.groups import Group
 from emlio.units import format_size
 
@@ -60,6 +60,7 @@ class GroupSource:
         if dataset.groups is None:
             raise AssertionError("a dataset that is read by groups has groups")
         self._groups = dataset.groups
+        self._maker = GroupMaker(dataset)
         self._known: dict[int, Group] = {}
         self._made = set[Group]()
         self._again_bytes = self._read_bytes = 0
@@ -125,10 +126,10 @@ class GroupSource:
     def _make(self, group: Group) -> npt.NDArray[np.uint8]:
         if isinstance(self._place, OpenShards):
             with self._place.open(group.file) as descriptor:
-                made = unpack_group(self.dataset, group, on_descriptor(descriptor))
+                made = self._maker.make(group, on_descriptor(descriptor))
             self.confirm(np.array([group.file], np.int64))
         else:
-            made = unpack_group(self.dataset, group, self._place.opened(group.file))
+            made = self._maker.make(group, self._place.opened(group.file))
         if group in self._made:
             self._again_bytes += group.size_bytes
         self._made.add(group)

@@ -7,10 +7,8 @@ form of the file (emlio.formats), groups kept for other readers (emlio.reading.g
 import io
 import os
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -24,40 +22,53 @@ from emlio.shards.objects.bucket import Bucket
 from emlio.shards.objects.object_table import ObjectTable
 from emlio.shards.ranges.groups import Group
 
-__all__ = ["in_bucket", "on_descriptor", "read_grouped", "unpack_group"]
+__all__ = ["GroupMaker", "in_bucket", "on_descriptor"]
 
-_KEPT = 4
-"""Groups kept for each dataset that is read record by record: threads read in about the same place."""
-
-_Kept = OrderedDict[Group, npt.NDArray[np.uint8]]
-
-_kept: WeakKeyDictionary[Dataset, _Kept] = WeakKeyDictionary()
-_lock = Lock()
+_MOST_FILES = 64
+"""Files of which what all their groups need, such as a table's footer, is kept."""
 
 
-def unpack_group(dataset: Dataset, group: Group, opened: io.RawIOBase) -> npt.NDArray[np.uint8]:
-    """Return the bytes of a group's records, one after the other.
+class GroupMaker:
+    """Makes the groups of a dataset. Thread-safe."""
 
-    Args:
-        dataset: the dataset.
-        group: one of its groups.
-        opened: the group's file, see `on_descriptor` and `in_bucket`; closed.
+    def __init__(self, dataset: Dataset) -> None:
+        """See the class; the dataset is one of groups."""
+        maker = group_format(dataset.contents)
+        if maker is None:
+            raise AssertionError(f"format {dataset.contents.format} has no groups")
+        self._dataset = dataset
+        self._format = maker
+        self._common: OrderedDict[int, object] = OrderedDict()
+        self._lock = Lock()
 
-    Raises:
-        DatasetError: the file cannot be read, or has other records than when it was indexed.
-    """
-    path = str(dataset.files.path(group.file))
-    maker = group_format(dataset.contents)
-    if maker is None:
-        raise AssertionError(f"format {dataset.contents.format} has no groups")
-    with io.BufferedReader(opened) as file:
-        made = maker.unpack(file, group.place, dataset.contents.settings, path)
-    if len(made) != group.size_bytes:
-        raise DatasetError(
-            f"{path}: must be as it was when it was indexed, with {group.size_bytes} bytes of records in this group, "
-            f"has {len(made)}"
-        )
-    return made
+    def make(self, group: Group, opened: io.RawIOBase) -> npt.NDArray[np.uint8]:
+        """Return the bytes of a group's records, one after the other.
+
+        Args:
+            group: one of the dataset's groups.
+            opened: its file, found unchanged since it was indexed; see `on_descriptor` and
+                `in_bucket`; closed.
+
+        Raises:
+            DatasetError: the file cannot be read, or has other records than when it was indexed.
+        """
+        path, settings = str(self._dataset.files.path(group.file)), self._dataset.contents.settings
+        with io.BufferedReader(opened) as file:
+            with self._lock:
+                common = self._common.get(group.file)
+            if common is None:
+                common = self._format.common(file, path)
+                with self._lock:
+                    self._common[group.file] = common
+                    while len(self._common) > _MOST_FILES:
+                        self._common.popitem(last=False)
+            made = self._format.unpack(file, group.place, settings, path, common)
+        if len(made) != group.size_bytes:
+            raise DatasetError(
+                f"{path}: must be as it was when it was indexed, with {group.size_bytes} bytes of records in this group, "
+                f"has {len(made)}"
+            )
+        return made
 
 
 def on_descriptor(descriptor: int) -> io.RawIOBase:
@@ -68,35 +79,6 @@ def on_descriptor(descriptor: int) -> io.RawIOBase:
 def in_bucket(bucket: Bucket, table: ObjectTable, number: int) -> io.RawIOBase:
     """Return an object of a bucket as a file."""
     return ObjectReader(partial(bucket.read, table, number), table.size_bytes(number))
-
-
-def read_grouped(
-    dataset: Dataset, group: Group, opened: Callable[[], io.RawIOBase], out: memoryview, start: int
-) -> int:
-    """Fill `out` with the bytes of a record; return their number. A few groups are kept for the next ones.
-
-    Args:
-        dataset: the dataset.
-        group: the record's.
-        opened: opens the group's file; see `unpack_group`.
-        out: as long as the record.
-        start: where the record begins, among those of its file.
-
-    Raises:
-        DatasetError: see `unpack_group`.
-    """
-    with _lock:
-        kept = _kept.setdefault(dataset, OrderedDict())
-        made = kept.get(group)
-    if made is None:
-        made = unpack_group(dataset, group, opened())
-        with _lock:
-            kept[group] = made
-            while len(kept) > _KEPT:
-                kept.popitem(last=False)
-    found = made[start - group.begin : start - group.begin + len(out)]
-    out[:] = found.data
-    return len(found)
 
 
 class _PositionedFile(io.RawIOBase):

@@ -4,6 +4,7 @@ Covers: their bytes, what is told of them, their columns, checking them against 
 not cover: TFRecord (emlio.shards.tfrecord.verify), reading in the plan's order (emlio.reading).
 """
 
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ from functools import partial
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from emlio.errors import CorruptRecordError, DatasetError
 from emlio.example.columns import Piece
@@ -19,8 +21,9 @@ from emlio.formats.record_form import RecordForm
 from emlio.formats.registry import form_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.files.file_read import read_into
-from emlio.shards.group_records import in_bucket, on_descriptor, read_grouped
+from emlio.shards.group_records import GroupMaker, in_bucket, on_descriptor
 from emlio.shards.objects.object_table import ObjectTable
+from emlio.shards.ranges.groups import Group
 
 __all__ = ["bad_ranges", "columns_of", "keep_checksums", "read_ranges"]
 
@@ -65,12 +68,14 @@ def read_ranges(dataset: Dataset, number: int, records: Iterable[int]) -> Iterat
 
 
 class _Files:
-    """The files of a dataset, of which the last one read stays open. Used by one thread."""
+    """The files of a dataset, of which the last one read stays open, and its last group. Used by one thread."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._number, self._ctime_ns = -1, 0
         self._file: IO[bytes] | None = None
+        self._maker = GroupMaker(dataset) if dataset.groups is not None else None
+        self._made: tuple[Group, npt.NDArray[np.uint8]] | None = None
 
     def read(self, number: int, start: int, out: memoryview) -> int:
         """Fill `out` with bytes of a file; return their number.
@@ -82,9 +87,7 @@ class _Files:
         group = dataset.groups.at(number, start) if dataset.groups is not None else None
         if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
             if group is not None:
-                return read_grouped(
-                    dataset, group, partial(in_bucket, dataset.bucket, dataset.files, number), out, start
-                )
+                return self._of_group(group, partial(in_bucket, dataset.bucket, dataset.files, number), start, out)
             out[:] = dataset.bucket.read(dataset.files, number, start, start + len(out))
             return len(out)
         if self._file is None or number != self._number:
@@ -94,8 +97,18 @@ class _Files:
         descriptor = self._file.fileno()
         self._check(os.fstat(descriptor))
         if group is not None:
-            return read_grouped(dataset, group, partial(on_descriptor, descriptor), out, start)
+            return self._of_group(group, partial(on_descriptor, descriptor), start, out)
         return read_into(descriptor, out, start, dataset.file_table.path(number))
+
+    def _of_group(self, group: Group, opened: Callable[[], io.RawIOBase], start: int, out: memoryview) -> int:
+        if self._maker is None:
+            raise AssertionError("records of groups have what makes them")
+        if self._made is None or self._made[0] != group:
+            self._made = None  # one group in memory, not two
+            self._made = group, self._maker.make(group, opened())
+        found = self._made[1][start - group.begin : start - group.begin + len(out)]
+        out[:] = found.data
+        return len(found)
 
     def _open(self, number: int) -> None:
         self.close()

@@ -121,7 +121,8 @@ def ranged_bytes(chosen: Format, files: MemoryFiles, number: int, ranges: Ranges
     assert isinstance(chosen, GroupFormat)
     places: list[int] = ranges.groups[:, 1].tolist()
     with files.open(number) as file:
-        return b"".join(chosen.unpack(file, place, settings, files.names[number]).tobytes() for place in places)
+        common = chosen.common(file, files.names[number])
+        return b"".join(chosen.unpack(file, place, settings, files.names[number], common).tobytes() for place in places)
 
 
 def read_folder(address: str | Path, **options: Any) -> list[Row]:

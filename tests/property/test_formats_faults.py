@@ -136,7 +136,7 @@ def _look(chosen: Format, files: MemoryFiles, options: dict[str, str]) -> None:
             assert isinstance(chosen, GroupFormat)
             sizes = chosen.ranges(files, shard, layout.settings).ends.tolist()
             for number, size in zip(shard.files, sizes, strict=True):
-                made = chosen.unpack(files.open(number), 0, layout.settings, "a").tobytes()
+                made = chosen.unpack(files.open(number), 0, layout.settings, "a", chosen).tobytes()
                 assert len(made) == size
                 row_of(form, made, b"\0\0\0\0path")
             continue

@@ -205,7 +205,7 @@ def test_an_archive_that_the_daemon_unpacks_has_the_size_it_said_and_the_same_ar
     (shard,) = layout.shards
     ranges = archive_files.ranges(files, shard, layout.settings)
     with files.open(0) as file:
-        made = archive_files.unpack(file, 0, layout.settings, "1.npz")
+        made = archive_files.unpack(file, 0, layout.settings, "1.npz", archive_files.common(file, "1.npz"))
     assert (ranges.starts.tolist(), ranges.ends.tolist()) == ([0], [len(made)])
     with np.load(io.BytesIO(made.tobytes())) as unpacked:
         assert sorted(unpacked) == sorted(names)

@@ -156,17 +156,54 @@ def test_types_that_are_no_arrays_are_refused_with_the_option_that_helps(kind: A
     assert records_in(parquet_tables, {"a.parquet": _parquet(table)}, options={"columns": "a,c"})[0]["c"] == "x"
 
 
-def test_nulls_inside_lists_are_refused() -> None:
-    table = pa.table({"a": pa.array([[1, None]], pa.list_(pa.int8()))})
+def _index(files: dict[str, bytes], chosen: Tables = parquet_tables) -> None:
+    held = MemoryFiles(files)
+    layout = chosen.layout(held, {}, "data")
+    for shard in layout.shards:
+        chosen.ranges(held, shard, layout.settings)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.list_(pa.int8(), 2)])
+def test_nulls_inside_lists_are_refused_when_the_index_is_made(kind: Any) -> None:
+    table = pa.table({"a": pa.array([[1, None]], kind)})
     with pytest.raises(DatasetError, match="lists in column 'a' must be without nulls"):
-        records_in(parquet_tables, {"a.parquet": _parquet(table)})
+        _index({"a.parquet": _parquet(table)})
 
 
-@pytest.mark.parametrize("other", [pa.table({"a": ["x"]}), pa.table({"b": [1]})])
-def test_files_with_other_columns_are_refused(other: pa.Table) -> None:
-    files = {"a.parquet": _parquet(pa.table({"a": [1]})), "b.parquet": _parquet(other)}
-    with pytest.raises(DatasetError, match=r"b\.parquet: .*(column 'a' must be as in other files|must still have)"):
-        records_in(parquet_tables, files)
+_FIRST = pa.table({"a": pa.array([1], pa.int64()), "t": pa.array([0], pa.timestamp("us"))})
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"a": ["x"], "t": _FIRST["t"]}, "column 'a' must be as in other files, is of string"),
+        ({"a": pa.array([1], pa.int32()), "t": _FIRST["t"]}, "column 'a' must be as in other files, is of int32"),
+        ({"b": [1], "t": _FIRST["t"]}, "columns must be some of b, t, got 'a'"),
+        ({"a": [1], "t": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))}, "column 't' must be as in other files"),
+    ],
+)
+def test_files_with_other_columns_are_refused_when_the_index_is_made(other: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DatasetError, match=rf"b\.parquet: {reason}"):
+        _index({"a.parquet": _parquet(_FIRST), "b.parquet": _parquet(pa.table(other))})
+
+
+def test_a_struct_whose_parts_have_dots_is_read() -> None:
+    table = pa.table({"a": [{"b.x": 1}, {"b.x": 2}], "a.b": [{"y": 3}, {"y": 4}]})
+    rows = records_in(parquet_tables, {"a.parquet": _parquet(table)})
+    assert rows == [{"a.b.x": 1, "a.b.y": 3}, {"a.b.x": 2, "a.b.y": 4}]
+
+
+def test_columns_that_are_not_served_are_not_read_to_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles({"a.parquet": _parquet(_ALL)})
+    layout = parquet_tables.layout(files, {"columns": "int8"}, "data")
+    monkeypatch.setattr(arrow_library._Parquet, "_read", None)
+    assert len(parquet_tables.ranges(files, layout.shards[0], layout.settings).ends) == _ROWS
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-8], lambda data: data + data, lambda data: data[:-9]])
+def test_a_stream_that_is_cut_or_goes_on_is_refused(change: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(DatasetError, match=r"a\.arrow: .*"):
+        _index({"a.arrow": change(_stream(_ALL))}, arrow_tables)
 
 
 def test_a_stream_with_dictionaries_is_refused() -> None:
@@ -192,6 +229,20 @@ def test_classes_of_hugging_face_have_names() -> None:
     for words in (told, table.replace_schema_metadata({"huggingface": "["}), table):
         layout = parquet_tables.layout(MemoryFiles({"a.parquet": _parquet(words)}), {}, "data")
         assert layout.label_names == ({0: "cat", 1: "dog"} if words is told else {})
+    with pytest.raises(
+        DatasetError, match=r"b\.parquet: the names of classes must be as in other files, \['cat', 'dog'\]"
+    ):
+        _index({"a.parquet": _parquet(told), "b.parquet": _parquet(table)})
+
+
+def test_names_are_those_of_the_classes_of_the_label() -> None:
+    coarse, fine = ({"names": names, "_type": "ClassLabel"} for names in (["animal"], ["cat", "dog"]))
+    table = pa.table({"coarse": [0], "fine_label": [1]})
+    told = table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": {"coarse": coarse, "fine_label": fine}}})}
+    )
+    layout = parquet_tables.layout(MemoryFiles({"a.parquet": _parquet(told)}), {}, "data")
+    assert layout.label_names == {0: "cat", 1: "dog"}
 
 
 def test_presets_find_image_and_label() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from emlio.errors import ClosedError, DatasetError
@@ -33,9 +35,11 @@ from emlio.reading.group_source import GroupSource
 from emlio.reading.message_planner import StreamPosition
 from emlio.reading.open_source import open_source
 from emlio.shards.dataset import Dataset
+from emlio.shards.group_records import GroupMaker
 from emlio.shards.objects.bucket import Bucket
 from emlio.shards.opening.choice import open_dataset
 from emlio.shards.opening.object_dataset import open_objects
+from emlio.shards.range_records import bad_ranges, keep_checksums
 from emlio_testing.clock import ManualClock
 from emlio_testing.fake_objects import FakeObjects
 from emlio_testing.format_datasets import FORMS
@@ -157,6 +161,40 @@ def test_after_closing_nobody_waits_for_ever() -> None:
     assert cache.ahead("a", 1, _bytes) is None
     with pytest.raises(ClosedError):
         cache.use("a", 1, _bytes)
+
+
+def test_a_system_without_threads_makes_groups_where_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = GroupCache(100)
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert cache.ahead("a", 1, _bytes) is None
+    group = cache.use("a", 1, _bytes)
+    assert group.made.result(1).size == 1
+    cache.give_back(group)
+    monkeypatch.undo()
+    cache.close()
+
+
+def test_a_large_group_that_is_gone_leaves_room_for_others() -> None:
+    cache = GroupCache(1000)
+    cache.give_back(cache.use("large", 1001, lambda: _bytes(1001)))
+    group = cache.ahead("a", 10, _bytes)
+    assert group is not None
+    group.made.result(10)
+    cache.close()
+
+
+def test_a_group_may_be_given_back_at_any_place() -> None:
+    cache = GroupCache(2)
+    group = cache.use("a", 1, _bytes)
+    with cache._locked():  # as by the garbage collector, in a thread that has the lock
+        cache.give_back(group)
+        assert group.users == 1
+    assert cache.held_bytes == 1
+    assert group.users == 0
 
 
 # ---- the source -----------------------------------------------------------------------------------------------------
@@ -346,3 +384,48 @@ def test_one_more_file_leaves_the_index_of_the_others(folder: Path, monkeypatch:
         feed.stop()
         source.close()
     assert indexed == ["part-9.parquet"]
+
+
+def test_a_file_that_is_added_and_changes_the_order_of_columns_leaves_no_stale_checksums(
+    folder: Path, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    rows = {"x": list(range(60)), "y": list(range(60, 120))}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tables / "b.parquet", row_group_size=7)
+    with open_dataset("d", tables) as dataset:
+        assert list(bad_ranges(dataset, 0)) == []
+    other = pyarrow.table({name: rows[name] for name in ("y", "x")})
+    pyarrow.parquet.write_table(other, tables / "a.parquet", row_group_size=7)
+    with open_dataset("d", tables) as dataset:
+        assert [list(bad_ranges(dataset, number)) for number in range(2)] == [[], []]
+
+
+def test_reading_record_by_record_makes_each_group_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Counter[tuple[int, int]]()
+    real = GroupMaker.make
+
+    def counted(self: GroupMaker, group: Any, opened: Any) -> Bytes:
+        made[group.file, group.place] += 1
+        return real(self, group, opened)
+
+    monkeypatch.setattr(GroupMaker, "make", counted)
+    with open_dataset("d", folder) as dataset, ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(lambda number: keep_checksums(dataset, number), range(len(dataset.shards)))) == _RECORDS
+    assert set(made.values()) == {1}
+
+
+def test_a_footer_is_read_once_for_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = Tables.common
+
+    def counted(self: Tables, file: Any, where: str) -> object:
+        read.append(where)
+        return real(self, file, where)
+
+    monkeypatch.setattr(Tables, "common", counted)
+    with open_dataset("d", folder) as dataset:
+        source = _source(dataset, 0)
+        _read_all(source, "none")
+        source.close()
+    assert len(read) == len(set(read)) == 4

@@ -18,7 +18,7 @@ from emlio.prepare.disk import disk_error
 from emlio.prepare.sources.record_source import Stamp, stamp_of
 from emlio.shards.dataset import Dataset
 from emlio.shards.files.file_read import read_into
-from emlio.shards.group_records import on_descriptor, unpack_group
+from emlio.shards.group_records import GroupMaker, on_descriptor
 from emlio.shards.ranges.groups import FileGroups, Group
 
 __all__ = ["UnpackedGroups"]
@@ -37,6 +37,7 @@ class UnpackedGroups:
         """
         self._dataset = dataset
         self._groups = groups
+        self._maker = GroupMaker(dataset)
         self._folder = folder
         self._lock = Lock()
         self._locks: defaultdict[Group, Lock] = defaultdict(Lock)
@@ -85,7 +86,7 @@ class UnpackedGroups:
         except OSError as error:
             raise DatasetError(f"{source}: cannot be read: {error.strerror or error}") from error
         try:
-            made = unpack_group(self._dataset, group, on_descriptor(descriptor))
+            made = self._maker.make(group, on_descriptor(descriptor))
         finally:
             os.close(descriptor)
         try:

@@ -16,6 +16,7 @@ Covers: names and bytes of members. Does not cover: keys and headers
 
 import io
 import json
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -114,6 +115,12 @@ def _plain(name: str) -> str:
     return _DIVIDING.sub("_", name.lower())
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether JSON can hold a number of NumPy's: spans of time have a unit, and it has no infinity."""
+    item = value.item()
+    return not isinstance(value, np.timedelta64) and isinstance(item, int | float) and math.isfinite(item)
+
+
 def _encoded(value: Any) -> tuple[str, Buffer]:
     """Return the kind of a column's member, and its bytes."""
     match value:
@@ -123,7 +130,7 @@ def _encoded(value: Any) -> tuple[str, Buffer]:
             return "txt", value.encode("utf-8", "surrogateescape")
         case Decimal():
             return "txt", str(value).encode()
-        case np.bool_() | np.integer() | np.floating() if isinstance(cast("Any", value).item(), int | float):
+        case np.bool_() | np.integer() | np.floating() if _is_plain(cast("Any", value)):
             return "json", json.dumps(cast("Any", value).item()).encode()
         case np.generic() | np.ndarray():
             file = io.BytesIO()

@@ -90,6 +90,10 @@ def _header(key: str, extension: str, size_bytes: int) -> bytes:
     name = f"{key}.{extension}"
     if key_and_extension(name) != (key, extension) or "\n" in name:
         raise DatasetError(f"must have members that readers of WebDataset take apart, got {name!r}. {_REMEDY}")
+    if {"", ".", ".."} & set(name.split("/")):
+        raise DatasetError(
+            f"must have members that stay below the folder they are unpacked in, got {name!r}. {_REMEDY}"
+        )
     raw = path_bytes(name)
     if len(raw) > _MOST_PATH_BYTES or max(map(len, raw.split(b"/"))) > _MOST_NAME_BYTES:
         raise DatasetError(

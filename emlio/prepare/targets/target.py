@@ -29,8 +29,9 @@ _RECIPE = "prepared.json"
 LABELS_NAME = "labels.txt"
 """One class per line, in the order of their numbers."""
 
-UNPACKED_NAME = ".unpacked"
-"""A folder for what a source must unpack; removed when the dataset is made."""
+UNPACKED_NAME = ".emlio-convert-unpacked"
+"""A folder for what a source must unpack; removed when the dataset is made, or at the next start. No one else has a
+folder of this name."""
 
 _OURS = re.compile(
     r"shard-\d{5}-of-\d{5}(?:\.tfrecord(?:\.index\.npy)?|\.idx|\.tar)|mapping_shard_\d{5}\.json|\.tar_shard_\d{5}\.json"

@@ -151,9 +151,13 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
     passed_over: list[str] = []
     endings: Counter[str] = Counter()
     waiting = ["."]
+    seen = set[tuple[int, int]]()
     while waiting:
         inside = waiting.pop()
         begun = len(numbers[0])
+        if not folder.served and _was_seen(folder, inside, seen):
+            passed_over.append(inside)  # by a link to a folder that is walked anyway: its files would come twice
+            continue
         below = _walk_one(folder, inside, text, bounds, numbers, folder_times, endings, passed_over)
         folder_names.append(inside)
         waiting.extend(reversed(below))
@@ -170,6 +174,19 @@ def walk(folder: Folder, advance: Callable[[int], None] = lambda _: None) -> Tre
     )
     times = FolderTimes(names=NameTable.of(folder_names), ctimes_ns=np.array(folder_times, np.int64))
     return Tree(folder, table, times, endings, passed_over)
+
+
+def _was_seen(folder: Folder, inside: str, seen: set[tuple[int, int]]) -> bool:
+    """Return whether a folder was walked under another name; remember it."""
+    try:
+        status = folder.stat(inside)
+    except OSError as error:
+        raise _unreadable(folder, inside, error) from error
+    key = status.st_dev, status.st_ino
+    if key in seen:
+        return True
+    seen.add(key)
+    return False
 
 
 def _walk_one(
@@ -233,7 +250,7 @@ def _target(folder: Folder, name: str) -> os.stat_result | None:
 
 
 def _is_linked_folder(folder: Folder, name: str) -> bool:
-    """Return whether a link that leads to no file leads to a folder to be walked, one that does not hold the link.
+    """Return whether a link that leads to no file leads to a folder to be walked, one that is not walked anyway.
 
     Raises:
         DatasetError: it leads nowhere, in a folder that is not served: a record would be missing.
@@ -243,8 +260,12 @@ def _is_linked_folder(folder: Folder, name: str) -> bool:
     path = folder.path / name
     if not path.is_dir():
         raise DatasetError(f"{path}: must be a link to a file or a folder, leads nowhere")
-    here, there = os.path.realpath(path.parent), os.path.realpath(path)
-    return os.path.commonpath((here, there)) != there
+    top, here, there = (os.path.realpath(one) for one in (folder.path, path.parent, path))
+    if os.path.commonpath((here, there)) == there:
+        return False
+    inside = os.path.commonpath((top, there)) == top
+    # A folder below the top is walked under its own name, unless it is hidden.
+    return not inside or any(part.startswith(".") for part in os.path.relpath(there, top).split("/"))
 
 
 def walk_file(folder: Folder, name: str) -> Tree:

@@ -306,6 +306,8 @@ def _packed(
         arrays["labels"] = layout.labels[numbers]
     groups = [(one.ranges.groups, one.shard.whole_files) for one in made if one.ranges is not None]
     arrays.update(group_columns([(found, whole) for found, whole in groups if found is not None]))
+    if before is not None and has_groups(arrays) and before.about.settings != layout.settings:
+        before = None  # the bytes of rows depend on the columns, which are those of the first file
     return about, arrays, kept_checksums(rows, arrays, before, unwritten)
 
 
