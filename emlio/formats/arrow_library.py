@@ -105,7 +105,7 @@ class Table:
 
     @property
     def common(self) -> object:
-        """What all groups of the file need, for later openings of the same file; never None."""
+        """The part of the file that all its groups need, for later openings; never None."""
         return self._where
 
     def columns(self, names: list[str] | None) -> PackedColumns:

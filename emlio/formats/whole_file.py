@@ -37,7 +37,10 @@ _MOST_BESIDE = 16
 
 _LABEL = struct.Struct("<i")
 _NO_LABEL = -1
-_BESIDE = re.compile(r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|json|ya?ml|csv))", re.IGNORECASE)
+_BESIDE = re.compile(
+    r"(?:readme|licen[cs]e|checksums?|labels?|classes|.*\.(?:txt|md|jsonl?|ndjson|ya?ml|[ct]sv|html?|pdf|lock))",
+    re.IGNORECASE,
+)
 """Files at the top of a tree that are about it, and keep no class from being found."""
 
 

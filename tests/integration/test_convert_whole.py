@@ -166,7 +166,7 @@ class TestGoingOn:
         (out / ".shard-00005-of-00006.tfrecord.0123456789ab.tmp").write_bytes(b"left over")
         (out / ".mapping_shard_00005.json.0123456789ab.tmp").write_bytes(b"left over")
         (out / ".emlio-convert-unpacked").mkdir()
-        (out / ".unpacked" / "x").write_bytes(b"left over")
+        (out / ".emlio-convert-unpacked" / "x").write_bytes(b"left over")
         report = convert(options)
         assert report.shards_found == 3
         assert _files(out) == whole

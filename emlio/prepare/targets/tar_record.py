@@ -90,7 +90,7 @@ def _header(key: str, extension: str, size_bytes: int) -> bytes:
     name = f"{key}.{extension}"
     if key_and_extension(name) != (key, extension) or "\n" in name:
         raise DatasetError(f"must have members that readers of WebDataset take apart, got {name!r}. {_REMEDY}")
-    if {"", ".", ".."} & set(name.split("/")):
+    if name.startswith("/") or ".." in name.split("/"):
         raise DatasetError(
             f"must have members that stay below the folder they are unpacked in, got {name!r}. {_REMEDY}"
         )
