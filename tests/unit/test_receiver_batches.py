@@ -211,7 +211,8 @@ _UNLIKE = [
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 @pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[3, 1], [4, 0, 2]]])
 def test_a_feature_that_no_record_has_is_the_callers_to_mend(pieces: list[list[int]], on_error: str) -> None:
-    said = r"record 100 of shard shard0 at byte 0 has no 'lable', nor has any other of its batch, only 'label', 'name', 'pair'$"
+    said = r"record 100 of shard shard0 at byte 0 has no 'lable', nor has any other of its batch, only 'label', 'name', 'pair'"
+    said += r"; did you mean 'label'\?$"
     with pytest.raises(ConfigError, match=said):
         _assembler(raw=False, fields=["label", "lable"], on_error=on_error)(_batch(_EXAMPLES, pieces))
 
