@@ -1,17 +1,19 @@
 """Checks of arguments: integers and booleans of Python or NumPy, choices, texts with units, objects.
 
 Covers: checking one value and converting it to a plain int or bool, with an error that names the
-argument. Does not cover: rules between several arguments, which belong to the class that has them.
+argument; names that are like a misspelled one. Does not cover: rules between several arguments,
+which belong to the class that has them.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from operator import index
 from typing import Any, TypeVar
 
 from emlio.errors import ConfigError
 
-__all__ = ["as_whole", "choice", "flag", "instance", "parsed", "whole"]
+__all__ = ["as_whole", "choice", "flag", "instance", "like", "parsed", "whole"]
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -103,3 +105,9 @@ def parsed(name: str, parse: Callable[[_Given], _Found], value: _Given) -> _Foun
         return parse(value)
     except ConfigError as error:
         raise ConfigError(f"{name} {error}") from None
+
+
+def like(name: str, names: Iterable[str]) -> str:
+    """Return "; did you mean 'NAME'?" with the names that a misspelled one is like; "" if it is like none."""
+    found = get_close_matches(name, list(names), n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""

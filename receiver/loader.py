@@ -5,6 +5,7 @@ iteration (emlio.receiver.iteration.walk).
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -64,8 +65,8 @@ class EmlioLoader:
     def __init__(
         self,
         address: "str | os.PathLike[str]",
-        *,
         batch_size: int | None = None,
+        *,
         shuffle: "bool | str | Shuffle" = True,
         seed: int = 0,
         drop_last: bool = False,
@@ -144,7 +145,7 @@ class EmlioLoader:
             to=to,
             device=device,
         )
-        found = Address.parse(address, local)
+        found = self._address = Address.parse(address, local)
         trust, found = find_trust(found, instance("security", security, Security), os.environ)
         config = LoaderConfig(
             address=found,
@@ -261,7 +262,8 @@ class EmlioLoader:
         meant = self._config.trust.with_keys(Address.parse(address))
         for peer in meant.peers:
             self._config.trust.credentials(peer)  # a key that is needed but missing is an error here
-        self._shell.engine.use(self._config.address.with_daemons_of(meant))
+        self._address = self._config.address.with_daemons_of(meant)
+        self._shell.engine.use(self._address)
 
     # ---- iteration ------------------------------------------------------------------------------------------------
 
@@ -274,6 +276,17 @@ class EmlioLoader:
     def _next(self, handed: Handed) -> MadeBatch:
         self._check_usable()
         return self._walk.next(handed)
+
+    def __repr__(self) -> str:
+        """Return address, rank, epoch, and batches handed out since the epoch began or was resumed. Never waits."""
+        walk = getattr(self, "_walk", None)
+        if walk is None:  # a debugger may ask while the loader is being made
+            return "<EmlioLoader, not connected>"
+        position = walk.position
+        return (
+            f"<EmlioLoader {self._address}, rank {self.rank} of {self.world_size}, epoch {position.epoch}, "
+            f"{position.steps_done:,} batches handed out{', closed' if self._closed else ''}>"
+        )
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse: batches come in the order of the seed. PyTorch's DataLoader asks for items of what it is given."""
@@ -319,9 +332,10 @@ class EmlioLoader:
     def close(self) -> None:
         """Stop the threads and close the connections. A transform that does not return is left running, with a warning.
 
-        A second call does nothing, or continues one that was interrupted.
+        A second call does nothing, or continues one that was interrupted. After Ctrl-C, in a `finally` or an
+        `except`, it waits less long for a transform, as `with` does.
         """
-        self._close(PATIENCE_S)
+        self._close(_patience_s(sys.exc_info()[0]))
 
     def _close(self, patience_s: float) -> None:
         if not self._closed and os.getpid() == self._pid:
@@ -341,6 +355,9 @@ class EmlioLoader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After Ctrl-C the user wants the process to end soon.
-        interrupted = kind is not None and not issubclass(kind, Exception)
-        self._close(AT_EXIT_S if interrupted else PATIENCE_S)
+        self._close(_patience_s(kind))
+
+
+def _patience_s(kind: type[BaseException] | None) -> float:
+    """Return how long to wait for users' functions. After Ctrl-C the user wants the process to end soon."""
+    return AT_EXIT_S if kind is not None and not issubclass(kind, Exception) else PATIENCE_S

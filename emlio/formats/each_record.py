@@ -6,12 +6,13 @@ record (each format's own file).
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from emlio.arguments import like
 from emlio.errors import ConfigError, DatasetError
 from emlio.example.columns import Piece
 from emlio.example.faults import Absent
@@ -35,19 +36,45 @@ def _no_aliases(_: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
+def _check_fields(fields: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a dataset has these columns.
+
+    Raises:
+        ConfigError: it lacks one; the error names those that are like it.
+    """
+    absent = next((name for name in fields if name not in names), None)
+    if absent is not None:
+        raise ConfigError(
+            f"requested features (fields=, or a pipeline's inputs) must be columns of the dataset, which has "
+            f"{', '.join(map(repr, names))}, got {absent!r}{like(absent, names)}"
+        )
+
+
 class EachRecord:
     """Reads records one by one. See `RecordForm`."""
 
-    def __init__(self, read: ReadRecord, fields: Sequence[str] | None, aliases: Aliases = _no_aliases) -> None:
+    def __init__(
+        self,
+        read: ReadRecord,
+        fields: Sequence[str] | None,
+        aliases: Aliases = _no_aliases,
+        names: Iterable[str] | None = None,
+    ) -> None:
         """See the class.
 
         Args:
             read: reads one record.
             fields: the columns wanted, in their order; None for all of the record at place 0.
             aliases: finds the columns of an image and its label.
+            names: the columns that records may have, with aliases; None if only the records tell.
+
+        Raises:
+            ConfigError: `fields` is no such list, or names a column that there is not.
         """
         if fields is not None and (isinstance(fields, str) or not fields or len(set(fields)) != len(fields)):
             raise ConfigError(f"fields must be a list of one or more different names, or None for all, got {fields!r}")
+        if fields is not None and names is not None:
+            _check_fields(fields, tuple(names))
         self._read = read
         self._fields = None if fields is None else tuple(fields)
         self._aliases = aliases

@@ -157,7 +157,7 @@ class Mds:
         def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
             return {role: row[name] for role, name in _role_columns(columns).items() if name in row}
 
-        return EachRecord(_Reader(columns, decoders).read, fields, aliases)
+        return EachRecord(_Reader(columns, decoders).read, fields, aliases, [*columns.names, *_role_columns(columns)])
 
 
 class _Reader:

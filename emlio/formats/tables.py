@@ -123,7 +123,8 @@ class Tables:
         def aliases(row: Mapping[str, Any]) -> Mapping[str, Any]:
             return {role: row[name] for role, name in roles.items() if name in row}
 
-        return EachRecord(read, fields, aliases)
+        names = [*(column.name for column in columns.columns), *roles]
+        return EachRecord(read, fields, aliases, dict.fromkeys(names))
 
 
 def role_columns(settings: bytes) -> Mapping[str, str]:

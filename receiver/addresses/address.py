@@ -27,7 +27,10 @@ DEFAULT_PORT = 5555
 _SCHEME = "emlio://"
 _FILE_SCHEME = "file://"
 _HERE = ("/", "./", "../", "~")
-"""The beginnings of a directory. A bare name is not accepted: it could be a mistyped address."""
+"""The beginnings of a directory. Any other text is one only if there is such a directory: it could be a
+mistyped address."""
+
+_SCHEMELESS = re.compile(r"[^/\s]+:[0-9]{1,5}(?:,[^/\s]+)?/[^/\s]+")
 
 _PEER = re.compile(r"(?:([^@]*)@)?(\[[0-9A-Fa-f:.%a-z]+\]|[^:/\[\],\s@]+)(?::([0-9]{1,5}))?")
 
@@ -84,15 +87,14 @@ class Address:
                 raise ConfigError("local= cannot be used if the address is that of objects in a bucket")
             place = ObjectAddress.parse(text)
             return Address(peers=(), dataset=place.name, directory=place, options=place.options)
-        if isinstance(address, PathLike) or text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
+        if isinstance(address, PathLike) or _is_directory(text):
             if local is not None:
                 raise ConfigError(f"local= cannot be used if the address is a directory, got {text!r}")
             folder, options = _place(text)
             return Address(peers=(), dataset=folder.name, directory=folder, options=options)
-        if not text.startswith(_SCHEME):
-            here = f". For a directory of this name write './{text}'" if os.path.isdir(text) else ""
-            raise ConfigError(f"an address {form}, got {text!r}{here}")
         shown = "what may hold a secret key" if holds_secret(text) else repr(text)
+        if not text.startswith(_SCHEME):
+            raise ConfigError(f"an address {form}, got {shown}{_what_was_meant(text)}")
         hosts, _, dataset = text[len(_SCHEME) :].partition("/")
         dataset = dataset.removesuffix("/")
         if not dataset or "/" in dataset:
@@ -122,9 +124,32 @@ class Address:
             )
         return replace(self, peers=other.peers)
 
+    def __str__(self) -> str:
+        """Return the address without keys and options: emlio://HOST:PORT/DATASET, or the directory."""
+        if self.peers:
+            return f"{_SCHEME}{','.join(map(str, self.peers))}/{self.dataset}"
+        return str(self.directory)
+
+
+def _is_directory(text: str) -> bool:
+    if text in (".", "..") or text.startswith((*_HERE, _FILE_SCHEME)):
+        return True
+    return not text.startswith(_SCHEME) and any(map(os.path.isdir, (text, text.partition("?")[0])))
+
+
+def _what_was_meant(text: str) -> str:
+    """Return advice on a text that is no address, as the end of an error."""
+    if _SCHEMELESS.fullmatch(text) and not holds_secret(text):
+        return f"; did you mean {_SCHEME + text!r}?"
+    return ", and there is no such directory" if "://" not in text else ""
+
 
 def _text(name: str, path: "str | PathLike[str]") -> str:
     text = cast("object", fspath(path)) if isinstance(cast("object", path), str | bytes | PathLike) else path
+    if name == "address" and isinstance(text, list | tuple):
+        raise ConfigError(
+            f"address must be one text that names all daemons, emlio://HOST:PORT,HOST:PORT/DATASET, got {path!r}"
+        )
     if not isinstance(text, str) or "\0" in text:
         raise ConfigError(f"{name} must be text or a path, without zero bytes, got {path!r}")
     return text

@@ -3,9 +3,23 @@
 Covers: the values. Does not cover: the reaction to them (emlio.receiver.machine).
 """
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
-__all__ = ["LaneEvent", "LinkEvent"]
+__all__ = ["LaneEvent", "LinkEvent", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why connections to an address fail.
+
+    Attributes:
+        code: the error's number, as in `errno`.
+        text: the system's text for it.
+    """
+
+    code: int
+    text: str
 
 
 class LinkEvent(Enum):

@@ -5,18 +5,44 @@ of different lengths, which only the user can decide (`collate_fn=`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from emlio.errors import ConfigError
 
-__all__ = ["default_collate"]
+__all__ = ["collated_by", "default_collate"]
+
+
+_STACKED = (np.ndarray, np.generic, int, float, bool)
+
+
+def collated_by(collate_fn: Callable[[Sequence[Any]], Any], samples: Sequence[Any]) -> Any:
+    """Return what the user's function makes of samples; note on its error with what it was called."""
+    try:
+        return collate_fn(samples)
+    except Exception as error:
+        first = f", the first a {_kind(samples[0])}" if samples else ""
+        error.add_note(f"in collate_fn, which gets a list of samples: here {len(samples)}{first}")
+        raise
+
+
+def _kind(sample: object) -> str:
+    kind = type(sample).__name__
+    return (
+        f"{kind} of {', '.join(map(repr, cast('dict[object, object]', sample)))}" if isinstance(sample, dict) else kind
+    )
 
 
 def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | None) -> Any:
     """Return the samples stacked, element by element; values that cannot be stacked stay a list."""
     first = samples[0]
+    unlike = next((sample for sample in samples if _form(sample) != _form(first)), first)
+    if unlike is not first:
+        raise ConfigError(
+            f"samples of a batch must be alike, got {type(first).__name__} and {type(unlike).__name__}. Return the same "
+            "from each call of the transform, or pass a collate_fn that knows what to do with them"
+        )
     if isinstance(first, dict):
         return _collate_dicts(samples, to_tensor)
     if isinstance(first, tuple | list):
@@ -30,7 +56,7 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
         return list(samples)
     if hasattr(first, "new_empty"):  # a tensor: its own module stacks it, without an import here
         return _stack_tensors(samples)
-    if isinstance(first, np.ndarray | np.generic | int | float | bool):
+    if isinstance(first, _STACKED):
         arrays = [np.asarray(sample) for sample in samples]
         if any(array.shape != arrays[0].shape for array in arrays):
             shapes = sorted({array.shape for array in arrays})[:3]
@@ -42,7 +68,22 @@ def default_collate(samples: Sequence[Any], to_tensor: Callable[[Any], Any] | No
     return list(samples)
 
 
+def _form(sample: Any) -> str:
+    """Return how a sample is collated; "" if it stays in a list."""
+    if isinstance(sample, dict):
+        return "by its keys"
+    if isinstance(sample, tuple | list):
+        return "by its places"
+    return "stacked" if isinstance(sample, _STACKED) or hasattr(sample, "new_empty") else ""
+
+
 def _collate_dicts(samples: Sequence[dict[Any, Any]], to_tensor: Callable[[Any], Any] | None) -> dict[Any, Any]:
+    unlike = next((sample for sample in samples if sample.keys() != samples[0].keys()), None)
+    if unlike is not None:
+        raise ConfigError(
+            f"samples that are dicts must have equal keys, got {list(samples[0])} and {list(unlike)}. Pass a collate_fn "
+            "that knows what to do with them"
+        )
     return {key: default_collate([sample[key] for sample in samples], to_tensor) for key in samples[0]}
 
 

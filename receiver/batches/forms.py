@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from emlio.receiver.batches.collate import default_collate
+from emlio.receiver.batches.collate import collated_by, default_collate
 from emlio.receiver.records.decoded import Decoded
 
 __all__ = ["Arrays", "BatchForm", "Collated", "Tensors"]
@@ -64,11 +64,11 @@ class Collated:
 
     def of_columns(self, decoded: Decoded) -> Any:
         """See `BatchForm`."""
-        return self._collate([decoded.sample(place) for place in range(len(decoded.ids))])
+        return self.of_samples([decoded.sample(place) for place in range(len(decoded.ids))])
 
     def of_samples(self, samples: Sequence[Any]) -> Any:
         """See `BatchForm`."""
-        return self._collate(samples)
+        return collated_by(self._collate, samples)
 
 
 def _to_tensors(column: Any, make: Callable[[Any], Any]) -> Any:

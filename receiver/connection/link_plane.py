@@ -4,16 +4,25 @@ Covers: connecting with the keys for each daemon, reporting events. Does not cov
 (emlio.receiver.machine.daemon_pool).
 """
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from emlio.errors import TransportError
 from emlio.receiver.addresses.address import Peer
-from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.connection_events import LinkEvent, Refusal
 from emlio.receiver.addresses.trust import Trust
 from emlio.receiver.connection.mechanism import MechanismQuestion
 from emlio.receiver.connection.transport import ControlLink, Network, Waited
-from emlio.receiver.machine.events import AddressRefused, CallFailed, Connected, ControlEvent, LinkEnded, Said
+from emlio.receiver.machine.events import (
+    AddressRefused,
+    CallFailed,
+    Connected,
+    ControlEvent,
+    LinkEnded,
+    RefusalExplained,
+    Said,
+)
 from emlio.receiver.machine.instructions import Call, ControlInstruction, Disconnect, Say
 from emlio.wire.control import encode_control
 
@@ -39,10 +48,12 @@ class LinkPlane:
         self._told: dict[int, set[str]] = {}  # what was reported of each connection
         self._ways: dict[int, Peer] = {}  # where connections lead
         self._questions: dict[int, tuple[Peer, MechanismQuestion]] = {}
+        self._refusals: dict[tuple[int, Peer], MechanismQuestion] = {}  # to addresses that refuse
 
     def things(self) -> Iterable[Waited]:
         """See `ControlPlane`."""
-        return [*self._links.values(), *(question for _, question in self._questions.values() if question.is_open)]
+        questions = (*(question for _, question in self._questions.values()), *self._refusals.values())
+        return [*self._links.values(), *(question for question in questions if question.is_open)]
 
     def carry_out(self, instruction: ControlInstruction) -> list[ControlEvent]:
         """See `ControlPlane`.
@@ -81,6 +92,7 @@ class LinkPlane:
                 continue
             news = link.news()  # read first: what came before the end can still be received
             if link.refused and self._is_new(number, "refused"):
+                self._ask_refusal(number)
                 yield AddressRefused(number)
             if link.connected and self._links.get(number) is link and self._is_new(number, "connected"):
                 yield Connected(number, link.take_round_trip_ns())
@@ -88,6 +100,7 @@ class LinkPlane:
                 yield Said(number, data)
             if news is not None and self._links.get(number) is link:
                 yield LinkEnded(number, self._ask_why(number, news))
+        yield from self._explained(ready)
 
     def close(self) -> None:
         """See `ControlPlane`."""
@@ -95,6 +108,26 @@ class LinkPlane:
             self._disconnect(number, 0)
         for number in list(self._questions):
             self._drop_question(number)
+        for question in self._refusals.values():
+            question.close()
+        self._refusals.clear()
+
+    def _ask_refusal(self, number: int) -> None:
+        """Find out why an address refuses: libzmq does not tell."""
+        way = self._ways.get(number)
+        if way is not None and (number, way) not in self._refusals:
+            with suppress(OSError):
+                self._refusals[number, way] = MechanismQuestion(way.host, way.port)
+
+    def _explained(self, ready: Collection[Waited]) -> Iterator[ControlEvent]:
+        for (number, way), question in list(self._refusals.items()):
+            if question in ready:
+                question.advance()
+            if question.asked or not question.is_open:  # once it is asked, there is a connection
+                question.close()
+                del self._refusals[number, way]
+                if question.obstacle:
+                    yield RefusalExplained(number, way, Refusal(question.obstacle, os.strerror(question.obstacle)))
 
     def _ask_why(self, number: int, event: LinkEvent) -> LinkEvent:
         """Return what ended a handshake, as far as that is known.

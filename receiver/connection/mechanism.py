@@ -1,4 +1,4 @@
-"""Asking a port how connections to it are protected.
+"""Asking a port how connections to it are protected, or why there are none.
 
 libzmq disconnects a peer with another mechanism, mostly before that peer has received which one was
 expected. Here the port is asked without naming a mechanism: then it names its own.
@@ -7,6 +7,7 @@ Covers: one question over its own connection, without blocking. Does not cover: 
 answer (emlio.receiver.addresses.trust).
 """
 
+import errno
 import socket
 import time
 from typing import Final
@@ -35,6 +36,7 @@ class MechanismQuestion:
             readable after.
         over: whether it was answered, or ended without an answer.
         mechanism: the answer, such as NULL or CURVE; "" if there is none.
+        obstacle: why the port could not be connected to, as errno; 0 if it could, or is not known yet.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -46,6 +48,7 @@ class MechanismQuestion:
         self.asked = False
         self.over = False
         self.mechanism = ""
+        self.obstacle = 0
         self._heard = b""
         self._until_s = time.monotonic() + _LONGEST_S
         family, *_, place = (
@@ -56,7 +59,9 @@ class MechanismQuestion:
         self._socket = socket.socket(family)
         try:
             self._socket.setblocking(False)
-            self._socket.connect_ex(place)  # whether it worked shows when the question is sent
+            code = self._socket.connect_ex(place)  # mostly it shows only when the question is sent whether it worked
+            if code not in (0, errno.EINPROGRESS):
+                self.over, self.obstacle = True, code
         except BaseException:
             self._socket.close()
             raise
@@ -95,8 +100,10 @@ class MechanismQuestion:
             more = self._socket.recv(_MECHANISM.stop - len(self._heard))
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
             self.over = True
+            if not self.asked:
+                self.obstacle = error.errno or 0
             return
         self._heard += more
         self.over = not more or len(self._heard) == _MECHANISM.stop

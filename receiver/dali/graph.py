@@ -9,8 +9,10 @@ import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
+from emlio.arguments import like
 from emlio.errors import ConfigError
 from emlio.receiver.dali.inputs import InputRequest, Inputs, defining, inputs
 from emlio.receiver.dali.pipeline import DaliPipeline
@@ -18,6 +20,9 @@ from emlio.receiver.dali.presets import OUTPUTS, PRESETS
 from emlio.receiver.records.decoded import IDS
 
 __all__ = ["PipeOptions", "build", "build_for_one", "dali_device", "name_outputs"]
+
+_OF_THE_DECORATOR = ("debug", "enable_conditionals")
+"""Arguments that DALI's `pipeline_def` takes itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,7 @@ def build(options: PipeOptions, collector: Inputs, **changes: Any) -> Any:
         graph = PRESETS[graph]
         given.setdefault("decoder", "cpu" if options.device_id is None else "mixed")
     defaults: dict[str, Any] = {"num_threads": options.threads, "seed": options.seed}
+    _check_names(options.dali, graph, dali.Pipeline)
     decorated = hasattr(graph, "_is_pipeline_def")
     make: Any = graph if decorated else dali.pipeline_def(graph)
     try:
@@ -103,6 +109,23 @@ def build(options: PipeOptions, collector: Inputs, **changes: Any) -> Any:
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"the pipeline cannot be built: {error}") from error
     return pipe
+
+
+def _check_names(given: DaliPipeline, graph: Any, pipeline: Any) -> None:
+    """Check that each argument is one of the function that defines the graph, or of DALI's `Pipeline`."""
+    try:
+        own, usual = signature(graph).parameters, signature(pipeline.__init__).parameters
+    except (TypeError, ValueError):
+        return  # it does not say what it takes
+    if any(argument.kind is Parameter.VAR_KEYWORD for argument in own.values()):
+        return  # DALI refuses such a function itself
+    known = {*own, *usual, *_OF_THE_DECORATOR} - {"self"}
+    what = given.pipeline if isinstance(given.pipeline, str) else getattr(graph, "__name__", "the function")
+    for name in given.args:
+        if name not in known:
+            raise ConfigError(
+                f"args must be arguments of {what} or of DALI's Pipeline, got {name!r}{like(name, sorted(known))}"
+            )
 
 
 def build_for_one(options: PipeOptions, collector: Inputs) -> Any:

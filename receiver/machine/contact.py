@@ -1,17 +1,18 @@
 """The control connection to one daemon: the address in use, and messages sent before it connected.
 
 Covers: connecting, going on to the next address, the obstacle if no address could be connected.
-Does not cover: which address is next (emlio.receiver.machine.routes), the messages
-(emlio.session.rank), lanes (emlio.receiver.machine.source).
+Does not cover: which address is next (emlio.receiver.machine.routes), words for obstacles
+(emlio.receiver.machine.obstacles), the messages (emlio.session.rank), lanes (emlio.receiver.machine.source).
 """
 
 from collections.abc import Collection, Iterable
 from itertools import chain
 
 from emlio.receiver.addresses.address import Peer
-from emlio.receiver.addresses.connection_events import LinkEvent
+from emlio.receiver.addresses.connection_events import LinkEvent, Refusal
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.instructions import Call, Disconnect, Say
+from emlio.receiver.machine.obstacles import CLOSES, SILENCE, UNANSWERED, Obstacle, refusal, unknown_host
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.routes import Routes
 from emlio.wire.control import ControlMessage
@@ -29,6 +30,7 @@ class Contact:
         closed: there is no connection, and none is tried.
         connected: TCP has connected the current connection at some time.
         refused: the other end, or the network, refused the connection before that.
+        refusals: why addresses refuse, as far as that is known.
     """
 
     def __init__(self, source: int, target: Target, out: Outbox) -> None:
@@ -46,7 +48,8 @@ class Contact:
         self._peer = target.peer
         self._out = out
         self._said: list[ControlMessage] = []
-        self._was_refused = False
+        self.refusals: dict[Peer, Refusal] = {}
+        self._was_refused = self._was_connected = False
         self._ended = self._ended_before = False
         self._clue: LinkEvent | None = None
         self._connect(self.routes.begin(out.now_ns, same=False))
@@ -67,7 +70,7 @@ class Contact:
     def call(self, *, same: bool) -> None:
         """Connect anew: at the `same` address, or at the next one."""
         self._said.clear()
-        self._note_refusal()
+        self._note_attempt()
         self._ended, self._ended_before = False, self._ended
         self._connect(self.routes.begin(self._out.now_ns, same=same))
 
@@ -78,7 +81,7 @@ class Contact:
         way = self.routes.turn(self._out.now_ns, refused=self.refused)
         if way is None:
             return
-        self._note_refusal()
+        self._note_attempt()
         self._connect(way)
         for message in self._said:
             self._out.add(Say(self._source, message))
@@ -138,25 +141,23 @@ class Contact:
         self._clue = event if self._clue is None else max(self._clue, event, key=lambda told: told.value)
         return self._clue
 
-    def obstacle(self) -> str:
-        """Return the known obstacle to connecting, in words; "" if none is known.
-
-        The daemon may still not answer then.
-        """
+    def obstacle(self) -> Obstacle | None:
+        """Return the obstacle to connecting; None if none is known, and it just does not answer."""
         trouble = next((one.trouble for one in self.targets.values() if one.trouble), "")
         if trouble and not self.routes.ways:
-            return f"the host name {self._peer.host!r} cannot be resolved ({trouble})"
+            return unknown_host(self._peer.host, trouble)
         if (self.refused or self._was_refused) and not self.connected:
-            return "connections are refused, or there is no route to the host"
-        if self._ended or self._ended_before:
-            return (
-                "it closed the connection without an answer, so the port may belong to another service or be a data "
-                "port"
-            )
-        return ""
+            way = next((way for way in (self.way, *self.routes.ways) if way in self.refusals), self.way)
+            return refusal(way, self.refusals.get(way))
+        return CLOSES if self._ended or self._ended_before else None
 
-    def _note_refusal(self) -> None:
+    def silence(self) -> Obstacle:
+        """Return what it means that no answer came."""
+        return UNANSWERED if self.connected or self._was_connected else SILENCE
+
+    def _note_attempt(self) -> None:
         self._was_refused = self.refused and not self.connected
+        self._was_connected = self.connected
 
     def _connect(self, way: Peer | None) -> None:
         self.closed = self.connected = self.refused = False

@@ -8,7 +8,8 @@ Covers: the events. Does not cover: where they come from (emlio.receiver.connect
 from dataclasses import dataclass
 
 from emlio.errors import EmlioError, RemoteProtocolError, TransportError
-from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent
+from emlio.receiver.addresses.address import Peer
+from emlio.receiver.addresses.connection_events import LaneEvent, LinkEvent, Refusal
 from emlio.receiver.addresses.target import Target
 from emlio.receiver.machine.message import Message
 
@@ -28,6 +29,7 @@ __all__ = [
     "LinkEnded",
     "MessageRead",
     "ReadingFailed",
+    "RefusalExplained",
     "Said",
     "Sought",
     "TargetsChanged",
@@ -99,6 +101,18 @@ class AddressRefused:
     """
 
     source: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalExplained:
+    """The reason why this address refuses control connections.
+
+    It may come after another address was tried.
+    """
+
+    source: int
+    way: Peer
+    refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +189,6 @@ class ReadingFailed:
     error: EmlioError
 
 
-ControlEvent = CallFailed | Connected | AddressRefused | Said | LinkEnded
+ControlEvent = CallFailed | Connected | AddressRefused | RefusalExplained | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
 Event = Begun | TargetsChanged | Sought | BatchTaken | TimePassed | ControlEvent | DataEvent

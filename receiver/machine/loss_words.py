@@ -42,11 +42,11 @@ def farewell(config: LoaderConfig, assignment: ShardAssignment, quorum: Quorum, 
     """Return why the job ends."""
     timeout = format_duration(config.recovery.timeout_ns)
     if source.holding is None:
-        what, why = source.obstacle() or "no answer came", quorum.doubt()
+        obstacle, why = source.obstacle(), quorum.doubt()
         doubt = f"; it may hold shards that no other daemon has: {why}" if why else ""
         return (
-            f"the daemon at {source.peer} must answer within {timeout}, {what} (attempts: {retry.attempts + 1}){doubt}. "
-            "Check that emlio-daemon is running there and that its port is reachable"
+            f"the daemon at {source.peer} must answer within {timeout}, {obstacle.words} (attempts: "
+            f"{retry.attempts + 1}){doubt}. {obstacle.advice}"
         )
     last = f", the last: {retry.since}" if retry.since is not None else ""
     attempts = f"in {retry.attempts} more attempts{last}"

@@ -20,6 +20,7 @@ from emlio.receiver.machine.events import (
     Begun,
     CallFailed,
     Connected,
+    ControlEvent,
     Event,
     FrameBroken,
     FrameCame,
@@ -28,6 +29,7 @@ from emlio.receiver.machine.events import (
     LinkEnded,
     MessageRead,
     ReadingFailed,
+    RefusalExplained,
     Said,
     Sought,
     TargetsChanged,
@@ -159,7 +161,7 @@ class RankMachine:
                 self.intake.taken(generation, size_bytes)
             case Sought(epoch=epoch, origin=origin, generation=generation):
                 self._go_to(epoch, origin, generation)
-            case CallFailed() | Said() | LinkEnded() | Connected() | AddressRefused():
+            case CallFailed() | Said() | LinkEnded() | Connected() | AddressRefused() | RefusalExplained():
                 self._control_event(event)
             case ReadingFailed(error=error):
                 raise error
@@ -175,7 +177,7 @@ class RankMachine:
         self.pool.lanes.tell_credit(hungry=hungry, quiet=quiet)
         self.pool.tick(hungry=hungry)
 
-    def _control_event(self, event: CallFailed | Said | LinkEnded | Connected | AddressRefused) -> None:
+    def _control_event(self, event: ControlEvent) -> None:
         source = self.pool.sources.number(event.source)
         if source is None or source.contact.closed:
             return
@@ -190,6 +192,8 @@ class RankMachine:
                 self.pool.connected(source, round_trip_ns)
             case AddressRefused():
                 source.contact.refused = True
+            case RefusalExplained(way=way, refusal=refusal):
+                source.contact.refusals[way] = refusal
 
     # ---- events of lanes ----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from emlio.receiver.machine.contact import Contact
 from emlio.receiver.machine.instructions import LookAtLanes, Remember
 from emlio.receiver.machine.lane_set import NO_FILE_LEFT, LaneReader, LaneSet
 from emlio.receiver.machine.message import Message
+from emlio.receiver.machine.obstacles import SILENCE, Obstacle
 from emlio.receiver.machine.outbox import Outbox
 from emlio.receiver.machine.retry import Retry
 from emlio.receiver.machine.source_state import SourceState, moved
@@ -204,12 +205,19 @@ class Source:
 
     def clearer(self, error: EmlioError) -> EmlioError:
         """Return the error, or the reason why it could not be connected at all."""
-        obstacle = self.obstacle() if isinstance(error, PeerLostError) else ""
-        return PeerLostError(f"the daemon at {self.peer} cannot be reached: {obstacle}") if obstacle else error
+        if not isinstance(error, PeerLostError) or self.conversation.welcome is not None:
+            return error
+        obstacle = self.contact.obstacle() or (None if self.contact.connected else SILENCE)
+        return (
+            error
+            if obstacle is None
+            else PeerLostError(f"the daemon at {self.peer} cannot be reached: {obstacle.words}")
+        )
 
-    def obstacle(self) -> str:
-        """Return the obstacle to connecting, in words; "" if there is none."""
-        return self.contact.obstacle() if self.conversation.welcome is None else ""
+    def obstacle(self) -> Obstacle:
+        """Return the reason why it does not answer."""
+        unheard = self.conversation.welcome is None
+        return (self.contact.obstacle() if unheard else None) or self.contact.silence()
 
     def may_be_silent_ns(self, first_ns: int, longest_ns: int) -> int:
         """Return how long it may be silent: longer each time it is lost before it sent anything."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from emlio.arguments import like
 from emlio.errors import ConfigError, CorruptRecordError
 
 __all__ = ["BadRecordPolicy", "RecordPlace"]
@@ -91,7 +92,7 @@ class BadRecordPolicy:
         text = (
             f"requested features (fields=, or a pipeline's inputs) must be in the records: {_describe(found)} has no "
             f"{name!r}{', nor has any other of its batch' if others else ''}, only "
-            f"{', '.join(map(repr, there)) or 'none'}"
+            f"{', '.join(map(repr, there)) or 'none'}{like(name, there)}"
         )
         if others:
             return ConfigError(text)

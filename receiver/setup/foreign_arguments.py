@@ -6,8 +6,10 @@ Covers: the error for such an argument. Does not cover: checking the loader's ow
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Final, ParamSpec, TypeVar
+
+from emlio.arguments import like
 
 __all__ = ["HINTS", "explains_foreign_arguments"]
 
@@ -18,6 +20,8 @@ _NO_WORKERS = "the loader uses threads and no worker processes; threads= sets ho
 _ORDER = "the order follows from shuffle= and seed=, and the rank's part from rank= and world_size="
 _RECOVERY = "it belongs to recovery=Recovery(...)"
 _SECURITY = "it belongs to security=Security(...)"
+_DALI = "it belongs to dali=DaliPipeline(...)"
+_TOKENS = "it belongs to tokens=TokenBatches(...)"
 
 HINTS: Final = {
     "num_workers": _NO_WORKERS,
@@ -30,6 +34,7 @@ HINTS: Final = {
     "sampler": _ORDER,
     "batch_sampler": _ORDER,
     "generator": _ORDER,
+    "num_replicas": "world_size= is the number of processes that share the epoch",
     "dataset": "the first argument is the dataset's address",
     "timeout": _RECOVERY,
     "heartbeat": _RECOVERY,
@@ -38,6 +43,13 @@ HINTS: Final = {
     "keys": _SECURITY,
     "daemon_key": _SECURITY,
     "encryption": _SECURITY,
+    "pipeline": _DALI,
+    "pipeline_args": "it belongs to dali=DaliPipeline(...), as args=",
+    "outputs": _DALI,
+    "max_tokens": _TOKENS,
+    "pack": _TOKENS,
+    "pad_id": _TOKENS,
+    "truncate": _TOKENS,
 }
 """The advice for each argument, by its name."""
 
@@ -45,16 +57,24 @@ HINTS: Final = {
 def explains_foreign_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Have a function that does not know one of these arguments say what to do instead.
 
-    The error is Python's own for an unknown argument, TypeError. Other unknown arguments are left
-    to Python.
+    The error is Python's own for an unknown argument, TypeError. An unknown argument that is like no
+    known one is left to Python.
     """
     known = signature(function).parameters
+    places = [name for name, argument in known.items() if argument.kind is Parameter.POSITIONAL_OR_KEYWORD]
 
     @wraps(function)
     def call(*args: _P.args, **options: _P.kwargs) -> _T:
-        for name in options:
-            if name not in known and name in HINTS:
+        if len(args) > len(places):
+            raise TypeError(
+                f"EmlioLoader takes {' and '.join(places[1:])} by position, got {len(args) - 1} values. Name the other "
+                "arguments, as in shuffle=False"
+            )
+        for name in (name for name in options if name not in known):
+            if name in HINTS:
                 raise TypeError(f"EmlioLoader has no argument {name!r}: {HINTS[name]}")
+            if meant := like(name, [*known][1:]):
+                raise TypeError(f"EmlioLoader got an unexpected keyword argument {name!r}{meant}")
         return function(*args, **options)
 
     return call

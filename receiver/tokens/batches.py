@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from emlio.errors import ConfigError, DatasetError
 from emlio.planner.token_epoch import TokenBatch
+from emlio.receiver.batches.collate import collated_by
 
 __all__ = ["TokenAssembler"]
 
@@ -144,7 +145,7 @@ class TokenAssembler:
 def _collated(
     collate: Callable[[Sequence[Any]], Any], assembler: TokenAssembler, pieces: list[_Tokens], *_: object
 ) -> Any:
-    return collate(assembler.copied(pieces))
+    return collated_by(collate, assembler.copied(pieces))
 
 
 def _counted(sizes: _Numbers) -> tuple[_Numbers, _Numbers]:

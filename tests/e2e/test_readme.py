@@ -1,4 +1,4 @@
-"""Runs the commands and scripts of README.md and the first script of docs/loader.md, with other addresses and less data.
+"""Runs the commands and scripts of README.md, and scripts of docs/loader.md and docs/transform.md, on less data.
 
 Covers: every command and every piece of Python, but the four commands with keys (test_readme_keys). Does not cover: figures.
 """
@@ -19,6 +19,7 @@ from emlio_testing.processes import DaemonProcess, RankProcess, run_python
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LOADER = (ROOT / "docs" / "loader.md").read_text(encoding="utf-8")
+TRANSFORM = (ROOT / "docs" / "transform.md").read_text(encoding="utf-8")
 SYNTH = ("-c", "import sys; from emlio.cli import main; sys.exit(main())", "synth")
 ELSEWHERE = {
     "scripts/test": "this run",
@@ -110,7 +111,7 @@ def test_every_shown_command_is_run_somewhere() -> None:
 
 
 def test_every_piece_of_python_can_be_read() -> None:
-    for piece in [training_script(), *python_blocks(), *python_blocks(LOADER)]:
+    for piece in [training_script(), *python_blocks(), *python_blocks(LOADER), *python_blocks(TRANSFORM)]:
         ast.parse(piece)
 
 
@@ -141,14 +142,14 @@ def test_the_first_script_runs_without_torch_and_dali(tmp_path: Path) -> None:
     (transforming,) = (piece for piece in python_blocks(LOADER) if "transform=transform" in piece)
     said: list[str] = []
     with DaemonProcess({"try": folder}, folder=tmp_path) as daemon:
-        for script in (first, transforming):
+        for script in (first, transforming, *python_blocks(TRANSFORM)):
             assert "emlio://localhost:5555/try" in script
             text = NOT_INSTALLED + script.replace("emlio://localhost:5555/try", daemon.address("try"))
             (tmp_path / "first.py").write_text(text, encoding="utf-8")
             said.append(run_python(tmp_path / "first.py", timeout_s=60.0))
-    plain, transformed = said
+    plain, *transformed = said
     assert plain.count("32 [") == 2
-    assert transformed.splitlines() == ["(32, 64, 64, 3) (32,)"] * 2
+    assert [lines.splitlines() for lines in transformed] == [["(32, 64, 64, 3) (32,)"] * 2] * 2
 
 
 def test_the_shown_state_goes_on_where_it_was_taken(imagenet: DaemonProcess) -> None:

@@ -107,8 +107,10 @@ def stream_service(greeting: bytes, answer: bytes | None) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("greeting", "answer", "what"),
     [
-        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", None, "no answer came", id="SSH"),
-        pytest.param(b"", None, "no answer came", id="nothing is said"),
+        pytest.param(
+            b"SSH-2.0-OpenSSH_9.6\r\n", None, "no answer came, although the port accepts connections", id="SSH"
+        ),
+        pytest.param(b"", None, "no answer came, although the port accepts connections", id="nothing is said"),
         pytest.param(
             b"",
             b"HTTP/1.1 400 Bad Request\r\n\r\n",

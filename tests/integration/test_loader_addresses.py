@@ -9,6 +9,7 @@ look-up (tests/e2e/test_host_names).
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
@@ -224,8 +225,24 @@ def test_unknown_refused_and_silent_are_three_different_errors(zone: _Zone) -> N
         said.append(str(error.value))
     start = [f"the daemon at {host}:{port} must answer within 400 ms" for host in ("nowhere.example", "store.example")]
     assert said[0].startswith(f"{start[0]}, the host name 'nowhere.example' cannot be resolved (")
-    assert said[1].startswith(f"{start[1]}, connections are refused, or there is no route to the host")
-    assert said[2].startswith(f"{start[1]}, no answer came")
+    assert said[1].startswith(f"{start[1]}, connections are refused: nothing listens at {_FOUR}:{port} (")
+    assert said[2].startswith(f"{start[1]}, no answer came, not even a refusal (")
+    assert said[0].endswith(". Check the name in the loader's address")
+    assert "that emlio-daemon is running there and that its --bind names this address" in said[1]
+    assert said[2].endswith(" that no firewall drops connections to it")
+
+
+def test_a_daemon_that_starts_late_is_connected_and_until_then_the_log_says_that_nothing_listens(
+    folder: Path, zone: _Zone, caplog: pytest.LogCaptureFixture
+) -> None:
+    zone.known["store.example"] = [_FOUR]
+    port = _free_port(_FOUR)
+    refused = f"the daemon at store.example:{port} cannot be reached: connections are refused: nothing listens at {_FOUR}:{port}"
+    with ThreadPoolExecutor() as pool, caplog.at_level(logging.WARNING, "emlio.receiver"):
+        waiting = pool.submit(_loader, "store.example", port, heartbeat="300ms", timeout="20s")
+        assert settles(lambda: any(refused in message for message in caplog.messages), 10)
+        with _daemon(folder, _FOUR, port), waiting.result(20) as loader:
+            assert _epoch(loader) == list(range(_RECORDS))
 
 
 # ---- one daemon at several addresses --------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_one_dead_daemon_of_two_is_named_where_the_other_lacks_something(folder:
     (part / "train-00000-of-00002.tfrecord").hardlink_to(folder / "train-00000-of-00002.tfrecord")
     with _daemon(part) as daemon, _silent_listener(accepts=False) as dead:
         both = f"{daemon.endpoint},{dead.removeprefix('tcp://')}"
-        what = "no answer came .*the others hold 1 of 2 shards, for example not train-00001-of-00002"
+        what = "no answer came, .*the others hold 1 of 2 shards, for example not train-00001-of-00002"
         with pytest.raises(PeerLostError, match=f"{dead.removeprefix('tcp://')} must answer within 300 ms, {what}"):
             _loader(both, timeout="300ms")
 

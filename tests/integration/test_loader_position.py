@@ -244,3 +244,39 @@ def test_an_empty_rest_of_an_epoch_is_an_empty_iteration(daemon: Daemon) -> None
         assert _epoch(loader) == second
         loader.load_state_dict(state | {"consumed": _RECORDS - 1})
         assert _epoch(loader) == [[first[-1][-1]]]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_after_an_error_the_next_loop_begins_the_next_epoch_and_a_loaded_state_goes_on_with_the_rest(
+    daemon: Daemon, goes_on: bool
+) -> None:
+    first, second = _epochs(daemon, 2)
+    broken = [first[3][0]]
+
+    def transform(sample: dict[str, Any]) -> int:
+        if sample["__id__"] in broken:
+            broken.clear()
+            raise ValueError("on purpose")
+        return int(sample["__id__"])
+
+    with _loader(daemon, transform=transform, threads=1) as loader:
+        taken: list[list[int]] = []
+        with pytest.raises(ValueError, match="on purpose"):
+            taken.extend(batch.tolist() for batch in loader)
+        assert taken == first[:3]
+        if goes_on:
+            loader.load_state_dict(loader.state_dict())
+        assert [batch.tolist() for batch in loader] == (first[3:] if goes_on else second)
+
+
+def test_a_loader_is_printed_with_its_place(daemon: Daemon) -> None:
+    with _loader(daemon, rank=1, world_size=2) as loader:
+        where = f"<EmlioLoader {daemon.endpoint.replace('tcp', 'emlio')}/numbers, rank 1 of 2, "
+        assert repr(loader) == f"{where}epoch 0, 0 batches handed out>"
+        batches = iter(loader)
+        next(batches)
+        next(batches)
+        assert str(loader) == f"{where}epoch 0, 2 batches handed out>"
+        list(batches)
+        assert repr(loader) == f"{where}epoch 1, 0 batches handed out>"
+    assert repr(loader) == f"{where}epoch 1, 0 batches handed out, closed>"

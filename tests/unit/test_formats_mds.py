@@ -158,6 +158,13 @@ def test_pickled_columns_are_refused_and_can_be_left_out() -> None:
     assert records_in(mds, dataset, fields=["b"]) == [{"b": "text"}]
 
 
+def test_a_column_that_is_not_there_is_the_callers_to_mend() -> None:
+    dataset = _with(*write_mds({"image": ("bytes", None)}, {"s.mds": [{"image": b"x"}]}))
+    said = r"has 'image', 'image/encoded', got 'image/encodd'; did you mean 'image/encoded'\?$"
+    with pytest.raises(ConfigError, match=said):
+        records_in(mds, dataset, fields=["image/encodd"])
+
+
 _VALUES = [
     ("str", b"\xff"),
     ("str_int", b"1x"),

@@ -23,7 +23,7 @@ from emlio.receiver.setup.foreign_arguments import HINTS
 _FLAG = [None, 0, 1, "yes", np.int64(1)]
 _DURATION = [None, "soon", "999999ns", -1, True, [], float("nan"), Path("60s")]
 _WRONG: dict[str, list[Any]] = {
-    "address": [None, 5, b"emlio://a/x", "nothing", "emlio://a", "a\0b"],
+    "address": [None, 5, b"emlio://a/x", "nothing", "emlio://a", "a\0b", ["emlio://a/x", "emlio://b/x"]],
     "batch_size": ["x", None, 0, 2.5, True],
     "shuffle": [None, 1, "some", []],
     "seed": [None, "x", 1.5, True, -1, 2**63],
@@ -44,7 +44,7 @@ _WRONG: dict[str, list[Any]] = {
     "to": [5, "tensorflow", False],
     "device": [0, "tpu", "gpu", "gpu:0", "cuda:", "cuda:-1", Path("cpu")],
     "in_order": _FLAG,
-    "prefetch": [None, "much", -1, "1KiB", 1000, [], True],
+    "prefetch": [None, "much", "128MBs", -1, "1KiB", 1000, [], True],
     "epochs": ["x", np.int64(0), 1.5],
     "recovery": [None, "raise", {"timeout": "60s"}, Recovery],
     "security": [None, "off", {"encryption": "off"}, Security],
@@ -142,7 +142,15 @@ def test_a_wrong_key_of_daemons_is_named_and_not_shown(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("num_workers", "threads="), ("timeout", "Recovery"), ("encryption", "Security"), ("sampler", "seed=")],
+    [
+        ("num_workers", "threads="),
+        ("timeout", "Recovery"),
+        ("encryption", "Security"),
+        ("sampler", "seed="),
+        ("pin_memory", 'device="cuda"'),
+        ("pipeline_args", "args="),
+        ("max_tokens", "TokenBatches"),
+    ],
 )
 def test_an_argument_of_another_place_is_an_error_that_says_what_to_do(name: str, instead: str) -> None:
     foreign: dict[str, Any] = {name: 4}
@@ -151,10 +159,36 @@ def test_an_argument_of_another_place_is_an_error_that_says_what_to_do(name: str
     assert instead in str(refused.value)
 
 
-def test_an_unknown_argument_is_pythons_own_error() -> None:
-    unknown: dict[str, Any] = {"batchsize": 5}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+def test_an_argument_that_is_like_no_other_is_pythons_own_error() -> None:
+    unknown: dict[str, Any] = {"colour": 5}
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'$"):
         EmlioLoader("emlio://127.0.0.1:1/x", **unknown)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("batchsize", "batch_size"), ("prefech", "prefetch"), ("colate_fn", "collate_fn")]
+)
+def test_a_misspelled_argument_is_an_error_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    unknown: dict[str, Any] = {name: 5}
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{name}'; did you mean '{meant}'\?$"):
+        EmlioLoader("emlio://127.0.0.1:1/x", **unknown)
+
+
+def test_the_batch_size_may_come_second_as_in_a_data_loader_of_torch() -> None:
+    with pytest.raises(ConfigError, match=r"^batch_size must be a whole number .*, got 'x'$"):
+        EmlioLoader("emlio://127.0.0.1:1/x", "x")  # type: ignore[arg-type]  # checked below
+    with pytest.raises(AssertionError, match="must be checked before"):
+        EmlioLoader("emlio://127.0.0.1:1/x", 32, to="numpy")
+
+
+def test_more_arguments_by_position_are_an_error_that_says_to_name_them() -> None:
+    given: list[Any] = ["emlio://127.0.0.1:1/x", 32, True, 5]
+    with pytest.raises(TypeError, match=r"takes address and batch_size by position, got 4 values. Name the other"):
+        EmlioLoader(*given)
+
+
+def test_a_loader_that_is_not_connected_yet_can_be_printed() -> None:
+    assert repr(object.__new__(EmlioLoader)) == "<EmlioLoader, not connected>"
 
 
 def test_no_argument_of_the_loader_has_a_hint_for_another_place() -> None:

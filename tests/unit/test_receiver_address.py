@@ -1,10 +1,12 @@
 """Addresses as users write them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from emlio.errors import ConfigError
+from emlio.keys.key import PublicKey
 from emlio.receiver.addresses.address import Address, Peer
 
 
@@ -69,7 +71,16 @@ def test_anything_else_is_refused_with_the_form(text: str) -> None:
 
 @pytest.mark.parametrize(
     "form",
-    ["emlio://{}/x", "emlio://{}", "emlio://{}:1,{}:1/x", "emlio://a b@{}@c/x", "emlio://{}@a/x", "emlio://a/{}\n"],
+    [
+        "{}",
+        "{}:1/x",
+        "emlio://{}/x",
+        "emlio://{}",
+        "emlio://{}:1,{}:1/x",
+        "emlio://a b@{}@c/x",
+        "emlio://{}@a/x",
+        "emlio://a/{}\n",
+    ],
 )
 def test_a_secret_key_in_an_address_is_not_repeated(form: str) -> None:
     tail = "mrswmz3infvgw3dnnzxxa4lson2hk5txpb4xu634pv7h7aebqkb5nzgixi"
@@ -147,9 +158,66 @@ def test_a_directory_beside_a_directory_is_refused(text: str | Path) -> None:
         Address.parse(text, "/data/others")
 
 
-def test_a_name_that_is_neither_is_refused_with_both_forms() -> None:
-    with pytest.raises(ConfigError, match=r"must be emlio://HOST:PORT.*/DATASET, or a directory, got 'imagenet'"):
-        Address.parse("imagenet")
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [("clean", "clean"), ("data/clean", "data/clean"), ("data/clean?format=mds", "data/clean"), ("what?", "what?")],
+)
+def test_a_directory_that_is_there_needs_no_dot_before_it(
+    text: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).mkdir(parents=True)
+    address = Address.parse(text)
+    assert address.directory == tmp_path / folder
+    assert address.options == ({"format": "mds"} if "=" in text else {})
+    assert (address.peers, address.dataset) == ((), (tmp_path / folder).name)
+
+
+def test_an_address_of_daemons_is_one_whatever_directories_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "emlio:/store1/x").mkdir(parents=True)
+    assert Address.parse("emlio://store1/x").directory is None
+
+
+@pytest.mark.parametrize("text", ["imagenet", "data/clean", "data/clean?format=mds"])
+def test_a_name_that_is_neither_is_refused_with_both_forms(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be emlio://HOST:PORT.*/DATASET, or a directory, got") as refused:
+        Address.parse(text)
+    assert str(refused.value).endswith(f", got {text!r}, and there is no such directory")
+
+
+@pytest.mark.parametrize("text", ["store1:5555/imagenet", "10.0.0.1:7000,10.0.0.2:7000/x"])
+def test_an_address_without_its_scheme_is_refused_with_the_address_that_was_meant(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Address.parse(text)
+    assert str(refused.value).endswith(f", got {text!r}; did you mean 'emlio://{text}'?")
+
+
+@pytest.mark.parametrize("given", [["emlio://a:1/x", "emlio://b:1/x"], ("a:1", "b:1")])
+def test_a_list_of_addresses_is_refused_with_the_form_of_several_daemons(given: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^address must be one text that names all daemons, emlio://HOST:PORT,HOST:P"
+    ):
+        Address.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("emlio://a,[::1]:7/x@2", "emlio://a:5555,[::1]:7/x@2"),
+        ("/data/x?format=mds", "/data/x"),
+        ("s3://bucket/x", "s3://bucket/x"),
+    ],
+)
+def test_an_address_is_printed_as_users_write_it(text: str, printed: str) -> None:
+    assert str(Address.parse(text)) == printed
+
+
+def test_an_address_is_printed_without_keys() -> None:
+    key = str(PublicKey(raw=bytes(range(32))))
+    assert str(Address.parse(f"emlio://{key}@a:1/x")) == "emlio://a:1/x"
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ _UNLIKE = [
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 @pytest.mark.parametrize("pieces", [[[0, 1, 2, 3, 4]], [[3, 1], [4, 0, 2]]])
 def test_a_feature_that_no_record_has_is_the_callers_to_mend(pieces: list[list[int]], on_error: str) -> None:
-    said = r"record 100 of shard shard0 at byte 0 has no 'lable', nor has any other of its batch, only 'label', 'name', 'pair'$"
+    said = r"record 100 of shard shard0 at byte 0 has no 'lable', nor has any other of its batch, only 'label', 'name', 'pair'"
+    said += r"; did you mean 'label'\?$"
     with pytest.raises(ConfigError, match=said):
         _assembler(raw=False, fields=["label", "lable"], on_error=on_error)(_batch(_EXAMPLES, pieces))
 
@@ -353,6 +354,33 @@ def test_a_tensor_is_made_of_what_is_stacked_and_tensors_are_stacked_by_their_ow
 def test_what_differs_in_shape_needs_the_users_own_collation(samples: list[Any], what: str) -> None:
     with pytest.raises(ConfigError, match=f"{what}.*collate_fn that pads them"):
         default_collate(samples, None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "what"),
+    [
+        ([3, None], "got int and NoneType"),
+        ([None, 3], "got NoneType and int"),
+        ([np.zeros(2), {"a": 1}], "got ndarray and dict"),
+        ([(1, 2), 3], "got tuple and int"),
+        ([(1, 2), (1, None)], "got int and NoneType"),
+        ([{"a": 1}, {"b": 1}], r"equal keys, got \['a'\] and \['b'\]"),
+    ],
+)
+def test_samples_of_different_kinds_are_an_error_that_names_both(samples: list[Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=f"{what}.*collate_fn that knows"):
+        default_collate(samples, None)
+
+
+@pytest.mark.parametrize("transform", [None, lambda sample: (sample["label"], 0)])
+def test_an_error_of_a_collate_fn_notes_what_it_was_called_with(transform: Any) -> None:
+    def collate(samples: list[Any]) -> Any:
+        return samples["label"]  # type: ignore[call-overload]  # as users write it who expect a batch
+
+    with pytest.raises(TypeError, match="list indices must be") as raised:
+        _assembler(raw=False, transform=transform, collate_fn=collate)(_batch(_EXAMPLES, [[0, 1, 2, 3, 4]]))
+    first = "dict of 'label', 'name', 'pair', '__id__'" if transform is None else "tuple"
+    assert raised.value.__notes__ == [f"in collate_fn, which gets a list of samples: here 5, the first a {first}"]
 
 
 def test_the_user_decides_what_a_transform_of_a_dict_looks_like() -> None:

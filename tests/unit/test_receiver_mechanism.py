@@ -4,6 +4,7 @@ Covers: ports of libzmq with each mechanism, other services, ports that nobody l
 the answer (tests/integration/test_trust.py).
 """
 
+import errno
 import select
 import socket
 import threading
@@ -22,6 +23,12 @@ SOON_S = 10.0
 
 def answer(host: str, port: int, wait_s: float = SOON_S) -> tuple[bool, str]:
     """Whether it came to an end, and the mechanism it was told."""
+    over, mechanism, _ = outcome(host, port, wait_s)
+    return over, mechanism
+
+
+def outcome(host: str, port: int, wait_s: float = SOON_S) -> tuple[bool, str, int]:
+    """Whether it came to an end, the mechanism it was told, and the obstacle to connecting."""
     until = time.monotonic() + wait_s
     with closing(MechanismQuestion(host, port)) as question:
         while not question.over and (left_s := until - time.monotonic()) > 0:
@@ -29,7 +36,7 @@ def answer(host: str, port: int, wait_s: float = SOON_S) -> tuple[bool, str]:
             poll.register(question.fileno(), select.POLLIN if question.asked else select.POLLOUT)
             if poll.poll(1000 * left_s):
                 question.advance()
-        return question.over, question.mechanism
+        return question.over, question.mechanism, question.obstacle
 
 
 @contextmanager
@@ -91,6 +98,25 @@ def test_a_port_that_nobody_listens_on_names_none() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert answer("127.0.0.1", bound.getsockname()[1]) == (True, "")
+
+
+def test_a_port_that_nobody_listens_on_is_told_from_one_that_hangs_up() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert outcome("127.0.0.1", bound.getsockname()[1]) == (True, "", errno.ECONNREFUSED)
+    with service(b"") as port:
+        assert outcome("127.0.0.1", port) == (True, "", 0)
+
+
+@pytest.mark.parametrize("code", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM])
+def test_an_obstacle_that_shows_at_once_is_known_at_once(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Socket(socket.socket):
+        def connect_ex(self, address: object) -> int:
+            return code
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    with closing(MechanismQuestion("192.0.2.1", 7)) as question:
+        assert (question.over, question.obstacle) == (True, code)
 
 
 def test_a_port_that_hangs_up_twice_does_not_end_a_program_that_sigpipe_ends() -> None:
