@@ -26,6 +26,8 @@ __all__ = ["Assembler"]
 
 Seeder = Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.uint64]]
 
+_SEED_BITS = np.uint64((1 << 63) - 1)
+
 
 class Assembler:
     """Makes columns and batches for one loader.
@@ -114,8 +116,8 @@ class Assembler:
         if self._ids:
             columns[IDS] = ids
         if self._seeder is not None:
-            # Signed numbers, because every framework has them.
-            columns[SEEDS] = self._seeder(epoch, ids).view(np.int64)
+            # Signed numbers, because every framework has them, and none below 0, because generators refuse those.
+            columns[SEEDS] = (self._seeder(epoch, ids) & _SEED_BITS).view(np.int64)
         notes = slotted_notes(pieces, len(ids)) if any(piece.notes is not None for piece in pieces) else ()
         return Decoded(epoch=epoch, columns=columns, ids=ids, bad=0, notes=notes)
 
