@@ -19,7 +19,7 @@ from emlio.formats.registry import form_of
 from emlio.formats.whole_file import with_path
 from emlio.receiver.batches.forms import Arrays, BatchForm, Collated, Tensors
 from emlio.receiver.placement.reorder import WholeBatch
-from emlio.receiver.records.bad_records import BadRecordPolicy
+from emlio.receiver.records.bad_records import BadRecordPolicy, first_fault
 from emlio.receiver.records.decoded import IDS, SEEDS, Decoded
 
 __all__ = ["Assembler"]
@@ -108,7 +108,7 @@ class Assembler:
         if columns is None:
             columns = self._records.columns(pieces, len(good))
         decoded = self._decoded(batch.epoch, columns, batch.ids[good], pieces)
-        return decoded.take(np.searchsorted(good, chosen), len(reasons))
+        return decoded.take(np.searchsorted(good, chosen), len(reasons), first_fault(batch.ids, reasons))
 
     def _decoded(
         self, epoch: int, columns: dict[str, Any], ids: npt.NDArray[np.int64], pieces: Sequence[Piece]

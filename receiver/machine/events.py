@@ -28,6 +28,7 @@ __all__ = [
     "LinkEnded",
     "MessageRead",
     "ReadingFailed",
+    "ReportsWanted",
     "Said",
     "Sought",
     "TargetsChanged",
@@ -81,6 +82,11 @@ class TimePassed:
 
     hungry: bool
     quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsWanted:
+    """The user waits for a batch: ask the daemons what their streams wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,4 +183,4 @@ class ReadingFailed:
 
 ControlEvent = CallFailed | Connected | AddressRefused | Said | LinkEnded
 DataEvent = FrameCame | FrameBroken | LaneChanged | LaneFull | MessageRead | ReadingFailed
-Event = Begun | TargetsChanged | Sought | BatchTaken | TimePassed | ControlEvent | DataEvent
+Event = Begun | TargetsChanged | Sought | BatchTaken | ReportsWanted | TimePassed | ControlEvent | DataEvent
