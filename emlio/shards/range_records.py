@@ -82,7 +82,9 @@ class _Files:
         group = dataset.groups.at(number, start) if dataset.groups is not None else None
         if dataset.bucket is not None and isinstance(dataset.files, ObjectTable):
             if group is not None:
-                return read_grouped(dataset, group, partial(in_bucket, dataset.bucket, dataset.files, number), out, start)
+                return read_grouped(
+                    dataset, group, partial(in_bucket, dataset.bucket, dataset.files, number), out, start
+                )
             out[:] = dataset.bucket.read(dataset.files, number, start, start + len(out))
             return len(out)
         if self._file is None or number != self._number:
