@@ -10,6 +10,7 @@ Covers: which features hold pictures, decoding all of them. Does not cover: deco
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -172,12 +173,13 @@ def _bytes_of(columns: Mapping[str, Any]) -> Iterable[tuple[str, memoryview | by
 
 def _error(dataset: Dataset, number: int, record: int, reason: str) -> CorruptRecordError:
     shard = dataset.shards[number]
+    path: Path | str
     if dataset.checksums is None:
         held = dataset.tfrecord_shards[number]
         path, offset = held.path, int(held.offsets[record])
     else:
-        file = int(dataset.shards[number].files_of(number, np.array([record], np.int64))[0])
-        path, offset = dataset.files.path(file), int(shard.starts[record])
+        path = dataset.files.path(int(shard.files_of(number, np.array([record], np.int64))[0]))
+        offset = int(shard.starts[record])
     return CorruptRecordError(
         f"{path}: record {record} at offset {offset}: {reason}", shard=shard.name, record=record, offset=offset
     )
