@@ -119,7 +119,7 @@ class Ratio:
 
     @property
     def told_apart(self) -> bool | None:
-        """Whether the two jobs differ by more than their errors.
+        """True if the two jobs differ by more than their errors.
 
         They do not if the errors of an epoch's two values overlap, or if the second job has more in
         one epoch and less in another. None where no error is known: of a single epoch without
